@@ -1,0 +1,6 @@
+//! Anteroom: the room in front of a web app with logins.
+
+pub mod clock;
+pub mod ident;
+pub mod metrics;
+pub mod reason;

@@ -1,0 +1,421 @@
+//! What is counted, named once with its meaning, and the page that `/metrics` shows.
+//!
+//! Each thread counts on a sheet of its own, without contention; a scrape adds the sheets up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::reason::Reason;
+
+/// How a request was answered, as far as the cache goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Outcome {
+    /// From this process's memory.
+    HitMemory,
+    /// From the store.
+    HitStore,
+    /// From a fetch that another request began.
+    HitFlight,
+    /// From the origin, through a fetch for the cache.
+    Miss,
+    /// Forwarded.
+    Bypass,
+    /// Answered by us with an error.
+    Error,
+}
+
+impl Outcome {
+    const ALL: [(Self, &'static str); 6] = [
+        (Self::HitMemory, "hit_memory"),
+        (Self::HitStore, "hit_store"),
+        (Self::HitFlight, "hit_flight"),
+        (Self::Miss, "miss"),
+        (Self::Bypass, "bypass"),
+        (Self::Error, "error"),
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// Plain counters, one family each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Count {
+    /// Connections accepted.
+    Accepted,
+    /// Connections refused because a cap was reached.
+    ConnectionsRefused,
+    /// Connections whose client was too slow, silent or idle for too long.
+    ConnectionsTimedOut,
+    /// Requests that the HTTP parser refused (bare 400, 414 or 431).
+    ParseErrors,
+    /// Bytes of bodies sent to clients.
+    BytesSent,
+    /// Requests sent to the origin.
+    OriginRequests,
+    /// Connections opened to the origin.
+    OriginConnections,
+    /// Requests sent again on a fresh connection, because a kept one had died.
+    OriginRetries,
+    /// Requests to the origin that failed.
+    OriginErrors,
+    /// Idle connections to the origin that broke or said something unasked.
+    OriginIdleErrors,
+    /// Pages stored.
+    Stored,
+    /// Pages that the store refused or failed to take.
+    StoreWriteErrors,
+    /// Reads from the store that failed or took too long.
+    StoreReadErrors,
+    /// Visits noted.
+    Visits,
+    /// Log-ins minted.
+    LogIns,
+    /// Log-outs.
+    LogOuts,
+    /// Sessions cleaned.
+    SessionsCleaned,
+    /// Runs of background tasks that failed.
+    TaskErrors,
+}
+
+impl Count {
+    const ALL: [(Self, &'static str, &'static str); 18] = [
+        (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
+        (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
+        (
+            Self::ConnectionsTimedOut,
+            "anteroom_connections_timed_out",
+            "Client connections closed at a deadline",
+        ),
+        (Self::ParseErrors, "anteroom_parse_errors", "Requests that the HTTP parser refused"),
+        (Self::BytesSent, "anteroom_sent_bytes", "Bytes of bodies sent to clients"),
+        (Self::OriginRequests, "anteroom_origin_requests", "Requests sent to the origin"),
+        (
+            Self::OriginConnections,
+            "anteroom_origin_connections",
+            "Connections opened to the origin",
+        ),
+        (Self::OriginRetries, "anteroom_origin_retries", "Requests sent again to the origin"),
+        (Self::OriginErrors, "anteroom_origin_errors", "Requests that failed at the origin"),
+        (
+            Self::OriginIdleErrors,
+            "anteroom_origin_idle_errors",
+            "Idle origin connections that broke or spoke unasked",
+        ),
+        (Self::Stored, "anteroom_pages_stored", "Pages stored"),
+        (Self::StoreWriteErrors, "anteroom_store_write_errors", "Pages not taken by the store"),
+        (Self::StoreReadErrors, "anteroom_store_read_errors", "Store reads failed or late"),
+        (Self::Visits, "anteroom_visits", "Visits noted"),
+        (Self::LogIns, "anteroom_log_ins", "Sessions minted"),
+        (Self::LogOuts, "anteroom_log_outs", "Sessions ended by the origin"),
+        (Self::SessionsCleaned, "anteroom_sessions_cleaned", "Sessions cleaned"),
+        (Self::TaskErrors, "anteroom_task_errors", "Background runs that failed"),
+    ];
+}
+
+/// Upper bounds of the response-time buckets, in seconds.
+const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
+
+/// One thread's counters. Only its thread writes, so that adding needs no locked instruction.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Sheet {
+    counts: [AtomicU64; Count::ALL.len()],
+    outcomes: [AtomicU64; Outcome::ALL.len()],
+    reasons: [AtomicU64; Reason::ALL.len()],
+    refusals: [AtomicU64; Reason::ALL.len()],
+    statuses: [AtomicU64; 10],
+    durations: [AtomicU64; BUCKETS.len() + 1],
+    duration_us: AtomicU64,
+}
+
+impl Default for Sheet {
+    fn default() -> Self {
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            outcomes: std::array::from_fn(|_| AtomicU64::new(0)),
+            reasons: std::array::from_fn(|_| AtomicU64::new(0)),
+            refusals: std::array::from_fn(|_| AtomicU64::new(0)),
+            statuses: std::array::from_fn(|_| AtomicU64::new(0)),
+            durations: std::array::from_fn(|_| AtomicU64::new(0)),
+            duration_us: AtomicU64::new(0),
+        }
+    }
+}
+
+/// PERF: one writer to a sheet, so load and store do; a locked add would cost four times as much.
+fn bump(cell: &AtomicU64, by: u64) {
+    cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+impl Sheet {
+    /// Adds one.
+    pub fn count(&self, what: Count) {
+        self.add(what, 1);
+    }
+
+    /// Adds `by`.
+    pub fn add(&self, what: Count, by: u64) {
+        bump(&self.counts[what as usize], by);
+    }
+
+    /// Counts a response to a fetch for the cache that was not stored.
+    pub fn refused(&self, reason: Reason) {
+        bump(&self.refusals[reason as usize], 1);
+    }
+
+    /// Counts an answered request.
+    pub fn answered(&self, status: u16, outcome: Outcome, reason: Option<Reason>, took: Duration) {
+        bump(&self.statuses[usize::from(status / 100).min(9)], 1);
+        bump(&self.outcomes[outcome as usize], 1);
+        if let Some(reason) = reason {
+            bump(&self.reasons[reason as usize], 1);
+        }
+        let seconds = took.as_secs_f64();
+        let bucket = BUCKETS.iter().position(|top| seconds <= *top).unwrap_or(BUCKETS.len());
+        bump(&self.durations[bucket], 1);
+        bump(&self.duration_us, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
+/// No exemplar labels.
+type NoLabels = [(&'static str, &'static str); 0];
+
+/// A number read at the moment of a scrape.
+type Reading = Box<dyn Fn() -> u64 + Send + Sync>;
+
+/// All sheets, and what else is read at a scrape.
+#[derive(Default)]
+pub struct Metrics {
+    sheets: Mutex<Vec<Arc<Sheet>>>,
+    gauges: Mutex<Vec<(&'static str, &'static str, Reading)>>,
+    counters: Mutex<Vec<(&'static str, &'static str, Reading)>>,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // A panic while holding these locks leaves the lists whole: each change is one push.
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Metrics {
+    /// A sheet for one more thread.
+    #[must_use]
+    pub fn sheet(&self) -> Arc<Sheet> {
+        let sheet = Arc::new(Sheet::default());
+        lock(&self.sheets).push(Arc::clone(&sheet));
+        sheet
+    }
+
+    /// Adds a gauge that `read` tells at each scrape.
+    pub fn gauge(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
+        lock(&self.gauges).push((name, help, Box::new(read)));
+    }
+
+    /// Adds a counter that `read` tells at each scrape.
+    pub fn counter(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
+        lock(&self.counters).push((name, help, Box::new(read)));
+    }
+
+    /// The metrics page, in OpenMetrics text.
+    ///
+    /// # Errors
+    /// When the text cannot be formatted.
+    pub fn page(self: &Arc<Self>) -> Result<String, std::fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Scrape(Arc::clone(self))));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+
+    fn sum(&self, of: impl Fn(&Sheet) -> &AtomicU64) -> u64 {
+        lock(&self.sheets).iter().map(|sheet| of(sheet).load(Ordering::Relaxed)).sum()
+    }
+
+    /// The sum of one counter over all threads.
+    #[must_use]
+    pub fn total(&self, what: Count) -> u64 {
+        self.sum(|sheet| &sheet.counts[what as usize])
+    }
+}
+
+/// One value of a family, with its label.
+struct Value {
+    kind: MetricType,
+    value: u64,
+}
+
+impl EncodeMetric for Value {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        match self.kind {
+            MetricType::Gauge => {
+                encoder.encode_gauge(&i64::try_from(self.value).unwrap_or(i64::MAX))
+            }
+            _ => encoder.encode_counter::<NoLabels, _, u64>(&self.value, None),
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        self.kind
+    }
+}
+
+#[derive(Debug)]
+struct Scrape(Arc<Metrics>);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.plain(&mut encoder)?;
+        self.labelled(&mut encoder)?;
+        self.durations(&mut encoder)
+    }
+}
+
+impl Scrape {
+    fn plain(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (what, name, help) in &Count::ALL {
+            let value = self.0.total(*what);
+            one(encoder, name, help, MetricType::Counter, value)?;
+        }
+        for (name, help, read) in lock(&self.0.counters).iter() {
+            one(encoder, name, help, MetricType::Counter, read())?;
+        }
+        for (name, help, read) in lock(&self.0.gauges).iter() {
+            one(encoder, name, help, MetricType::Gauge, read())?;
+        }
+        Ok(())
+    }
+
+    fn labelled(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let outcomes = Outcome::ALL.iter().map(|(outcome, word)| {
+            ((*word).to_owned(), self.0.sum(|sheet| &sheet.outcomes[*outcome as usize]))
+        });
+        let help = "Requests by how the cache answered them";
+        family(encoder, "anteroom_cache_results", help, "result", outcomes)?;
+        let reasons = Reason::ALL.iter().map(|reason| {
+            (reason.as_str().to_owned(), self.0.sum(|sheet| &sheet.reasons[*reason as usize]))
+        });
+        let help = "Requests not answered from the cache, by reason";
+        family(encoder, "anteroom_cache_reasons", help, "reason", reasons)?;
+        let refusals = Reason::ALL.iter().map(|reason| {
+            (reason.as_str().to_owned(), self.0.sum(|sheet| &sheet.refusals[*reason as usize]))
+        });
+        let help = "Pages fetched for the cache and not stored, by reason";
+        family(encoder, "anteroom_pages_refused", help, "reason", refusals)?;
+        let statuses =
+            (1..10).map(|class| (format!("{class}xx"), self.0.sum(|sheet| &sheet.statuses[class])));
+        family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
+    }
+
+    fn durations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let buckets: Vec<(f64, u64)> = BUCKETS
+            .iter()
+            .copied()
+            .chain([f64::MAX])
+            .enumerate()
+            .map(|(place, top)| (top, self.0.sum(|sheet| &sheet.durations[place])))
+            .collect();
+        let count = buckets.iter().map(|(_, n)| n).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a sum of microseconds, shown in seconds")]
+        let sum = self.0.sum(|sheet| &sheet.duration_us) as f64 / 1e6;
+        let help = "Time to answer requests, to the end of the body";
+        let mut metric = encoder.encode_descriptor(
+            "anteroom_request_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
+        metric.encode_histogram::<NoLabels>(sum, count, &buckets, None)
+    }
+}
+
+fn one(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    value: u64,
+) -> Result<(), std::fmt::Error> {
+    let metric = encoder.encode_descriptor(name, help, None, kind)?;
+    Value { kind, value }.encode(metric)
+}
+
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    label: &'static str,
+    values: impl Iterator<Item = (String, u64)>,
+) -> Result<(), std::fmt::Error> {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (word, value) in values {
+        let labels = [(label, word)];
+        Value { kind: MetricType::Counter, value }.encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_stand_in_their_own_order() {
+        for (place, (what, ..)) in Count::ALL.iter().enumerate() {
+            assert_eq!(place, *what as usize);
+        }
+        for (place, (what, _)) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(place, *what as usize);
+        }
+    }
+
+    #[test]
+    fn a_scrape_adds_the_sheets_of_all_threads() {
+        let metrics = Arc::new(Metrics::default());
+        let (one, two) = (metrics.sheet(), metrics.sheet());
+        one.count(Count::Accepted);
+        two.add(Count::Accepted, 2);
+        two.answered(404, Outcome::Bypass, Some(Reason::Login), Duration::from_millis(3));
+        metrics.gauge("anteroom_test", "A test", || 7);
+        let page = metrics.page().unwrap();
+        for line in [
+            "anteroom_connections_accepted_total 3",
+            "anteroom_cache_results_total{result=\"bypass\"} 1",
+            "anteroom_cache_reasons_total{reason=\"login\"} 1",
+            "anteroom_requests_total{status=\"4xx\"} 1",
+            "anteroom_request_seconds_bucket{le=\"0.005\"} 1",
+            "anteroom_request_seconds_count 1",
+            "anteroom_test 7",
+        ] {
+            assert!(page.contains(line), "{line} is missing in:\n{page}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Every reason for which a request was not answered from the cache, or a response not stored.
+//!
+//! Named once: the access log, `Cache-Status` and the metrics all say these words.
+
+/// Why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Reason {
+    /// Not GET or HEAD.
+    Method,
+    /// A GET with a body.
+    RequestBody,
+    /// The route says `share = "none"`.
+    Route,
+    /// The visitor is logged in, and the route shares among anonymous visitors only.
+    Login,
+    /// The session cookie's token is not known.
+    UnknownToken,
+    /// The store could not say who the visitor is.
+    StoreAway,
+    /// The session cookie is malformed, or came twice.
+    BadSessionCookie,
+    /// A session id in the path or the query.
+    SessionInUrl,
+    /// A cookie that is neither the session's nor known to be harmless.
+    UnknownCookie,
+    /// The request carries Authorization.
+    Authorization,
+    /// The connection is bound to a log-in (NTLM, Negotiate).
+    BoundConnection,
+    /// The request asks for a range.
+    Range,
+    /// The request says `Cache-Control: no-store`.
+    RequestNoStore,
+    /// A page fragment was asked for (`X-Requested-With` and the like).
+    Fragment,
+    /// `Accept` names no kind of page, and the page has only the default lifetime.
+    Accept,
+    /// The path could mean another one to the origin.
+    OddPath,
+    /// The request carries a field that `Vary` names and a fill does not send.
+    Vary,
+    /// Not stored yet, or no more.
+    Miss,
+    /// A HEAD for a page that is not stored.
+    Head,
+    /// Too many requests wait already, or there is no room for bodies in flight.
+    Crowded,
+    /// The response sets a cookie.
+    SetCookie,
+    /// The response says `no-store`.
+    NoStore,
+    /// The response says `no-cache`.
+    NoCache,
+    /// The response says `private`.
+    Private,
+    /// The response says that it is stale already.
+    Stale,
+    /// `Vary: *`.
+    VaryAny,
+    /// A status that has no default lifetime.
+    Status,
+    /// A content type that has no default lifetime.
+    ContentType,
+    /// An image or the like without validator, which has no default lifetime.
+    NoValidator,
+    /// `Pragma`, `Refresh`, `WWW-Authenticate` or an attachment: no default lifetime.
+    ResponseField,
+    /// A query parameter that looks like a secret or a nonce: no default lifetime.
+    QueryParameter,
+    /// A static extension with an html or JSON type (cache deception).
+    Deception,
+    /// The origin said nothing of freshness, and no default applies.
+    NoLifetime,
+    /// The leak guard found a CSRF field.
+    CsrfField,
+    /// The leak guard found a session id in a link.
+    SessionInLink,
+    /// The leak guard could not decode or read the page.
+    Undecodable,
+    /// Over `max_object`.
+    TooLarge,
+    /// The leak guard would have had to wait too long for the whole page.
+    Slow,
+    /// The body has no length and no chunks: an end cannot be told from a cut.
+    Unframed,
+    /// The response logs a visitor in or out.
+    Anteroom,
+    /// Too many variants of one URL.
+    Variants,
+    /// The page was changed by an unsafe request while it was fetched.
+    Invalidated,
+    /// The request was refused by us.
+    Refused,
+    /// The origin failed.
+    Origin,
+}
+
+impl Reason {
+    /// All reasons, in order.
+    pub const ALL: [Self; 44] = {
+        use Reason::*;
+        [
+            Method,
+            RequestBody,
+            Route,
+            Login,
+            UnknownToken,
+            StoreAway,
+            BadSessionCookie,
+            SessionInUrl,
+            UnknownCookie,
+            Authorization,
+            BoundConnection,
+            Range,
+            RequestNoStore,
+            Fragment,
+            Accept,
+            OddPath,
+            Vary,
+            Miss,
+            Head,
+            Crowded,
+            SetCookie,
+            NoStore,
+            NoCache,
+            Private,
+            Stale,
+            VaryAny,
+            Status,
+            ContentType,
+            NoValidator,
+            ResponseField,
+            QueryParameter,
+            Deception,
+            NoLifetime,
+            CsrfField,
+            SessionInLink,
+            Undecodable,
+            TooLarge,
+            Slow,
+            Unframed,
+            Anteroom,
+            Variants,
+            Invalidated,
+            Refused,
+            Origin,
+        ]
+    };
+
+    /// The word for it, stable, lower-case with dashes.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Method => "method",
+            Self::RequestBody => "request-body",
+            Self::Route => "route",
+            Self::Login => "login",
+            Self::UnknownToken => "unknown-token",
+            Self::StoreAway => "store-away",
+            Self::BadSessionCookie => "bad-session-cookie",
+            Self::SessionInUrl => "session-in-url",
+            Self::UnknownCookie => "unknown-cookie",
+            Self::Authorization => "authorization",
+            Self::BoundConnection => "bound-connection",
+            Self::Range => "range",
+            Self::RequestNoStore => "request-no-store",
+            Self::Fragment => "fragment",
+            Self::Accept => "accept",
+            Self::OddPath => "odd-path",
+            Self::Vary => "vary",
+            Self::Miss => "miss",
+            Self::Head => "head",
+            Self::Crowded => "crowded",
+            Self::SetCookie => "set-cookie",
+            Self::NoStore => "no-store",
+            Self::NoCache => "no-cache",
+            Self::Private => "private",
+            Self::Stale => "stale",
+            Self::VaryAny => "vary-any",
+            Self::Status => "status",
+            Self::ContentType => "content-type",
+            Self::NoValidator => "no-validator",
+            Self::ResponseField => "response-field",
+            Self::QueryParameter => "query-parameter",
+            Self::Deception => "deception",
+            Self::NoLifetime => "no-lifetime",
+            Self::CsrfField => "csrf-field",
+            Self::SessionInLink => "session-id-in-link",
+            Self::Undecodable => "undecodable",
+            Self::TooLarge => "too-large",
+            Self::Slow => "slow",
+            Self::Unframed => "unframed",
+            Self::Anteroom => "anteroom",
+            Self::Variants => "variants",
+            Self::Invalidated => "invalidated",
+            Self::Refused => "refused",
+            Self::Origin => "origin",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reason;
+
+    #[test]
+    fn reasons_stand_in_their_own_order_and_have_words_of_their_own() {
+        let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        for (place, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(place, *reason as usize, "{reason:?}");
+        }
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), Reason::ALL.len());
+    }
+}
