@@ -1,6 +1,7 @@
 //! Anteroom: the room in front of a web app with logins.
 
 pub mod clock;
+pub mod http;
 pub mod ident;
 pub mod metrics;
 pub mod reason;

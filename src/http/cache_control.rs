@@ -1,0 +1,245 @@
+//! `Cache-Control` (RFC 9111 §5.2), of requests and responses, and fields of the same shape.
+//!
+//! What the directives lead to is decided elsewhere.
+
+use ::http::{HeaderMap, HeaderName};
+
+use super::list::{divide, saturating_digits, split, trim};
+
+/// The largest delta-seconds: larger ones count as this (RFC 9111 §1.2.2).
+pub const DELTA_MAX: u64 = 1 << 31;
+
+/// The directives that a message carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent directives of one field")]
+pub struct CacheControl {
+    /// `no-store` (§5.2.1.5, §5.2.2.5)
+    pub no_store: bool,
+    /// `no-cache` (§5.2.1.4, §5.2.2.4), with a list of fields too: the list would bind us to keep
+    /// part of a response back, and the whole is the safe reading.
+    pub no_cache: bool,
+    /// `private` (§5.2.2.7), with a list of fields too.
+    pub private: bool,
+    /// `public` (§5.2.2.9)
+    pub public: bool,
+    /// `must-revalidate` (§5.2.2.2)
+    pub must_revalidate: bool,
+    /// `proxy-revalidate` (§5.2.2.8)
+    pub proxy_revalidate: bool,
+    /// `must-understand` (§5.2.2.3)
+    pub must_understand: bool,
+    /// `no-transform` (§5.2.1.6, §5.2.2.6)
+    pub no_transform: bool,
+    /// `only-if-cached` (§5.2.1.7)
+    pub only_if_cached: bool,
+    /// `immutable` (RFC 8246)
+    pub immutable: bool,
+    /// `max-age` in seconds (§5.2.1.1, §5.2.2.1). Without a valid number it is 0: stale (§4.2.1).
+    pub max_age: Option<u64>,
+    /// `s-maxage` in seconds (§5.2.2.10), read like `max_age`.
+    pub s_maxage: Option<u64>,
+    /// `stale-while-revalidate` in seconds (RFC 5861 §3), read like `max_age`.
+    pub stale_while_revalidate: Option<u64>,
+    /// `stale-if-error` in seconds (RFC 5861 §4), read like `max_age`.
+    pub stale_if_error: Option<u64>,
+}
+
+impl CacheControl {
+    /// Reads all lines of the field `name`: `Cache-Control`, or one of its shape. Without a line
+    /// nothing is set, and nothing is done.
+    #[must_use]
+    pub fn parse(headers: &HeaderMap, name: &HeaderName) -> Self {
+        let mut parsed = Self::default();
+        for line in headers.get_all(name) {
+            for directive in split(line.as_bytes(), b',') {
+                parsed.read(directive);
+            }
+        }
+        parsed
+    }
+
+    /// One directive, `name` or `name=argument`. Names are case-insensitive (§5.2), unknown ones
+    /// ignored (§5.2.3).
+    fn read(&mut self, directive: &[u8]) {
+        let (name, argument) = divide(directive, b'=');
+        match Name::of(trim(name)) {
+            Some(Name::Switch(switch)) => *switch(self) = true,
+            Some(Name::Seconds(seconds)) => {
+                let given = seconds_in(argument.unwrap_or_default());
+                let known = seconds(self);
+                // Contradicting repetitions: the first or none (§4.2.1). The smallest is no more
+                // than the first, and no response lives longer by being sent twice.
+                *known = Some(known.map_or(given, |known| known.min(given)));
+            }
+            None => {}
+        }
+    }
+}
+
+/// Where a directive's name leads.
+enum Name {
+    Switch(fn(&mut CacheControl) -> &mut bool),
+    Seconds(fn(&mut CacheControl) -> &mut Option<u64>),
+}
+
+impl Name {
+    fn of(name: &[u8]) -> Option<Self> {
+        /// Longer than any name that is known.
+        const LONGER: usize = 32;
+        let mut lower = [0_u8; LONGER];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        Some(match &*lower {
+            b"no-store" => Self::Switch(|cc| &mut cc.no_store),
+            b"no-cache" => Self::Switch(|cc| &mut cc.no_cache),
+            b"private" => Self::Switch(|cc| &mut cc.private),
+            b"public" => Self::Switch(|cc| &mut cc.public),
+            b"must-revalidate" => Self::Switch(|cc| &mut cc.must_revalidate),
+            b"proxy-revalidate" => Self::Switch(|cc| &mut cc.proxy_revalidate),
+            b"must-understand" => Self::Switch(|cc| &mut cc.must_understand),
+            b"no-transform" => Self::Switch(|cc| &mut cc.no_transform),
+            b"only-if-cached" => Self::Switch(|cc| &mut cc.only_if_cached),
+            b"immutable" => Self::Switch(|cc| &mut cc.immutable),
+            b"max-age" => Self::Seconds(|cc| &mut cc.max_age),
+            b"s-maxage" => Self::Seconds(|cc| &mut cc.s_maxage),
+            b"stale-while-revalidate" => Self::Seconds(|cc| &mut cc.stale_while_revalidate),
+            b"stale-if-error" => Self::Seconds(|cc| &mut cc.stale_if_error),
+            _ => return None,
+        })
+    }
+}
+
+/// Delta-seconds (§1.2.2) as a token or, which recipients ought to take too (§5.2), as a quoted
+/// string. Anything else is 0, "stale" (§4.2.1).
+fn seconds_in(argument: &[u8]) -> u64 {
+    let digits = match argument {
+        [b'"', inner @ .., b'"'] => inner,
+        _ => argument,
+    };
+    saturating_digits(digits, DELTA_MAX).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+    use ::http::header::CACHE_CONTROL;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(lines: &[&str]) -> CacheControl {
+        let headers: HeaderMap = lines
+            .iter()
+            .map(|line| (CACHE_CONTROL, HeaderValue::from_bytes(line.as_bytes()).unwrap()))
+            .collect();
+        CacheControl::parse(&headers, &CACHE_CONTROL)
+    }
+
+    #[test]
+    fn nothing_is_set_without_the_field_or_by_unknown_directives() {
+        for lines in [
+            &[][..],
+            &[""],
+            &[", ,"],
+            &["unknown"],
+            &["max-agex=3600"],
+            &["xmax-age=3600"],
+            &["ext=\"max-age=3600\""],
+            &["ext=\"a, max-age=3600, private\""],
+            &["ext=\"a\\\", private\""],
+            &["=private"],
+            &["\"private\""],
+            &["a-name-that-is-longer-than-all-that-are-known=1"],
+        ] {
+            assert_eq!(parse(lines), CacheControl::default(), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_digits_and_anything_else_is_stale() {
+        for (lines, expected) in [
+            (&["max-age=3600"][..], Some(3600)),
+            (&["MaX-aGe=3600"], Some(3600)),
+            (&["max-age=003600"], Some(3600)),
+            (&["max-age=\"3600\""], Some(3600)),
+            (&["public,max-age=3600,foo"], Some(3600)),
+            (&["foo=\"bar\", max-age=3600"], Some(3600)),
+            (&["foo", "max-age=3600"], Some(3600)),
+            (&["max-age=0"], Some(0)),
+            (&["max-age=2147483647"], Some(DELTA_MAX - 1)),
+            (&["max-age=2147483648"], Some(DELTA_MAX)),
+            (&["max-age=99999999999"], Some(DELTA_MAX)),
+            (&["max-age=99999999999999999999999999999"], Some(DELTA_MAX)),
+            (&["max-age=-3600"], Some(0)),
+            (&["max-age=+3600"], Some(0)),
+            (&["max-age='3600'"], Some(0)),
+            (&["max-age=3600.5"], Some(0)),
+            (&["max-age=a3600"], Some(0)),
+            (&["max-age=3600a"], Some(0)),
+            (&["max-age=36 00"], Some(0)),
+            (&["max-age= 3600"], Some(0)),
+            (&["max-age=\"3600"], Some(0)),
+            (&["max-age=\""], Some(0)),
+            (&["max-age="], Some(0)),
+            (&["max-age"], Some(0)),
+            (&["max-age=60, max-age=3600"], Some(60)),
+            (&["max-age=3600", "max-age=60"], Some(60)),
+        ] {
+            assert_eq!(parse(lines).max_age, expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn every_directive_sets_its_field_and_no_other() {
+        let none = CacheControl::default();
+        for (line, expected) in [
+            ("no-store", CacheControl { no_store: true, ..none }),
+            ("No-Cache", CacheControl { no_cache: true, ..none }),
+            ("no-cache=\"set-cookie, x\"", CacheControl { no_cache: true, ..none }),
+            ("PRIVATE", CacheControl { private: true, ..none }),
+            ("private=\"set-cookie\"", CacheControl { private: true, ..none }),
+            ("private =x", CacheControl { private: true, ..none }),
+            ("public", CacheControl { public: true, ..none }),
+            ("must-revalidate", CacheControl { must_revalidate: true, ..none }),
+            ("proxy-revalidate", CacheControl { proxy_revalidate: true, ..none }),
+            ("must-understand", CacheControl { must_understand: true, ..none }),
+            ("no-transform", CacheControl { no_transform: true, ..none }),
+            ("only-if-cached", CacheControl { only_if_cached: true, ..none }),
+            ("immutable", CacheControl { immutable: true, ..none }),
+            ("s-maxage=5", CacheControl { s_maxage: Some(5), ..none }),
+            ("stale-while-revalidate=5", CacheControl { stale_while_revalidate: Some(5), ..none }),
+            ("stale-if-error=5", CacheControl { stale_if_error: Some(5), ..none }),
+        ] {
+            assert_eq!(parse(&[line]), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_are_joined() {
+        let parsed = parse(&["private", "max-age=1, no-store"]);
+        assert!(parsed.private && parsed.no_store);
+        assert_eq!(parsed.max_age, Some(1));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(line in proptest::collection::vec(any::<u8>(), 0..48)) {
+            if let Ok(value) = HeaderValue::from_bytes(&line) {
+                let headers: HeaderMap = [(CACHE_CONTROL, value)].into_iter().collect();
+                let _ = CacheControl::parse(&headers, &CACHE_CONTROL);
+            }
+        }
+
+        #[test]
+        fn seconds_are_read_as_printed(seconds in 0..=DELTA_MAX, more in "[a-z]{0,5}") {
+            prop_assert_eq!(parse(&[&format!("x{more}, s-maxage={seconds}")]).s_maxage, Some(seconds));
+        }
+
+        #[test]
+        fn private_is_seen_wherever_it_stands(before in "[a-z=0-9,]{0,12}", after in "[a-z=\"0-9,]{0,12}") {
+            let line = format!("{before}, private , {after}");
+            prop_assert!(parse(&[&line]).private);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The `Cookie` request field (RFC 6265 §4.2, §5.4): what came, what is harmless, what is sent on.
+//!
+//! Which cookie is the session is not known here, nor is `Set-Cookie` (`set_cookie.rs`).
+
+use ::http::header::COOKIE;
+use ::http::{HeaderMap, HeaderValue};
+
+use super::list::{divide, trim};
+
+/// The cookies of a request as (name, value), over all `Cookie` lines: HTTP/2 may divide the field
+/// (RFC 9113 §8.2.3), and clients send several. One pair of double quotes around a value is taken
+/// off. A piece without `=` is a name with an empty value: whoever looks for that name must see it.
+pub fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pairs(headers).map(|pair| {
+        let (name, value) = divide(pair, b'=');
+        (trim(name), unquoted(trim(value.unwrap_or_default())))
+    })
+}
+
+/// The `Cookie` line that holds only the cookies whose name `keep` accepts, each as it came and in
+/// the order in which it came; `None` where none is left.
+#[must_use]
+pub fn rebuild(headers: &HeaderMap, keep: impl Fn(&[u8]) -> bool) -> Option<HeaderValue> {
+    let mut line = Vec::new();
+    for pair in pairs(headers).filter(|pair| keep(trim(divide(pair, b'=').0))) {
+        if !line.is_empty() {
+            line.extend_from_slice(b"; ");
+        }
+        line.extend_from_slice(pair);
+    }
+    if line.is_empty() {
+        return None;
+    }
+    // Pieces of valid values joined by visible ASCII are a valid value.
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(line)).ok()
+}
+
+/// Whether the cookie `name` is written and read by scripts in the browser only, so that no page
+/// of the site depends on it.
+///
+/// The shapes are as narrow as the scripts' documents allow: Rails names its session cookie
+/// `_<app>_session`, and an app called "garage" must not find its `_garage_session` taken for one
+/// of `_ga*`.
+#[must_use]
+pub fn is_harmless(name: &[u8]) -> bool {
+    // Every name of the list begins with an underscore: most cookies are done here.
+    name.first() == Some(&b'_') && HARMLESS.iter().any(|(_, shape)| shape.matches(name))
+}
+
+/// The shapes of the built-in list as an operator writes them, for documents and `explain`.
+pub fn harmless_names() -> impl Iterator<Item = &'static str> {
+    HARMLESS.iter().map(|(text, _)| *text)
+}
+
+fn pairs(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    // Not `list::split`: browsers divide at every `;`, quoted or not (RFC 6265 §5.4).
+    headers
+        .get_all(COOKIE)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|&byte| byte == b';'))
+        .map(trim)
+        .filter(|pair| !pair.is_empty())
+}
+
+fn unquoted(value: &[u8]) -> &[u8] {
+    match value {
+        [b'"', inner @ .., b'"'] => inner,
+        _ => value,
+    }
+}
+
+/// How the names of one harmless cookie look.
+enum Shape {
+    /// This name.
+    Exact(&'static [u8]),
+    /// This, and anything behind it.
+    Begins(&'static [u8]),
+    /// This, and at least one byte behind it, all of which the function accepts.
+    Behind(&'static [u8], fn(u8) -> bool),
+    /// This, and exactly so many bytes behind it, all of which the function accepts.
+    Tail(&'static [u8], usize, fn(u8) -> bool),
+    /// This, a capital letter, and anything behind that.
+    Capital(&'static [u8]),
+}
+
+impl Shape {
+    fn matches(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Exact(exact) => name == *exact,
+            Self::Begins(start) => name.starts_with(start),
+            Self::Behind(start, fits) => name
+                .strip_prefix(*start)
+                .is_some_and(|rest| !rest.is_empty() && rest.iter().all(|&b| fits(b))),
+            Self::Tail(start, length, fits) => name
+                .strip_prefix(*start)
+                .is_some_and(|rest| rest.len() == *length && rest.iter().all(|&b| fits(b))),
+            Self::Capital(start) => name
+                .strip_prefix(*start)
+                .is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_uppercase)),
+        }
+    }
+}
+
+fn container_id(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte.is_ascii_digit()
+}
+
+fn utm_letter(byte: u8) -> bool {
+    b"abctzvx".contains(&byte)
+}
+
+fn short_code(byte: u8) -> bool {
+    byte.is_ascii_lowercase()
+}
+
+/// What an operator would write, and its exact shape. The document that names it stands beside.
+const HARMLESS: &[(&str, Shape)] = &[
+    // Google Analytics, gtag.js and analytics.js:
+    // https://developers.google.com/analytics/devguides/collection/ga4/cookie-usage
+    // https://developers.google.com/analytics/devguides/collection/analyticsjs/cookie-usage
+    ("_ga", Shape::Exact(b"_ga")),
+    ("_ga_<CONTAINER>", Shape::Behind(b"_ga_", container_id)),
+    ("_gid", Shape::Exact(b"_gid")),
+    ("_gat", Shape::Exact(b"_gat")),
+    ("_gat_UA-*", Shape::Begins(b"_gat_UA-")),
+    ("_gat_gtag_*", Shape::Begins(b"_gat_gtag_")),
+    // Google Ads, gtag.js conversion linker:
+    // https://support.google.com/analytics/answer/7519794, https://business.safety.google/adscookies/
+    ("_gac_UA-*", Shape::Begins(b"_gac_UA-")),
+    ("_gac_gb_*", Shape::Begins(b"_gac_gb_")),
+    ("_gcl_??", Shape::Tail(b"_gcl_", 2, short_code)),
+    ("_gcl_GB-*", Shape::Begins(b"_gcl_GB-")),
+    // Meta Pixel, fbevents.js:
+    // https://developers.facebook.com/docs/marketing-api/conversions-api/parameters/fbp-and-fbc
+    ("_fbp", Shape::Exact(b"_fbp")),
+    ("_fbc", Shape::Exact(b"_fbc")),
+    // Google Analytics, ga.js and urchin.js:
+    // https://developers.google.com/analytics/devguides/collection/gajs/cookie-usage
+    ("__utm?", Shape::Tail(b"__utm", 1, utm_letter)),
+    // Hotjar, hotjar.js: https://help.hotjar.com/hc/en-us/articles/115011789248
+    ("_hj<Name>", Shape::Capital(b"_hj")),
+    ("_hjid", Shape::Exact(b"_hjid")),
+    ("_hjptid", Shape::Exact(b"_hjptid")),
+    // Matomo, matomo.js: https://matomo.org/faq/general/faq_146/
+    ("_pk_id.*", Shape::Begins(b"_pk_id.")),
+    ("_pk_ses.*", Shape::Begins(b"_pk_ses.")),
+    ("_pk_ref.*", Shape::Begins(b"_pk_ref.")),
+    ("_pk_cvar.*", Shape::Begins(b"_pk_cvar.")),
+    ("_pk_hsr.*", Shape::Begins(b"_pk_hsr.")),
+    ("_pk_testcookie*", Shape::Begins(b"_pk_testcookie")),
+    // Microsoft Clarity, clarity.js:
+    // https://learn.microsoft.com/en-us/clarity/setup-and-installation/cookie-list
+    ("_clck", Shape::Exact(b"_clck")),
+    ("_clsk", Shape::Exact(b"_clsk")),
+    // Microsoft Advertising, bat.js: https://help.ads.microsoft.com/apex/index/3/en/53056
+    ("_uetsid", Shape::Exact(b"_uetsid")),
+    ("_uetsid_exp", Shape::Exact(b"_uetsid_exp")),
+    ("_uetvid", Shape::Exact(b"_uetvid")),
+    ("_uetvid_exp", Shape::Exact(b"_uetvid_exp")),
+    ("_uetmsclkid", Shape::Exact(b"_uetmsclkid")),
+    ("_uetmsclkid_exp", Shape::Exact(b"_uetmsclkid_exp")),
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(lines: &[&[u8]]) -> HeaderMap {
+        lines.iter().map(|line| (COOKIE, HeaderValue::from_bytes(line).unwrap())).collect()
+    }
+
+    fn read(lines: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        cookies(&request(lines)).map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
+    }
+
+    #[test]
+    fn cookies_are_read_in_every_form_in_which_clients_send_them() {
+        type Case<'a> = (&'a [&'a [u8]], &'a [(&'a [u8], &'a [u8])]);
+        let cases: &[Case<'_>] = &[
+            (&[], &[]),
+            (&[b""], &[]),
+            (&[b" ; ;; "], &[]),
+            (&[b"a=1"], &[(b"a", b"1")]),
+            (&[b"a=1; b=2"], &[(b"a", b"1"), (b"b", b"2")]),
+            (&[b"a=1;b=2"], &[(b"a", b"1"), (b"b", b"2")]),
+            (&[b"a=1 ;\tb=2 "], &[(b"a", b"1"), (b"b", b"2")]),
+            (&[b"a=1", b"b=2"], &[(b"a", b"1"), (b"b", b"2")]),
+            (&[b"a=\"1\""], &[(b"a", b"1")]),
+            (&[b"a=\"\""], &[(b"a", b"")]),
+            (&[b"a=\""], &[(b"a", b"\"")]),
+            (&[b"a=\"\"1\"\""], &[(b"a", b"\"1\"")]),
+            (&[b"a=1=2="], &[(b"a", b"1=2=")]),
+            (&[b"a="], &[(b"a", b"")]),
+            (&[b"a"], &[(b"a", b"")]),
+            (&[b"=1"], &[(b"", b"1")]),
+            (&[b"a = 1"], &[(b"a", b"1")]),
+            (&[b"a=1; a=2"], &[(b"a", b"1"), (b"a", b"2")]),
+            (&[b"a=\"1; login=2\""], &[(b"a", b"\"1"), (b"login", b"2\"")]),
+            (&[b"a=\xff\xfe; b=\xc3\xbc"], &[(b"a", b"\xff\xfe"), (b"b", b"\xc3\xbc")]),
+        ];
+        for (lines, expected) in cases {
+            let expected: Vec<_> =
+                expected.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            assert_eq!(read(lines), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_kept_cookies_are_sent_on() {
+        for (lines, expected) in [
+            (&["a=1; login=x; b=2"][..], Some("a=1; b=2")),
+            (&["login=x"], None),
+            (&["login"], None),
+            (&["login = x"], None),
+            (&[], None),
+            (&["a=1", "login=x", "b=\"2\""], Some("a=1; b=\"2\"")),
+            (&[";;a=1;;"], Some("a=1")),
+            (&["Login=1"], Some("Login=1")),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
+            let kept = rebuild(&request(&lines), |name| name != b"login");
+            assert_eq!(kept.as_ref().map(|v| v.to_str().unwrap()), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn cookies_of_scripts_are_harmless() {
+        for name in [
+            "_ga",
+            "_ga_1A2B3C4D5E",
+            "_gid",
+            "_gat",
+            "_gat_UA-12-1",
+            "_gat_gtag_UA_12_1",
+            "_gac_UA-12-1",
+            "_gac_gb_1A2B",
+            "_gcl_au",
+            "_gcl_aw",
+            "_gcl_GB-12-1",
+            "_fbp",
+            "_fbc",
+            "__utma",
+            "__utmb",
+            "__utmc",
+            "__utmt",
+            "__utmz",
+            "__utmv",
+            "__utmx",
+            "_hjSession_123",
+            "_hjSessionUser_123",
+            "_hjid",
+            "_hjAbsoluteSessionInProgress",
+            "_pk_id.1.1fff",
+            "_pk_ses.1.1fff",
+            "_pk_ref.1.1fff",
+            "_clck",
+            "_clsk",
+            "_uetsid",
+            "_uetvid",
+            "_uetmsclkid",
+        ] {
+            assert!(is_harmless(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_session_cookie_is_never_taken_for_a_script_s() {
+        for name in [
+            "",
+            "_",
+            "login",
+            "session",
+            "PHPSESSID",
+            "JSESSIONID",
+            "sessionid",
+            "_session_id",
+            "_garage_session",
+            "_ga_session",
+            "_gallery_session",
+            "_gateway_session",
+            "_gat_session",
+            "_gid_session",
+            "_gcl_session",
+            "_fbp_session",
+            "_fbc2",
+            "__utm",
+            "__utm_session",
+            "_hj_session",
+            "_hjelp_session",
+            "_pk_session",
+            "_pk_id",
+            "_uet",
+            "_uet_session",
+            "_clck_session",
+            "_GA",
+            "ga",
+            "_ga_",
+            "_hj",
+            "xid",
+            "_gac_session",
+        ] {
+            assert!(!is_harmless(name.as_bytes()), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(line in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(value) = HeaderValue::from_bytes(&line) {
+                let headers: HeaderMap = [(COOKIE, value)].into_iter().collect();
+                let names: Vec<_> = cookies(&headers).map(|(name, _)| name.to_vec()).collect();
+                let kept = rebuild(&headers, |_| true);
+                prop_assert_eq!(kept.is_none(), names.is_empty());
+            }
+        }
+
+        #[test]
+        fn what_is_kept_is_read_again(
+            cookies_sent in proptest::collection::vec(("[a-z]{1,4}", "[a-z0-9]{0,4}"), 0..6),
+        ) {
+            let line = cookies_sent.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join("; ");
+            let kept = rebuild(&request(&[line.as_bytes()]), |name| name.len() > 2);
+            let again: HeaderMap = kept.into_iter().map(|value| (COOKIE, value)).collect();
+            let expected: Vec<_> = cookies_sent.iter().filter(|(n, _)| n.len() > 2)
+                .map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect();
+            prop_assert_eq!(cookies(&again).collect::<Vec<_>>(), expected);
+        }
+    }
+}

@@ -1,0 +1,635 @@
+//! Who the client is and how he came: the forwarding fields that are believed, those that are
+//! removed, and those that we write (RFC 7239, RFC 9110 §7.6.3, W3C Trace Context).
+//!
+//! Which proxies are trusted is an argument; hop-by-hop fields are in `hop.rs`.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ::http::header::{FORWARDED, VIA};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Version};
+use ipnet::IpNet;
+
+use super::host::{Host, Scheme};
+use super::list::{divide, members, split, trim};
+
+/// The pseudonym under which we stand in `Via`.
+const PSEUDONYM: &str = "anteroom";
+
+/// `x-forwarded-for`
+pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// `x-forwarded-proto`
+pub static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// `x-forwarded-host`
+pub static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// `traceparent`
+pub static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// `tracestate`
+pub static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// Whether two field names are one to an origin that folds them as CGI and WSGI do: compared in any
+/// case, with every byte that is no letter or digit read as `-`.
+#[must_use]
+pub fn same_name(name: &str, other: &str) -> bool {
+    name.len() == other.len() && canonical(name).eq(canonical(other))
+}
+
+/// The bytes of a field name as origins that fold names see it.
+fn canonical(name: &str) -> impl Iterator<Item = u8> + '_ {
+    name.bytes().map(|b| if b.is_ascii_alphanumeric() { b.to_ascii_lowercase() } else { b'-' })
+}
+
+fn begins(name: &str, start: &str) -> bool {
+    name.len() >= start.len() && canonical(name).take(start.len()).eq(start.bytes())
+}
+
+fn is_listed(name: &str, names: &[&str], starts: &[&str]) -> bool {
+    names.iter().any(|listed| same_name(name, listed))
+        || starts.iter().any(|start| begins(name, start))
+}
+
+/// Whether no client may send the field `name`: forwarding and client-certificate fields, our own
+/// `Anteroom-*`, and `Proxy`, which CGI turns into the variable `HTTP_PROXY` (CVE-2016-5385). The
+/// identity header has a name of the operator's choice: compare it with [`same_name`].
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    is_forwarding(name) || is_client_certificate(name) || is_own(name) || same_name(name, "proxy")
+}
+
+/// Whether `name` is one of ours.
+#[must_use]
+pub fn is_own(name: &str) -> bool {
+    is_listed(name, &[], &["anteroom-", "x-anteroom-"])
+}
+
+/// Whether an origin could take the field `name` for a proxy's word on client, scheme or host.
+#[must_use]
+pub fn is_forwarding(name: &str) -> bool {
+    is_listed(name, FORWARDING, &["x-forwarded-", "x-original-", "forwarded-"])
+}
+
+/// Whether an origin could take the field `name` for a proxy's word on a client certificate.
+#[must_use]
+pub fn is_client_certificate(name: &str) -> bool {
+    is_listed(name, CLIENT_CERTIFICATE, CLIENT_CERTIFICATE_STARTS)
+}
+
+/// Whether an origin could let the field `name` replace path, host or method of the request. Such
+/// fields are in no key, and so go from whatever fills a shared page.
+#[must_use]
+pub fn is_override(name: &str) -> bool {
+    is_listed(name, OVERRIDES, &[])
+}
+
+/// Whether the name holds an underscore, which CGI and WSGI cannot tell from `-`.
+#[must_use]
+pub fn has_underscore(name: &str) -> bool {
+    name.contains('_')
+}
+
+/// The client's address: `peer`, unless that is a trusted proxy; then the right-most address of
+/// `X-Forwarded-For` (of `Forwarded`, where there is none) that is not trusted. What stands left of
+/// something that is no address was written by nobody we know, and is not looked at.
+#[must_use]
+pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+    let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
+    let peer = peer.to_canonical();
+    if !is_trusted(peer) {
+        return peer;
+    }
+    let mut nearest = peer;
+    for found in claimed_addresses(headers).into_iter().rev() {
+        let Some(address) = found else {
+            break;
+        };
+        nearest = address;
+        if !is_trusted(address) {
+            break;
+        }
+    }
+    nearest
+}
+
+/// The scheme by which the client came: `connection`'s own, unless `peer` is trusted and says
+/// otherwise, in the last member of `X-Forwarded-Proto` or the last `proto` of `Forwarded`.
+#[must_use]
+pub fn client_scheme(
+    peer: IpAddr,
+    connection: Scheme,
+    headers: &HeaderMap,
+    trusted: &[IpNet],
+) -> Scheme {
+    let peer = peer.to_canonical();
+    if !trusted.iter().any(|net| net.contains(&peer)) {
+        return connection;
+    }
+    let plain = members(headers, &X_FORWARDED_PROTO).last().and_then(Scheme::parse);
+    let standard = || {
+        let element = members(headers, &FORWARDED).last()?;
+        Scheme::parse(&forwarded_parameter(element, b"proto")?)
+    };
+    plain.or_else(standard).unwrap_or(connection)
+}
+
+/// The value of our `X-Forwarded-For`: the client alone. The proxies between him and us are known
+/// to us and no business of the origin's.
+#[must_use]
+pub fn x_forwarded_for(client: IpAddr) -> HeaderValue {
+    value(client.to_canonical().to_string())
+}
+
+/// The value of our `X-Forwarded-Proto`.
+#[must_use]
+pub fn x_forwarded_proto(scheme: Scheme) -> HeaderValue {
+    HeaderValue::from_static(scheme.as_str())
+}
+
+/// The value of our `X-Forwarded-Host`, and of the `Host` that we send on.
+#[must_use]
+pub fn host(host: &Host) -> HeaderValue {
+    value(host.as_str().to_owned())
+}
+
+/// The value of our `Forwarded` (RFC 7239 §4): addresses of IPv6 in brackets and quotes (§6), a
+/// host with a port or brackets in quotes.
+#[must_use]
+pub fn forwarded(client: IpAddr, host: &Host, scheme: Scheme) -> HeaderValue {
+    let mut text = String::with_capacity(64 + host.as_str().len());
+    // Writing to a string cannot fail.
+    let _ = match client.to_canonical() {
+        IpAddr::V4(address) => write!(text, "for={address}"),
+        IpAddr::V6(address) => write!(text, "for=\"[{address}]\""),
+    };
+    let quote = if host.as_str().contains([':', '[']) { "\"" } else { "" };
+    let _ = write!(text, ";host={quote}{}{quote};proto={}", host.as_str(), scheme.as_str());
+    value(text)
+}
+
+/// Adds us to `Via` (RFC 9110 §7.6.3), with the version in which the message came.
+pub fn append_via(headers: &mut HeaderMap, received: Version) {
+    let version = match received {
+        Version::HTTP_09 => "0.9",
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2.0",
+        Version::HTTP_3 => "3.0",
+        _ => "1.1",
+    };
+    headers.append(VIA, value(format!("{version} {PSEUDONYM}")));
+}
+
+/// The `traceparent` for the origin (W3C Trace Context §3.2): a valid incoming trace goes on under
+/// the new parent id, with its flags; else a new trace begins, not sampled. `trace` and `parent`
+/// are random.
+#[must_use]
+pub fn traceparent(incoming: Option<&HeaderValue>, trace: u128, parent: u64) -> HeaderValue {
+    // All zeros is no id (§3.2.2.3, §3.2.2.4).
+    let parent = parent.max(1);
+    match incoming.and_then(|line| Trace::parse(line.as_bytes())) {
+        Some(Trace { id, flags }) => value(format!("00-{id}-{parent:016x}-{flags:02x}")),
+        None => value(format!("00-{:032x}-{parent:016x}-00", trace.max(1))),
+    }
+}
+
+/// Sets [`traceparent`] in a request on its way to the origin. A `tracestate` goes with a trace
+/// that does not go on (§3.3).
+pub fn set_traceparent(headers: &mut HeaderMap, trace: u128, parent: u64) {
+    let mut lines = headers.get_all(&TRACEPARENT).iter();
+    let incoming = lines.next().filter(|line| Trace::parse(line.as_bytes()).is_some());
+    // Several lines are no trace.
+    let incoming = incoming.filter(|_| lines.next().is_none()).cloned();
+    if incoming.is_none() {
+        headers.remove(&TRACESTATE);
+    }
+    headers.insert(&TRACEPARENT, traceparent(incoming.as_ref(), trace, parent));
+}
+
+/// What goes on of an incoming trace.
+struct Trace<'h> {
+    id: &'h str,
+    flags: u8,
+}
+
+impl<'h> Trace<'h> {
+    fn parse(line: &'h [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(line).ok()?;
+        let mut parts = text.split('-');
+        let (version, id, parent, flags) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let is_hex = |text: &str, length: usize| {
+            text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let ids = [(id, 32), (parent, 16)];
+        let valid = is_hex(version, 2)
+            && version != "ff"
+            && ids.iter().all(|(id, length)| is_hex(id, *length) && id.bytes().any(|b| b != b'0'))
+            && is_hex(flags, 2)
+            // Later versions may have more behind (§3.2.2.1); this one has not.
+            && (version != "00" || parts.next().is_none());
+        let flags = u8::from_str_radix(flags, 16).ok().filter(|_| valid)?;
+        // The two flags that have a meaning today; we write version 00 and know no others.
+        Some(Self { id, flags: flags & 0b11 })
+    }
+}
+
+/// The addresses that the forwarding fields claim, from the far end to the near one; `None` stands
+/// for a member that is no address.
+fn claimed_addresses(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
+    if headers.contains_key(&X_FORWARDED_FOR) {
+        return headers
+            .get_all(&X_FORWARDED_FOR)
+            .iter()
+            .flat_map(|line| line.as_bytes().split(|&b| b == b','))
+            .map(|member| address(trim(member)))
+            .collect();
+    }
+    members(headers, &FORWARDED)
+        .map(|element| address(&forwarded_parameter(element, b"for")?))
+        .collect()
+}
+
+/// The value of `name` in one element of `Forwarded`, without its quotes.
+fn forwarded_parameter(element: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    let value = split(element, b';').find_map(|pair| {
+        let (found, value) = divide(pair, b'=');
+        value.filter(|_| trim(found).eq_ignore_ascii_case(name))
+    })?;
+    match trim(value) {
+        [b'"', inner @ .., b'"'] => Some(inner.iter().copied().filter(|&b| b != b'\\').collect()),
+        plain => Some(plain.to_vec()),
+    }
+}
+
+/// An address as proxies write it: bare, an IPv6 one in brackets too, either with a port.
+fn address(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address.to_canonical());
+    }
+    if let Some(rest) = text.strip_prefix('[') {
+        let (inner, port) = rest.split_once(']')?;
+        let address = inner.parse::<Ipv6Addr>().ok()?;
+        return is_port_or_nothing(port).then(|| IpAddr::V6(address).to_canonical());
+    }
+    let (host, port) = text.split_once(':')?;
+    port.parse::<u16>().ok()?;
+    host.parse().ok().map(IpAddr::V4)
+}
+
+fn is_port_or_nothing(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+}
+
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("addresses, checked hosts and hex digits are visible ASCII")
+}
+
+const FORWARDING: &[&str] = &[
+    "forwarded",
+    "x-forwarded",
+    "x-real-ip",
+    "x-client-ip",
+    "client-ip",
+    "x-clientip",
+    "true-client-ip",
+    "x-true-client-ip",
+    "x-cluster-client-ip",
+    "x-remote-ip",
+    "x-remote-addr",
+    "remote-addr",
+    "x-originating-ip",
+    "x-proxyuser-ip",
+    "x-real-port",
+    "x-scheme",
+    "x-url-scheme",
+    "x-protocol",
+    "front-end-https",
+    "x-https",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
+    "cf-visitor",
+    "fastly-client-ip",
+    "fastly-ssl",
+    "fly-client-ip",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-appengine-user-ip",
+    "x-appengine-remote-addr",
+    "x-envoy-external-address",
+    "x-nf-client-connection-ip",
+    "cloudfront-viewer-address",
+    "cloudfront-forwarded-proto",
+    "wl-proxy-client-ip",
+    "proxy-client-ip",
+    "x-arr-ssl",
+    "x-arr-log-id",
+];
+
+const CLIENT_CERTIFICATE: &[&str] = &[
+    // RFC 9440
+    "client-cert",
+    "client-cert-chain",
+    "x-arr-clientcert",
+    "x-clientcert",
+    "wl-proxy-client-cert",
+    "x-client-verify",
+    "x-client-dn",
+    "x-ssl-cert",
+];
+
+const CLIENT_CERTIFICATE_STARTS: &[&str] = &[
+    "x-client-cert",
+    "x-ssl-client-",
+    "ssl-client-",
+    "x-tls-client-",
+    "tls-client-",
+    "x-amzn-mtls-",
+    "cf-client-cert-",
+];
+
+const OVERRIDES: &[&str] = &[
+    "x-original-url",
+    "x-original-uri",
+    "x-original-host",
+    "x-original-method",
+    "x-rewrite-url",
+    "x-rewrite-uri",
+    "x-override-url",
+    "x-host",
+    "x-http-host-override",
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-http-path-override",
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(lines: &[(&str, &str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| {
+                (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())
+            })
+            .collect()
+    }
+
+    fn trusted() -> Vec<IpNet> {
+        vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]
+    }
+
+    #[test]
+    fn names_that_speak_for_a_proxy_are_reserved_however_they_are_written() {
+        for name in [
+            "forwarded",
+            "x-forwarded-for",
+            "x_forwarded_for",
+            "x-forwarded_proto",
+            "X-FORWARDED-HOST",
+            "x-forwarded-anything",
+            "x.forwarded.for",
+            "x-real-ip",
+            "x_real_ip",
+            "true-client-ip",
+            "cf-connecting-ip",
+            "x-cluster-client-ip",
+            "x-original-url",
+            "x-original-forwarded-for",
+            "client-cert",
+            "x-ssl-client-verify",
+            "ssl_client_s_dn",
+            "x-client-cert-chain",
+            "x-amzn-mtls-clientcert",
+            "x-forwarded-client-cert",
+            "anteroom-login",
+            "anteroom_login",
+            "anteroom~x",
+            "x-anteroom-user",
+            "x_anteroom_user",
+            "x-anteroom_session",
+            "proxy",
+            "PROXY",
+        ] {
+            assert!(is_reserved(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_reserved() {
+        for name in [
+            "host",
+            "cookie",
+            "via",
+            "accept",
+            "user-agent",
+            "x-requested-with",
+            "proxy-authorization",
+            "x-forward",
+            "x-real",
+            "xforwardedfor",
+            "anteroom",
+            "x-client-version",
+            "traceparent",
+            "x",
+            "",
+        ] {
+            assert!(!is_reserved(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn overrides_are_known() {
+        for name in [
+            "x-original-url",
+            "X_Rewrite_URL",
+            "x-host",
+            "x-http-method-override",
+            "x-method-override",
+        ] {
+            assert!(is_override(name), "{name}");
+        }
+        for name in ["host", "x-hosts", "x-http", "x-requested-with"] {
+            assert!(!is_override(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_client_is_the_right_most_address_that_is_not_trusted() {
+        for (peer, lines, expected) in [
+            ("192.0.2.1", &[][..], "192.0.2.1"),
+            ("192.0.2.1", &[("x-forwarded-for", "198.51.100.1")], "192.0.2.1"),
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
+            ("::ffff:10.0.0.1", &[("x-forwarded-for", "198.51.100.1")], "198.51.100.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "6.6.6.6, 198.51.100.1, 10.0.0.2")], "198.51.100.1"),
+            (
+                "10.0.0.1",
+                &[("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "198.51.100.1")],
+                "198.51.100.1",
+            ),
+            ("10.0.0.1", &[("x-forwarded-for", "10.0.0.3, 10.0.0.2")], "10.0.0.3"),
+            ("10.0.0.1", &[("x-forwarded-for", "6.6.6.6, garbage, 10.0.0.2")], "10.0.0.2"),
+            ("10.0.0.1", &[("x-forwarded-for", "6.6.6.6,, 10.0.0.2")], "10.0.0.2"),
+            ("10.0.0.1", &[("x-forwarded-for", "garbage")], "10.0.0.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "")], "10.0.0.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "198.51.100.1:5000")], "198.51.100.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "198.51.100.1:x")], "10.0.0.1"),
+            ("10.0.0.1", &[("x-forwarded-for", "2001:db8::1")], "2001:db8::1"),
+            ("10.0.0.1", &[("x-forwarded-for", "[2001:db8::1]")], "2001:db8::1"),
+            ("fd00::1", &[("x-forwarded-for", "[2001:db8::1]:443")], "2001:db8::1"),
+            ("10.0.0.1", &[("forwarded", "for=198.51.100.1;proto=https")], "198.51.100.1"),
+            ("10.0.0.1", &[("forwarded", "For=\"[2001:db8::1]:4711\"")], "2001:db8::1"),
+            (
+                "10.0.0.1",
+                &[("forwarded", "for=6.6.6.6, for=198.51.100.1, for=10.0.0.2")],
+                "198.51.100.1",
+            ),
+            ("10.0.0.1", &[("forwarded", "for=6.6.6.6, for=unknown, for=10.0.0.2")], "10.0.0.2"),
+            ("10.0.0.1", &[("forwarded", "for=6.6.6.6, proto=https")], "10.0.0.1"),
+            ("10.0.0.1", &[("forwarded", "for=\"_a,for=6.6.6.6\"")], "10.0.0.1"),
+            (
+                "10.0.0.1",
+                &[("forwarded", "for=6.6.6.6"), ("x-forwarded-for", "198.51.100.1")],
+                "198.51.100.1",
+            ),
+        ] {
+            let found = client_address(peer.parse().unwrap(), &request(lines), &trusted());
+            assert_eq!(found, expected.parse::<IpAddr>().unwrap(), "{peer} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_is_believed_of_trusted_peers_only() {
+        for (peer, lines, expected) in [
+            ("10.0.0.1", &[][..], Scheme::Http),
+            ("10.0.0.1", &[("x-forwarded-proto", "https")], Scheme::Https),
+            ("10.0.0.1", &[("x-forwarded-proto", "HTTPS")], Scheme::Https),
+            ("10.0.0.1", &[("x-forwarded-proto", "http, https")], Scheme::Https),
+            ("10.0.0.1", &[("x-forwarded-proto", "garbage")], Scheme::Http),
+            ("10.0.0.1", &[("forwarded", "for=1.2.3.4;Proto=\"https\"")], Scheme::Https),
+            ("10.0.0.1", &[("forwarded", "proto=https, for=1.2.3.4")], Scheme::Http),
+            ("192.0.2.1", &[("x-forwarded-proto", "https")], Scheme::Http),
+        ] {
+            let found =
+                client_scheme(peer.parse().unwrap(), Scheme::Http, &request(lines), &trusted());
+            assert_eq!(found, expected, "{peer} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn our_fields_follow_their_grammar() {
+        for (client, text, scheme, expected) in [
+            ("192.0.2.1", "a.test", Scheme::Http, "for=192.0.2.1;host=a.test;proto=http"),
+            ("::ffff:192.0.2.1", "a.test", Scheme::Http, "for=192.0.2.1;host=a.test;proto=http"),
+            (
+                "2001:db8::1",
+                "a.test:81",
+                Scheme::Https,
+                "for=\"[2001:db8::1]\";host=\"a.test:81\";proto=https",
+            ),
+            ("192.0.2.1", "[::1]", Scheme::Http, "for=192.0.2.1;host=\"[::1]\";proto=http"),
+        ] {
+            let site = Host::parse(text.as_bytes()).unwrap();
+            assert_eq!(forwarded(client.parse().unwrap(), &site, scheme), expected);
+            assert_eq!(host(&site), text);
+        }
+        assert_eq!(x_forwarded_for("2001:db8::1".parse().unwrap()), "2001:db8::1");
+        assert_eq!(x_forwarded_proto(Scheme::Https), "https");
+    }
+
+    #[test]
+    fn via_keeps_who_came_before() {
+        let mut headers = request(&[("via", "1.0 fred")]);
+        append_via(&mut headers, Version::HTTP_11);
+        let lines: Vec<_> = headers.get_all(VIA).iter().collect();
+        assert_eq!(lines, ["1.0 fred", "1.1 anteroom"]);
+    }
+
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+    #[test]
+    fn a_valid_trace_goes_on_under_a_new_parent() {
+        for (incoming, flags) in [
+            (format!("00-{TRACE}-00f067aa0ba902b7-01"), "01"),
+            (format!("00-{TRACE}-00f067aa0ba902b7-00"), "00"),
+            (format!("00-{TRACE}-00f067aa0ba902b7-ff"), "03"),
+            (format!("cc-{TRACE}-00f067aa0ba902b7-01-what-the-future-brings"), "01"),
+        ] {
+            let found = traceparent(Some(&incoming.parse().unwrap()), 7, 0xabc);
+            assert_eq!(found, format!("00-{TRACE}-0000000000000abc-{flags}"), "{incoming}");
+        }
+    }
+
+    #[test]
+    fn anything_else_begins_a_new_trace() {
+        let zeros = "0".repeat(32);
+        for incoming in [
+            String::new(),
+            TRACE.to_owned(),
+            format!("00-{TRACE}-00f067aa0ba902b7"),
+            format!("00-{TRACE}-00f067aa0ba902b7-01-more"),
+            format!("ff-{TRACE}-00f067aa0ba902b7-01"),
+            format!("00-{zeros}-00f067aa0ba902b7-01"),
+            format!("00-{TRACE}-0000000000000000-01"),
+            format!("00-{}-00f067aa0ba902b7-01", TRACE.to_uppercase()),
+            format!("00-{TRACE}-00f067aa0ba902b-01"),
+            format!("00-{TRACE}-00f067aa0ba902b7-0g"),
+            format!("0-{TRACE}-00f067aa0ba902b7-01"),
+        ] {
+            let found = traceparent(Some(&HeaderValue::from_str(&incoming).unwrap()), 7, 0);
+            assert_eq!(found, format!("00-{:032x}-{:016x}-00", 7, 1), "{incoming}");
+        }
+    }
+
+    #[test]
+    fn the_state_of_a_lost_trace_goes_too() {
+        let good = format!("00-{TRACE}-00f067aa0ba902b7-01");
+        for (lines, kept) in [
+            (vec![("traceparent", good.as_str()), ("tracestate", "a=1")], true),
+            (vec![("traceparent", "garbage"), ("tracestate", "a=1")], false),
+            (vec![("traceparent", &good), ("traceparent", &good), ("tracestate", "a=1")], false),
+            (vec![("tracestate", "a=1")], false),
+        ] {
+            let mut headers = request(&lines);
+            set_traceparent(&mut headers, 7, 9);
+            assert_eq!(headers.contains_key(&TRACESTATE), kept, "{lines:?}");
+            assert_eq!(headers.get_all(&TRACEPARENT).iter().count(), 1);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_claim_makes_an_untrusted_peer_another(claim in "[ -~]{0,48}", peer: u32) {
+            let peer = IpAddr::V4((peer | 0x8000_0000).into());
+            let headers = request(&[("x-forwarded-for", &claim), ("forwarded", &claim)]);
+            prop_assert_eq!(client_address(peer, &headers, &trusted()), peer);
+        }
+
+        #[test]
+        fn no_claim_breaks_a_trusted_peer(claim in "[ -~]{0,48}", name in "\\PC{0,24}") {
+            let peer = "10.0.0.1".parse().unwrap();
+            for field in ["x-forwarded-for", "forwarded", "x-forwarded-proto", "traceparent"] {
+                let mut headers = request(&[(field, &claim)]);
+                let _ = client_address(peer, &headers, &trusted());
+                let _ = client_scheme(peer, Scheme::Http, &headers, &trusted());
+                set_traceparent(&mut headers, 1, 1);
+            }
+            let _ = (is_reserved(&name), is_override(&name));
+        }
+
+        #[test]
+        fn what_we_write_we_read(address: u128, port in 1_u16..) {
+            let client = IpAddr::V6(address.into());
+            let site = Host::parse(format!("a.test:{port}").as_bytes()).unwrap();
+            let line = forwarded(client, &site, Scheme::Https);
+            let headers: HeaderMap = [(FORWARDED, line)].into_iter().collect();
+            let peer = "10.0.0.1".parse().unwrap();
+            prop_assert_eq!(client_address(peer, &headers, &trusted()), client.to_canonical());
+            prop_assert_eq!(client_scheme(peer, Scheme::Http, &headers, &trusted()), Scheme::Https);
+        }
+    }
+}

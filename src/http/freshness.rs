@@ -1,0 +1,204 @@
+//! How long a response is fresh by the origin's word, and how old it was when it came
+//! (RFC 9111 §4.2).
+//!
+//! Lifetimes that the origin did not name, and what is done with a stale response, are decided
+//! elsewhere.
+
+use ::http::header::{AGE, DATE, EXPIRES};
+use ::http::{HeaderMap, HeaderName};
+
+use super::cache_control::{CacheControl, DELTA_MAX};
+use super::date;
+use super::list::{divide, saturating_digits, trim};
+
+/// Where an explicit lifetime came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `s-maxage`
+    SMaxAge,
+    /// `max-age`
+    MaxAge,
+    /// `Expires`, less `Date`
+    Expires,
+}
+
+/// An explicit lifetime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// Seconds of freshness, counted from the response's origination: age comes off.
+    pub seconds: u64,
+    /// What named it.
+    pub source: Source,
+}
+
+/// The lifetime that the response names for a shared cache, by the order of RFC 9111 §4.2.1:
+/// `s-maxage`, `max-age`, `Expires` less `Date`. `None` where the origin said nothing. `now` is the
+/// time of receipt, in seconds since 1970.
+#[must_use]
+pub fn lifetime(cc: &CacheControl, headers: &HeaderMap, now: u64) -> Option<Lifetime> {
+    if let Some(seconds) = cc.s_maxage {
+        return Some(Lifetime { seconds, source: Source::SMaxAge });
+    }
+    if let Some(seconds) = cc.max_age {
+        return Some(Lifetime { seconds, source: Source::MaxAge });
+    }
+    let seconds = expires_in(headers, now)?;
+    Some(Lifetime { seconds, source: Source::Expires })
+}
+
+/// `Expires` less `Date` (§5.3). Several lines, and what is no date, `0` above all, mean "already
+/// expired". Without a valid `Date` the time of receipt stands for it (RFC 9110 §6.6.1).
+fn expires_in(headers: &HeaderMap, now: u64) -> Option<u64> {
+    let mut lines = headers.get_all(EXPIRES).iter();
+    let (line, second) = (lines.next()?, lines.next());
+    let expires = date::parse(line.as_bytes(), now).filter(|_| second.is_none()).unwrap_or(0);
+    let lifetime = expires.saturating_sub(date_of(headers, now).unwrap_or(now));
+    Some(lifetime.min(DELTA_MAX))
+}
+
+/// The `Date` of a message in seconds since 1970, where it is valid and the only one.
+#[must_use]
+pub fn date_of(headers: &HeaderMap, now: u64) -> Option<u64> {
+    only(headers, &DATE).and_then(|text| date::parse(text, now))
+}
+
+/// The age, in seconds, that a response had when it had arrived: RFC 9111 §4.2.3's
+/// `corrected_initial_age`, from `Age`, `Date` and the time the request took. Both times are in
+/// seconds since 1970.
+#[must_use]
+pub fn initial_age(headers: &HeaderMap, request_time: u64, response_time: u64) -> u64 {
+    let apparent = date_of(headers, response_time)
+        .map_or(0, |generated| response_time.saturating_sub(generated));
+    let delay = response_time.saturating_sub(request_time);
+    apparent.max(age_in(headers).saturating_add(delay)).min(DELTA_MAX)
+}
+
+/// The value of `Age` (§5.1): its first member counts; parameters behind its digits do not; what is
+/// no number is ignored.
+fn age_in(headers: &HeaderMap) -> u64 {
+    let Some(line) = headers.get(AGE) else {
+        return 0;
+    };
+    let first = trim(divide(line.as_bytes(), b',').0);
+    saturating_digits(trim(divide(first, b';').0), DELTA_MAX).unwrap_or(0)
+}
+
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?;
+    lines.next().is_none().then_some(line.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+    use ::http::header::CACHE_CONTROL;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 1994-11-06 08:49:37
+    const NOW: u64 = 784_111_777;
+
+    fn response(lines: &[(&str, &str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| {
+                (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())
+            })
+            .collect()
+    }
+
+    fn found(lines: &[(&str, &str)]) -> Option<(u64, Source)> {
+        let headers = response(lines);
+        let cc = CacheControl::parse(&headers, &CACHE_CONTROL);
+        lifetime(&cc, &headers, NOW).map(|found| (found.seconds, found.source))
+    }
+
+    #[test]
+    fn the_origin_s_word_is_taken_in_order() {
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        let hour = ("expires", "Sun, 06 Nov 1994 09:49:37 GMT");
+        let past = ("expires", "Sun, 06 Nov 1994 07:49:37 GMT");
+        for (lines, expected) in [
+            (&[][..], None),
+            (&[date], None),
+            (&[("cache-control", "public")], None),
+            (&[("cache-control", "s-maxage=1, max-age=2"), date, hour], Some((1, Source::SMaxAge))),
+            (&[("cache-control", "s-maxage=9, max-age=0"), date, past], Some((9, Source::SMaxAge))),
+            (&[("cache-control", "max-age=2"), date, past], Some((2, Source::MaxAge))),
+            (&[("cache-control", "max-age=0"), date, hour], Some((0, Source::MaxAge))),
+            (&[("cache-control", "max-age=x"), date, hour], Some((0, Source::MaxAge))),
+            (&[date, hour], Some((3600, Source::Expires))),
+            (&[hour], Some((3600, Source::Expires))),
+            (&[("date", "garbage"), hour], Some((3600, Source::Expires))),
+            (&[date, date, hour], Some((3600, Source::Expires))),
+            (&[("date", "Sun, 06 Nov 1994 09:19:37 GMT"), hour], Some((1800, Source::Expires))),
+            (&[date, past], Some((0, Source::Expires))),
+            (&[date, ("expires", "0")], Some((0, Source::Expires))),
+            (&[date, ("expires", "-1")], Some((0, Source::Expires))),
+            (&[date, ("expires", "")], Some((0, Source::Expires))),
+            (&[date, hour, hour], Some((0, Source::Expires))),
+            (
+                &[date, ("expires", "Fri, 31 Dec 9999 23:59:59 GMT")],
+                Some((DELTA_MAX, Source::Expires)),
+            ),
+            (&[date, ("expires", "Sunday, 06-Nov-94 09:49:37 GMT")], Some((3600, Source::Expires))),
+            (&[date, ("expires", "Sun Nov  6 09:49:37 1994")], Some((3600, Source::Expires))),
+        ] {
+            assert_eq!(found(lines), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn age_counts_by_its_first_digits() {
+        for (lines, expected) in [
+            (&[][..], 0),
+            (&["7200"], 7200),
+            (&["7200", "0"], 7200),
+            (&["7200, 0"], 7200),
+            (&["0, 7200"], 0),
+            (&["7200;a=b"], 7200),
+            (&["7200 ; a"], 7200),
+            (&["99999999999999999999"], DELTA_MAX),
+            (&["-7200"], 0),
+            (&["7200.0"], 0),
+            (&["abc"], 0),
+            (&["7200a"], 0),
+            (&[""], 0),
+            (&[",7200"], 0),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|value| ("age", *value)).collect();
+            assert_eq!(initial_age(&response(&lines), NOW, NOW), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn the_age_at_arrival_is_the_larger_of_two_estimates() {
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        for (lines, requested, received, expected) in [
+            (&[][..], NOW, NOW + 3, 3),
+            (&[("age", "10")], NOW, NOW + 3, 13),
+            (&[date], NOW, NOW + 100, 100),
+            (&[date], NOW + 90, NOW + 100, 100),
+            (&[date, ("age", "50")], NOW + 90, NOW + 100, 100),
+            (&[date, ("age", "500")], NOW + 90, NOW + 100, 510),
+            (&[date], NOW - 100, NOW - 100, 0),
+            (&[("date", "garbage")], NOW, NOW, 0),
+            (&[("age", "5")], NOW, NOW - 10, 5),
+            (&[("age", "99999999999")], 0, u64::MAX, DELTA_MAX),
+        ] {
+            let age = initial_age(&response(lines), requested, received);
+            assert_eq!(age, expected, "{lines:?} {requested} {received}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_values_break_it(age in "[ -~]{0,12}", date in "[ -~]{0,30}", a: u64, b: u64) {
+            let headers = response(&[("age", &age), ("date", &date), ("expires", &date)]);
+            let _ = initial_age(&headers, a, b);
+            prop_assert!(lifetime(&CacheControl::default(), &headers, a).is_some());
+        }
+    }
+}

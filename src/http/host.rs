@@ -1,0 +1,338 @@
+//! Which site a request is for: `Host` and the target's authority (RFC 9110 §7.2, RFC 9112 §3.2).
+//!
+//! Which sites are served is not decided here.
+
+use std::borrow::Cow;
+use std::net::Ipv6Addr;
+
+use ::http::header::HOST;
+use ::http::{HeaderMap, Uri};
+
+/// The longest host name, in bytes (RFC 1035 §2.3.4, and a final dot).
+const NAME_MAX: usize = 254;
+
+/// How the client speaks to the site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// In clear text.
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+impl Scheme {
+    /// `http` or `https`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The scheme named by `text`, in any case.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        match text {
+            _ if text.eq_ignore_ascii_case(b"http") => Some(Self::Http),
+            _ if text.eq_ignore_ascii_case(b"https") => Some(Self::Https),
+            _ => None,
+        }
+    }
+
+    /// The port that goes without saying (RFC 9110 §4.2).
+    #[must_use]
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+/// A valid `host[:port]`, lower-case.
+///
+/// Host names are taken in the shape in which DNS and certificates know them: letters, digits, `-`,
+/// `.`, `_` and `~`. RFC 3986 §3.2.2 would allow `,`, `;`, `'` and percent-encoding too, but such a
+/// name could add a member to the lists in which we pass it on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Host {
+    text: Box<str>,
+    /// Bytes of `text` before the colon of the port.
+    name_length: usize,
+    port: Option<u16>,
+}
+
+impl Host {
+    /// Checks `text` as `uri-host [ ":" port ]`.
+    ///
+    /// # Errors
+    /// [`BadHost::Malformed`] when it is none: user information, an empty name or port, a port over
+    /// 65535, an address in brackets that is no IPv6 address.
+    pub fn parse(text: &[u8]) -> Result<Self, BadHost> {
+        let text = std::str::from_utf8(text).map_err(|_| BadHost::Malformed)?;
+        let name_length = match text.find(']') {
+            Some(at) => at + 1,
+            None => text.find(':').unwrap_or(text.len()),
+        };
+        let (name, rest) = text.split_at(name_length);
+        if !is_name(name) {
+            return Err(BadHost::Malformed);
+        }
+        Ok(Self { text: text.to_ascii_lowercase().into(), name_length, port: port(rest)? })
+    }
+
+    /// `host[:port]` as the client sent it, but lower-case.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The host without its port; an IPv6 address keeps its brackets.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.text[..self.name_length]
+    }
+
+    /// The port, where one was given.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// `host[:port]` without a port that goes without saying, so that `a.test` and `a.test:80` are
+    /// one site over http (RFC 9110 §4.2.3).
+    #[must_use]
+    pub fn normalised(&self, scheme: Scheme) -> Cow<'_, str> {
+        match self.port {
+            None => Cow::Borrowed(self.as_str()),
+            Some(port) if port == scheme.default_port() => Cow::Borrowed(self.name()),
+            // Leading zeros are gone in a number.
+            Some(port) => Cow::Owned(format!("{}:{port}", self.name())),
+        }
+    }
+}
+
+/// Why it is unclear, or impossible to say, which site a request is for. All of them are a 400
+/// (RFC 9112 §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadHost {
+    /// No `Host` line.
+    #[error("no Host field")]
+    Missing,
+    /// More than one.
+    #[error("several Host fields")]
+    Several,
+    /// Not a `host[:port]`.
+    #[error("the Host field is malformed")]
+    Malformed,
+    /// The target of the request names another site.
+    #[error("the Host field and the request's target name different sites")]
+    Contradiction,
+}
+
+/// The site that the request is for. There must be exactly one `Host` line, in HTTP/1.0 too; a
+/// target in absolute form decides (RFC 9112 §3.2.2) and must agree with it, for the origin may
+/// believe either.
+///
+/// # Errors
+/// Each case of [`BadHost`].
+pub fn site(uri: &Uri, headers: &HeaderMap) -> Result<Host, BadHost> {
+    let mut lines = headers.get_all(HOST).iter();
+    let (line, second) = (lines.next().ok_or(BadHost::Missing)?, lines.next());
+    if second.is_some() {
+        return Err(BadHost::Several);
+    }
+    let host = Host::parse(line.as_bytes())?;
+    let Some(authority) = uri.authority() else {
+        return Ok(host);
+    };
+    let target = Host::parse(authority.as_str().as_bytes())?;
+    let scheme = uri.scheme_str().and_then(|scheme| Scheme::parse(scheme.as_bytes()));
+    let scheme = scheme.unwrap_or(Scheme::Http);
+    if target.normalised(scheme) != host.normalised(scheme) {
+        return Err(BadHost::Contradiction);
+    }
+    Ok(target)
+}
+
+fn is_name(name: &str) -> bool {
+    if let Some(address) = name.strip_prefix('[') {
+        return address
+            .strip_suffix(']')
+            .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    }
+    let letters = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b));
+    // A name of dots only, or with an empty label, is found in no DNS and could escape from a path
+    // that an origin builds with it.
+    let labels = !name.starts_with('.') && !name.contains("..");
+    (1..=NAME_MAX).contains(&name.len()) && letters && labels
+}
+
+fn port(rest: &str) -> Result<Option<u16>, BadHost> {
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let digits = rest.strip_prefix(':').ok_or(BadHost::Malformed)?;
+    // `u16::from_str` would take a sign.
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(BadHost::Malformed);
+    }
+    digits.parse().map(Some).map_err(|_| BadHost::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn with_hosts(hosts: &[&str]) -> HeaderMap {
+        hosts.iter().map(|host| (HOST, HeaderValue::from_str(host).unwrap())).collect()
+    }
+
+    #[test]
+    fn hosts_are_read() {
+        for (text, name, port) in [
+            ("a", "a", None),
+            ("Shop.Example", "shop.example", None),
+            ("shop.example.", "shop.example.", None),
+            ("shop.example:8080", "shop.example", Some(8080)),
+            ("shop.example:080", "shop.example", Some(80)),
+            ("shop.example:0", "shop.example", Some(0)),
+            ("shop.example:65535", "shop.example", Some(65535)),
+            ("my_host-1~", "my_host-1~", None),
+            ("127.0.0.1:80", "127.0.0.1", Some(80)),
+            ("[::1]", "[::1]", None),
+            ("[2001:DB8::1]:443", "[2001:db8::1]", Some(443)),
+            ("[::ffff:1.2.3.4]", "[::ffff:1.2.3.4]", None),
+        ] {
+            let host = Host::parse(text.as_bytes()).unwrap();
+            assert_eq!((host.name(), host.port()), (name, port), "{text}");
+            assert_eq!(host.as_str(), text.to_ascii_lowercase());
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        let long = "a".repeat(NAME_MAX + 1);
+        for text in [
+            "",
+            " ",
+            ":",
+            ":80",
+            "a:",
+            "a:x",
+            "a:65536",
+            "a:99999999999",
+            "a:+80",
+            "a:-1",
+            "a:80:80",
+            "a b",
+            " a",
+            "a ",
+            "a\t",
+            "user@a",
+            "user:pass@a",
+            "a/b",
+            "a?b",
+            "a#b",
+            "a\\b",
+            "a,b",
+            "a;b",
+            "a'b",
+            "a\"b",
+            "a%41",
+            "a%",
+            "..",
+            ".",
+            ".a",
+            "a..b",
+            "[::1",
+            "::1",
+            "[]",
+            "[::1]x",
+            "[::1]:",
+            "[::1]80",
+            "[v1.x]",
+            "[fe80::1%25eth0]",
+            "[1.2.3.4]",
+            "[:::1]",
+            "x[::1]",
+            "[[::1]]",
+            "ü",
+            "a\u{0}b",
+            "http://a",
+            long.as_str(),
+        ] {
+            assert_eq!(Host::parse(text.as_bytes()), Err(BadHost::Malformed), "{text:?}");
+        }
+        assert_eq!(Host::parse(b"\xff"), Err(BadHost::Malformed));
+    }
+
+    #[test]
+    fn the_default_port_makes_no_other_site() {
+        for (text, http, https) in [
+            ("a.test", "a.test", "a.test"),
+            ("a.test:80", "a.test", "a.test:80"),
+            ("a.test:443", "a.test:443", "a.test"),
+            ("a.test:0443", "a.test:443", "a.test"),
+            ("a.test:8080", "a.test:8080", "a.test:8080"),
+            ("[::1]:80", "[::1]", "[::1]:80"),
+        ] {
+            let host = Host::parse(text.as_bytes()).unwrap();
+            assert_eq!(host.normalised(Scheme::Http), http);
+            assert_eq!(host.normalised(Scheme::Https), https);
+        }
+    }
+
+    #[test]
+    fn a_request_is_for_one_site_or_refused() {
+        for (target, hosts, expected) in [
+            ("/", &["a.test"][..], Ok("a.test")),
+            ("/", &["A.Test:8080"], Ok("a.test:8080")),
+            ("*", &["a.test"], Ok("a.test")),
+            ("/", &[], Err(BadHost::Missing)),
+            ("/", &[""], Err(BadHost::Malformed)),
+            ("/", &["a.test", "a.test"], Err(BadHost::Several)),
+            ("/", &["a.test", "b.test"], Err(BadHost::Several)),
+            ("/", &["a.test, b.test"], Err(BadHost::Malformed)),
+            ("http://a.test/", &["a.test"], Ok("a.test")),
+            ("http://a.test/", &["A.TEST"], Ok("a.test")),
+            ("http://a.test:80/", &["a.test"], Ok("a.test:80")),
+            ("http://a.test/", &["a.test:80"], Ok("a.test")),
+            ("http://a.test/", &["a.test:81"], Err(BadHost::Contradiction)),
+            ("http://a.test/", &["b.test"], Err(BadHost::Contradiction)),
+            ("http://a.test/", &[], Err(BadHost::Missing)),
+            ("http://user@a.test/", &["a.test"], Err(BadHost::Malformed)),
+        ] {
+            let uri: Uri = target.parse().unwrap();
+            let found = site(&uri, &with_hosts(hosts));
+            assert_eq!(found.as_ref().map(Host::as_str), expected.as_deref(), "{target} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn schemes_are_case_blind() {
+        assert_eq!(Scheme::parse(b"HTTPS"), Some(Scheme::Https));
+        assert_eq!(Scheme::parse(b"http"), Some(Scheme::Http));
+        assert_eq!(Scheme::parse(b"https "), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it_and_what_is_read_is_read_again(
+            text in proptest::collection::vec(any::<u8>(), 0..32),
+        ) {
+            if let Ok(host) = Host::parse(&text) {
+                prop_assert_eq!(Host::parse(host.as_str().as_bytes()), Ok(host));
+            }
+        }
+
+        #[test]
+        fn printable_text_never_breaks_it(text in "[a-z0-9:.\\[\\]@%]{0,24}") {
+            let _ = Host::parse(text.as_bytes());
+        }
+    }
+}

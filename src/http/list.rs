@@ -1,0 +1,104 @@
+//! Comma-separated lists in field values (RFC 9110 §5.6.1), as bytes and without allocation.
+//!
+//! What the members mean is not known here.
+
+use ::http::{HeaderMap, HeaderName};
+
+/// The members of the list-valued field `name` over all its lines, trimmed, empty ones left out.
+/// Commas inside quoted strings do not divide.
+pub(crate) fn members<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+    headers.get_all(name).iter().flat_map(|line| split(line.as_bytes(), b','))
+}
+
+/// The parts of `text` between `separator`s that stand outside quoted strings, trimmed, empty
+/// ones left out. A string that is never closed lasts until the end.
+pub(crate) fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |&byte| {
+        if escaped {
+            escaped = false;
+        } else if quoted && byte == b'\\' {
+            escaped = true;
+        } else if byte == b'"' {
+            quoted = !quoted;
+        }
+        !quoted && byte == separator
+    })
+    .map(trim)
+    .filter(|part| !part.is_empty())
+}
+
+/// `text` without the optional white space (OWS, RFC 9110 §5.6.3) around it.
+pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = text {
+        text = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
+}
+
+/// `text` before and behind the first `separator`; nothing behind where there is none.
+pub(crate) fn divide(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
+    match text.iter().position(|&byte| byte == separator) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    }
+}
+
+/// The number written in `digits`, which must be 1 or more digits and nothing else, at most
+/// `most`: larger ones saturate (RFC 9111 §1.2.2).
+pub(crate) fn saturating_digits(digits: &[u8], most: u64) -> Option<u64> {
+    (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit)).then(|| {
+        digits.iter().fold(0, |sum: u64, digit| {
+            sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')).min(most)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> Vec<&str> {
+        split(text.as_bytes(), b',').map(|part| std::str::from_utf8(part).unwrap()).collect()
+    }
+
+    #[test]
+    fn lists_split_at_commas_outside_quotes() {
+        for (text, expected) in [
+            ("", vec![]),
+            (" , ,, ", vec![]),
+            ("a", vec!["a"]),
+            ("a,b", vec!["a", "b"]),
+            (" a\t, b ", vec!["a", "b"]),
+            ("a=\"x,y\",b", vec!["a=\"x,y\"", "b"]),
+            ("a=\"x\\\",y\",b", vec!["a=\"x\\\",y\"", "b"]),
+            ("a\\,b", vec!["a\\", "b"]),
+            ("a=\"never closed, b", vec!["a=\"never closed, b"]),
+        ] {
+            assert_eq!(parts(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn digits_saturate_and_garbage_is_none() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("007", Some(7)),
+            ("4294967296", Some(1 << 31)),
+            ("99999999999999999999999999", Some(1 << 31)),
+            ("", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.5", None),
+            (" 1", None),
+        ] {
+            assert_eq!(saturating_digits(text.as_bytes(), 1 << 31), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! What kind of thing a response is, by `Content-Type` (RFC 9110 §8.3), what a path pretends to be,
+//! and what a request would take (`Accept`, §12.5.1).
+//!
+//! Bodies are not looked at.
+
+use std::borrow::Cow;
+
+use ::http::HeaderMap;
+use ::http::header::{ACCEPT, CONTENT_TYPE};
+use percent_encoding::percent_decode_str;
+
+use super::list::{divide, members, split, trim};
+
+/// The kinds of media that the cache treats in different ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `text/html`, `application/xhtml+xml`
+    Html,
+    /// `text/css`
+    Css,
+    /// The types of JavaScript (RFC 9239 §6).
+    JavaScript,
+    /// `application/json`, and what ends with `+json`
+    Json,
+    /// `application/xml`, and what ends with `+xml` but is no image and no page
+    Xml,
+    /// `image/*`
+    Image,
+    /// `font/*`, and the older names of fonts
+    Font,
+    /// `audio/*`
+    Audio,
+    /// `video/*`
+    Video,
+    /// Anything else; no type; several types.
+    Other,
+}
+
+impl Kind {
+    /// Whether anonymous visitors' copies of it, once proven public, may be given to all.
+    #[must_use]
+    pub fn is_static(self) -> bool {
+        match self {
+            Self::Css | Self::JavaScript | Self::Image | Self::Font | Self::Audio | Self::Video => {
+                true
+            }
+            Self::Html | Self::Json | Self::Xml | Self::Other => false,
+        }
+    }
+}
+
+/// The kind of a response.
+#[must_use]
+pub fn kind(headers: &HeaderMap) -> Kind {
+    let mut lines = headers.get_all(CONTENT_TYPE).iter();
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => kind_of(line.as_bytes()),
+        _ => Kind::Other,
+    }
+}
+
+/// Whether a browser could show the response as a page: html, and what has no usable type and so is
+/// guessed from its bytes (WHATWG MIME Sniffing §7).
+#[must_use]
+pub fn may_be_page(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONTENT_TYPE).iter().map(|line| essence(line.as_bytes()));
+    let (Some(essence), None) = (lines.next(), lines.next()) else {
+        return true;
+    };
+    let unusable: [&[u8]; 4] = [b"", b"*/*", b"unknown/unknown", b"application/unknown"];
+    kind_of(essence) == Kind::Html
+        || !essence.contains(&b'/')
+        || unusable.iter().any(|known| essence.eq_ignore_ascii_case(known))
+}
+
+/// The parameter `charset` of the response's type, without quotes.
+#[must_use]
+pub fn charset(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    let line = headers.get(CONTENT_TYPE)?.as_bytes();
+    let value = split(line, b';').skip(1).find_map(|parameter| {
+        let (name, value) = divide(parameter, b'=');
+        value.filter(|_| trim(name).eq_ignore_ascii_case(b"charset"))
+    })?;
+    let value = match trim(value) {
+        [b'"', inner @ .., b'"'] => inner,
+        plain => plain,
+    };
+    Some(String::from_utf8_lossy(value))
+}
+
+/// Whether the path ends like a static file while the response is a page or JSON: how cache
+/// deception looks (`/account/x.css` answered with the account). `.php` answering with a style
+/// sheet is fine.
+#[must_use]
+pub fn contradicts(path: &str, kind: Kind) -> bool {
+    matches!(kind, Kind::Html | Kind::Json) && has_static_extension(path)
+}
+
+/// Whether the last segment of `path`, decoded, ends like a static file; with `;parameters`, before
+/// or behind them.
+#[must_use]
+pub fn has_static_extension(path: &str) -> bool {
+    let path: Cow<'_, [u8]> = percent_decode_str(path).into();
+    let segment = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    segment.split(|&b| b == b';').any(|part| {
+        // A NUL ends a name for some; what stands before it and what stands behind are both looked at.
+        part.split(|&b| b == 0).any(ends_static)
+    })
+}
+
+/// Whether the request is one that a browser makes for a page or a part of it: `Accept` is absent,
+/// or names html, an image, a style sheet, a script, a font, sound, film, or `*/*`. A client that
+/// wants JSON only may be sent something else under the same address.
+#[must_use]
+pub fn accept_names_pages(headers: &HeaderMap) -> bool {
+    if !headers.contains_key(ACCEPT) {
+        return true;
+    }
+    members(headers, &ACCEPT).any(|range| {
+        let range_only = essence(range);
+        let wildcards: [&[u8]; 2] = [b"*/*", b"text/*"];
+        let page = wildcards.iter().any(|known| range_only.eq_ignore_ascii_case(known))
+            || matches!(kind_of(range_only), Kind::Html)
+            || kind_of(range_only).is_static();
+        page && !is_refused(range)
+    })
+}
+
+/// Whether a member of a list carries `q=0`: "not acceptable" (RFC 9110 §12.4.2).
+pub(crate) fn is_refused(member: &[u8]) -> bool {
+    split(member, b';').skip(1).any(|parameter| {
+        let (name, value) = divide(parameter, b'=');
+        let zero = || {
+            let digits = trim(value.unwrap_or_default());
+            digits.starts_with(b"0") && digits.iter().all(|b| matches!(b, b'0' | b'.'))
+        };
+        trim(name).eq_ignore_ascii_case(b"q") && zero()
+    })
+}
+
+/// `type/subtype` without parameters.
+fn essence(line: &[u8]) -> &[u8] {
+    trim(divide(line, b';').0)
+}
+
+fn kind_of(line: &[u8]) -> Kind {
+    let essence = essence(line);
+    let is =
+        |names: &[&str]| names.iter().any(|name| essence.eq_ignore_ascii_case(name.as_bytes()));
+    let (top, subtype) = divide(essence, b'/');
+    let Some(subtype) = subtype.filter(|subtype| !subtype.is_empty()) else {
+        return Kind::Other;
+    };
+    let top_is = |name: &str| top.eq_ignore_ascii_case(name.as_bytes());
+    let ends = |suffix: &[u8]| {
+        subtype.len() >= suffix.len()
+            && subtype[subtype.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
+    };
+    match () {
+        () if is(&["text/html", "application/xhtml+xml"]) => Kind::Html,
+        () if is(&["text/css"]) => Kind::Css,
+        () if is(JAVASCRIPT) => Kind::JavaScript,
+        () if top_is("image") => Kind::Image,
+        () if top_is("font") || is(OLD_FONTS) => Kind::Font,
+        () if top_is("audio") => Kind::Audio,
+        () if top_is("video") => Kind::Video,
+        () if is(&["application/json", "text/json"]) || ends(b"+json") => Kind::Json,
+        () if is(&["application/xml", "text/xml"]) || ends(b"+xml") => Kind::Xml,
+        () => Kind::Other,
+    }
+}
+
+fn ends_static(name: &[u8]) -> bool {
+    let Some(dot) = name.iter().rposition(|&b| b == b'.') else {
+        return false;
+    };
+    let extension = &name[dot + 1..];
+    STATIC_EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// RFC 9239 §6, and the names that browsers take beside.
+const JAVASCRIPT: &[&str] = &[
+    "text/javascript",
+    "application/javascript",
+    "application/x-javascript",
+    "text/x-javascript",
+    "application/ecmascript",
+    "application/x-ecmascript",
+    "text/ecmascript",
+    "text/x-ecmascript",
+];
+
+const OLD_FONTS: &[&str] = &[
+    "application/font-woff",
+    "application/font-woff2",
+    "application/font-sfnt",
+    "application/x-font-woff",
+    "application/x-font-woff2",
+    "application/x-font-ttf",
+    "application/x-font-truetype",
+    "application/x-font-opentype",
+    "application/x-font-otf",
+    "application/vnd.ms-fontobject",
+    "application/vnd.ms-opentype",
+];
+
+/// What caches take for static by name. `.map` and `.webmanifest` are JSON by right, and not here.
+const STATIC_EXTENSIONS: &[&str] = &[
+    "css", "js", "mjs", "png", "jpg", "jpeg", "jpe", "gif", "webp", "avif", "svg", "svgz", "ico",
+    "bmp", "tif", "tiff", "jxl", "heic", "woff", "woff2", "ttf", "otf", "eot", "mp3", "m4a", "aac",
+    "flac", "ogg", "oga", "ogv", "opus", "wav", "mid", "midi", "mp4", "m4v", "webm", "mov", "avi",
+    "mkv", "pdf", "zip", "gz", "bz2", "zst", "7z", "rar", "tar", "swf", "wasm", "csv", "doc",
+    "docx", "ppt", "pptx", "xls", "xlsx", "ps", "eps", "ejs", "pict", "pls", "jar", "class", "exe",
+    "dmg", "iso", "apk", "bin",
+];
+
+#[cfg(test)]
+mod tests {
+    use ::http::{HeaderName, HeaderValue};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn with(name: &HeaderName, lines: &[&str]) -> HeaderMap {
+        lines.iter().map(|line| (name.clone(), HeaderValue::from_str(line).unwrap())).collect()
+    }
+
+    #[test]
+    fn types_are_sorted_into_kinds() {
+        for (line, expected) in [
+            ("text/html", Kind::Html),
+            ("Text/HTML; charset=utf-8", Kind::Html),
+            (" text/html ;x", Kind::Html),
+            ("application/xhtml+xml", Kind::Html),
+            ("text/css", Kind::Css),
+            ("text/javascript", Kind::JavaScript),
+            ("application/javascript", Kind::JavaScript),
+            ("application/json", Kind::Json),
+            ("application/ld+json", Kind::Json),
+            ("application/problem+JSON", Kind::Json),
+            ("application/xml", Kind::Xml),
+            ("application/rss+xml", Kind::Xml),
+            ("image/png", Kind::Image),
+            ("image/svg+xml", Kind::Image),
+            ("font/woff2", Kind::Font),
+            ("application/font-woff", Kind::Font),
+            ("audio/mpeg", Kind::Audio),
+            ("video/mp4", Kind::Video),
+            ("text/plain", Kind::Other),
+            ("application/octet-stream", Kind::Other),
+            ("text/htmlx", Kind::Other),
+            ("html", Kind::Other),
+            ("image", Kind::Other),
+            ("image/", Kind::Other),
+            ("", Kind::Other),
+            ("text/html, text/css", Kind::Other),
+        ] {
+            assert_eq!(kind(&with(&CONTENT_TYPE, &[line])), expected, "{line}");
+        }
+        assert_eq!(kind(&HeaderMap::new()), Kind::Other);
+        assert_eq!(kind(&with(&CONTENT_TYPE, &["image/png", "text/html"])), Kind::Other);
+    }
+
+    #[test]
+    fn what_a_browser_would_guess_may_be_a_page() {
+        for lines in [
+            &[][..],
+            &[""],
+            &["*/*"],
+            &["text/html"],
+            &["html"],
+            &["unknown/unknown"],
+            &["; charset=utf-8"],
+            &["image/png", "text/html"],
+        ] {
+            assert!(may_be_page(&with(&CONTENT_TYPE, lines)), "{lines:?}");
+        }
+        for lines in [&["text/plain"][..], &["image/png"], &["application/json"]] {
+            assert!(!may_be_page(&with(&CONTENT_TYPE, lines)), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn charsets_are_read() {
+        for (line, expected) in [
+            ("text/html", None),
+            ("text/html; charset=utf-8", Some("utf-8")),
+            ("text/html;Charset=\"UTF-16\"", Some("UTF-16")),
+            ("text/html; a=\"; charset=x\"; charset=latin1", Some("latin1")),
+            ("text/html; charset=", Some("")),
+        ] {
+            assert_eq!(charset(&with(&CONTENT_TYPE, &[line])).as_deref(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_page_under_a_static_name_is_deception() {
+        for path in [
+            "/a.css",
+            "/account/x.js",
+            "/account;x.css",
+            "/account%3bx.css",
+            "/x.css;v=1",
+            "/a%2fx.PNG",
+            "/account%00.css",
+            "/x.css%00y",
+            "/%2ecss",
+            "/a%2ecss",
+            "/account.php/x.woff2",
+        ] {
+            assert!(contradicts(path, Kind::Html), "{path}");
+            assert!(contradicts(path, Kind::Json), "{path}");
+            assert!(!contradicts(path, Kind::Css), "{path}");
+            assert!(!contradicts(path, Kind::Other), "{path}");
+        }
+        for path in [
+            "/",
+            "",
+            "/a",
+            "/a.html",
+            "/a.php",
+            "/a.json",
+            "/a.css/",
+            "/a.css/b",
+            "/css",
+            "/a.css.map",
+        ] {
+            assert!(!contradicts(path, Kind::Html), "{path}");
+        }
+    }
+
+    #[test]
+    fn browsers_ask_for_pages_and_programs_for_json() {
+        for lines in [
+            &[][..],
+            &["*/*"],
+            &["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"],
+            &["TEXT/HTML"],
+            &["text/css,*/*;q=0.1"],
+            &["image/avif,image/webp"],
+            &["image/*"],
+            &["application/json", "text/html"],
+            &["application/json, text/plain, */*"],
+            &["text/javascript"],
+            &["font/woff2;q=1.0"],
+        ] {
+            assert!(accept_names_pages(&with(&ACCEPT, lines)), "{lines:?}");
+        }
+        for lines in [
+            &["application/json"][..],
+            &["application/xml"],
+            &["text/plain"],
+            &[""],
+            &["text/html;q=0"],
+            &["application/json, */*;q=0.0"],
+            &["text/html; Q=0.000, application/json"],
+            &["application/vnd.api+json"],
+            &["text/event-stream"],
+        ] {
+            assert!(!accept_names_pages(&with(&ACCEPT, lines)), "{lines:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(line in proptest::collection::vec(any::<u8>(), 0..32), path in "\\PC{0,24}") {
+            if let Ok(value) = HeaderValue::from_bytes(&line) {
+                let headers: HeaderMap =
+                    [(CONTENT_TYPE, value.clone()), (ACCEPT, value)].into_iter().collect();
+                let _ = (may_be_page(&headers), accept_names_pages(&headers), charset(&headers));
+                let _ = contradicts(&path, kind(&headers));
+            }
+        }
+    }
+}

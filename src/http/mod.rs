@@ -1,0 +1,19 @@
+//! Pure protocol knowledge, one topic of the RFCs a file: headers and a `now` in, an answer out.
+//!
+//! No sockets, no store and no clock live here.
+
+pub mod cache_control;
+pub mod cache_status;
+pub mod cookie;
+pub mod date;
+pub mod forwarded;
+pub mod freshness;
+pub mod hop;
+pub mod host;
+pub(crate) mod list;
+pub mod media;
+pub mod path;
+pub mod pattern;
+pub mod query;
+pub mod set_cookie;
+pub mod vary;

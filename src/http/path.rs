@@ -1,0 +1,459 @@
+//! Paths of targets (RFC 3986 §3.3): the ones that two parsers read differently, and the patterns
+//! by which routes choose.
+//!
+//! Session ids in paths are found in `query.rs`.
+
+use std::fmt;
+
+/// Whether an origin could take `path` for another path than we do: dot segments in any disguise
+/// (`%2e%2e`, `..;x`), backslashes, encoded slashes, control characters, empty segments, broken or
+/// double encoding, what is no UTF-8. An answer to such a path must not be shared: the key would name
+/// one page and the origin have sent another.
+#[must_use]
+pub fn is_odd(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix('/') else {
+        return true;
+    };
+    // PERF: a plain path has none of these bytes, and then only its segments are looked at.
+    let plain = !path.bytes().any(|b| matches!(b, b'%' | b'\\' | b';') || b.is_ascii_control());
+    if plain {
+        return has_odd_segment(rest.as_bytes());
+    }
+    let Some(decoded) = percent_decoded(rest) else {
+        return true;
+    };
+    let slashes = |text: &[u8]| text.iter().filter(|&&b| b == b'/').count();
+    slashes(&decoded) != slashes(rest.as_bytes())
+        || decoded.iter().any(|b| *b == b'\\' || b.is_ascii_control())
+        // Overlong forms are none either. And a route chooses by the decoded path.
+        || std::str::from_utf8(&decoded).is_err()
+        || is_encoded_twice(&decoded)
+        || has_odd_segment(&decoded)
+}
+
+/// The path percent-decoded; `None` where an encoding is broken or the result no UTF-8.
+#[must_use]
+pub fn decoded(path: &str) -> Option<String> {
+    if !path.contains('%') {
+        return Some(path.to_owned());
+    }
+    String::from_utf8(percent_decoded(path)?).ok()
+}
+
+/// A pattern of paths, matched segment by segment against the percent-decoded path.
+///
+/// `*` stands for one segment, or for a part of one (`*.css`); `**` for any number of segments,
+/// none included, once in a pattern (`/feed/**` matches `/feed`, `/feed/` and `/feed/a/b`);
+/// `{item}` for one segment, or part of one, that is not empty and names the item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPattern {
+    text: Box<str>,
+    /// Before `**`; all where there is none.
+    before: Vec<Segment>,
+    /// Behind `**`; `None` where there is none.
+    after: Option<Vec<Segment>>,
+}
+
+/// A path that matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match<'p> {
+    /// What stands for `{item}`, where the pattern has it.
+    pub item: Option<&'p str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Exact(Box<str>),
+    Star { prefix: Box<str>, suffix: Box<str> },
+    Item { prefix: Box<str>, suffix: Box<str> },
+}
+
+impl PathPattern {
+    /// The pattern in `text`.
+    ///
+    /// # Errors
+    /// When `text` does not begin with `/`, has `**` twice or inside a segment, two wildcards in one
+    /// segment, `{item}` twice, or other braces. The message is for the operator.
+    pub fn parse(text: &str) -> Result<Self, PatternProblem> {
+        let rest = text.strip_prefix('/').ok_or(PatternProblem::NoSlash)?;
+        let items = text.matches(ITEM).count();
+        if items > 1 {
+            return Err(PatternProblem::SecondItem);
+        }
+        if text.matches('{').count() != items || text.matches('}').count() != items {
+            return Err(PatternProblem::Braces);
+        }
+        let mut parts = rest.split('/');
+        let before = parts.by_ref().take_while(|part| *part != "**").map(segment);
+        let before = before.collect::<Result<Vec<_>, _>>()?;
+        let has_rest = before.len() < rest.split('/').count();
+        let after = has_rest.then(|| parts.map(segment).collect::<Result<Vec<_>, _>>());
+        Ok(Self { text: text.into(), before, after: after.transpose()? })
+    }
+
+    /// What of `path`, percent-decoded, the pattern meant; `None` where it does not match.
+    #[must_use]
+    pub fn matches<'p>(&self, path: &'p str) -> Option<Match<'p>> {
+        let mut rest = path.strip_prefix('/')?.split('/');
+        let mut item = None;
+        let Some(after) = &self.after else {
+            all_match(&self.before, &mut rest, &mut item)?;
+            return rest.next().is_none().then_some(Match { item });
+        };
+        // A `/**` at the end matches its parent without the slash: `/feed` has fewer segments than
+        // `/feed/**`, and the root has one empty segment.
+        all_match(&self.before, &mut rest, &mut item)?;
+        let tail: Vec<_> = rest.collect();
+        let skipped = tail.len().checked_sub(after.len())?;
+        all_match(after, &mut tail.into_iter().skip(skipped), &mut item)?;
+        Some(Match { item })
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether every path matches.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.before.is_empty() && self.after.as_ref().is_some_and(Vec::is_empty)
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a text is no pattern of paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternProblem {
+    /// Does not begin with `/`.
+    #[error("a path that begins with `/`")]
+    NoSlash,
+    /// `**` twice.
+    #[error("`**` once at most")]
+    SecondRest,
+    /// `**` beside other text.
+    #[error("`**` as a whole segment, as in `/feed/**`")]
+    RestInside,
+    /// Two wildcards in a segment.
+    #[error("one wildcard in a segment at most")]
+    SecondWildcard,
+    /// `{item}` twice.
+    #[error("`{{item}}` once at most")]
+    SecondItem,
+    /// Braces that are not `{item}`.
+    #[error("no other name in braces than `{{item}}`")]
+    Braces,
+}
+
+const ITEM: &str = "{item}";
+
+fn segment(text: &str) -> Result<Segment, PatternProblem> {
+    match text {
+        // Only what stands behind the first `**` comes here.
+        "**" => return Err(PatternProblem::SecondRest),
+        _ if text.contains("**") => return Err(PatternProblem::RestInside),
+        _ => {}
+    }
+    let stars = text.matches('*').count();
+    let parts = |(prefix, suffix): (&str, &str)| (prefix.into(), suffix.into());
+    match (text.split_once(ITEM).map(parts), text.split_once('*').map(parts)) {
+        (Some((prefix, suffix)), None) => Ok(Segment::Item { prefix, suffix }),
+        (None, Some((prefix, suffix))) if stars == 1 => Ok(Segment::Star { prefix, suffix }),
+        (None, None) => Ok(Segment::Exact(text.into())),
+        _ => Err(PatternProblem::SecondWildcard),
+    }
+}
+
+/// Matches the next segments of `path`, and notes the item among them.
+fn all_match<'p>(
+    segments: &[Segment],
+    path: &mut impl Iterator<Item = &'p str>,
+    item: &mut Option<&'p str>,
+) -> Option<()> {
+    for segment in segments {
+        let part = path.next()?;
+        match segment {
+            Segment::Exact(exact) => (part == &**exact).then_some(())?,
+            // A whole segment is never empty; a part of one may be.
+            Segment::Star { prefix, suffix } => {
+                (!part.is_empty()).then_some(())?;
+                part.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
+            }
+            Segment::Item { prefix, suffix } => {
+                let found = part.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
+                *item = Some(Some(found).filter(|found| !found.is_empty())?);
+            }
+        }
+    }
+    Some(())
+}
+
+/// `path` without its first slash, decoded or not.
+fn has_odd_segment(path: &[u8]) -> bool {
+    let mut segments = path.split(|&b| b == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        // `..;x` is `..` to servlet containers.
+        let bare = segment.split(|&b| b == b';').next().unwrap_or_default();
+        // The last one may be empty: `/` and `/a/`. With parameters it may not: `/a/;x`.
+        let empty = bare.is_empty() && !(is_last && segment.is_empty());
+        if empty || matches!(bare, b"." | b"..") {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether decoding once more would yield a byte that changes the path.
+fn is_encoded_twice(decoded: &[u8]) -> bool {
+    decoded.windows(3).any(|window| match window {
+        [b'%', high, low] => hex_pair(*high, *low).is_some_and(|b| {
+            matches!(b, b'.' | b'/' | b'\\' | b'%' | b';') || b.is_ascii_control()
+        }),
+        _ => false,
+    })
+}
+
+/// Strictly: every `%` is followed by two hex digits.
+fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    loop {
+        rest = match rest {
+            [] => return Some(decoded),
+            [b'%', tail @ ..] => {
+                let [high, low, tail @ ..] = tail else {
+                    return None;
+                };
+                decoded.push(hex_pair(*high, *low)?);
+                tail
+            }
+            [byte, tail @ ..] => {
+                decoded.push(*byte);
+                tail
+            }
+        };
+    }
+}
+
+fn hex_pair(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn paths_that_may_mean_another_are_odd() {
+        for path in [
+            "",
+            "*",
+            "a",
+            "//",
+            "/a//b",
+            "//a",
+            "/a//",
+            "/.",
+            "/..",
+            "/./a",
+            "/a/..",
+            "/a/../b",
+            "/%2e",
+            "/%2E%2e/a",
+            "/.%2e",
+            "/a/..;/b",
+            "/a/..;x=1",
+            "/a/.;/b",
+            "/;/a",
+            "/a/;x",
+            "/a/%3b/b",
+            "/a\\b",
+            "/a%5cb",
+            "/a%2fb",
+            "/a%2Fb",
+            "/a%00",
+            "/a%0d%0aX",
+            "/a%7f",
+            "/a%",
+            "/a%2",
+            "/a%zz",
+            "/a%%32",
+            "/%252e%252e/a",
+            "/a%252fb",
+            "/a%255cb",
+            "/a%25252f",
+            "/a%2500",
+            "/%c0%ae%c0%ae/",
+            "/a%253bx",
+        ] {
+            assert!(is_odd(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn plain_paths_are_not_odd() {
+        for path in [
+            "/",
+            "/a",
+            "/a/",
+            "/a/b.css",
+            "/a.b/..c",
+            "/...",
+            "/.well-known/x",
+            "/a;v=1",
+            "/a;v=1/b",
+            "/%C3%BC",
+            "/ü",
+            "/a%20b",
+            "/100%25",
+            "/100%25/a",
+            "/a%2Bb",
+            "/%7Euser",
+            "/a:b@c",
+            "/a,b(c)",
+            "/a%25zz",
+            "/%41",
+        ] {
+            assert!(!is_odd(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn decoding_is_strict() {
+        for (path, expected) in [
+            ("/a", Some("/a")),
+            ("/%C3%BC+%41", Some("/ü+A")),
+            ("/a%2Fb", Some("/a/b")),
+            ("/%", None),
+            ("/%4", None),
+            ("/%4g", None),
+            ("/%+4", None),
+            ("/%ff", None),
+        ] {
+            assert_eq!(decoded(path).as_deref(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn patterns_match_segment_by_segment() {
+        for (pattern, path, expected) in [
+            ("/", "/", true),
+            ("/", "/a", false),
+            ("/a", "/a", true),
+            ("/a", "/a/", false),
+            ("/a", "/A", false),
+            ("/a", "/ab", false),
+            ("/a/", "/a/", true),
+            ("/a/", "/a", false),
+            ("/*", "/a", true),
+            ("/*", "/", false),
+            ("/*", "/a/b", false),
+            ("/a/*/c", "/a/b/c", true),
+            ("/a/*/c", "/a//c", false),
+            ("/a/*/c", "/a/b/b/c", false),
+            ("/*.css", "/a.css", true),
+            ("/*.css", "/.css", true),
+            ("/*.css", "/a.css/b", false),
+            ("/a*b", "/ab", true),
+            ("/a*a", "/a", false),
+            ("/**", "/", true),
+            ("/**", "/a", true),
+            ("/**", "/a/b/", true),
+            ("/feed/**", "/feed", true),
+            ("/feed/**", "/feed/", true),
+            ("/feed/**", "/feed/a/b", true),
+            ("/feed/**", "/feeds", false),
+            ("/feed/**", "/", false),
+            ("/**/*.css", "/a.css", true),
+            ("/**/*.css", "/x/y/a.css", true),
+            ("/**/*.css", "/a.js", false),
+            ("/a/**/z", "/a/z", true),
+            ("/a/**/z", "/a/b/c/z", true),
+            ("/a/**/z", "/a", false),
+            ("/a/**/a", "/a", false),
+            ("/ü", "/ü", true),
+            ("/a", "a", false),
+            ("/a", "", false),
+        ] {
+            let parsed = PathPattern::parse(pattern).unwrap();
+            assert_eq!(parsed.matches(path).is_some(), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn the_item_is_found() {
+        for (pattern, path, expected) in [
+            ("/item/{item}", "/item/7", Some("7")),
+            ("/item/{item}", "/item/", None),
+            ("/item/{item}", "/item", None),
+            ("/item/{item}", "/item/7/8", None),
+            ("/item/{item}/**", "/item/7/reviews/2", Some("7")),
+            ("/item/{item}/**", "/item/7", Some("7")),
+            ("/**/{item}", "/a/b/7", Some("7")),
+            ("/{item}.html", "/7.html", Some("7")),
+            ("/{item}.html", "/.html", None),
+            ("/p-{item}", "/p-a b", Some("a b")),
+        ] {
+            let found = PathPattern::parse(pattern).unwrap().matches(path).map(|m| m.item);
+            assert_eq!(found, expected.map(Some), "{pattern} {path}");
+        }
+        assert_eq!(PathPattern::parse("/a").unwrap().matches("/a"), Some(Match { item: None }));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_said() {
+        for (text, problem) in [
+            ("", PatternProblem::NoSlash),
+            ("a", PatternProblem::NoSlash),
+            ("/**/a/**", PatternProblem::SecondRest),
+            ("/a**", PatternProblem::RestInside),
+            ("/***", PatternProblem::RestInside),
+            ("/a*b*c", PatternProblem::SecondWildcard),
+            ("/*{item}", PatternProblem::SecondWildcard),
+            ("/{item}/{item}", PatternProblem::SecondItem),
+            ("/{items}", PatternProblem::Braces),
+            ("/{", PatternProblem::Braces),
+            ("/{item}}", PatternProblem::Braces),
+        ] {
+            assert_eq!(PathPattern::parse(text), Err(problem), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_widest_pattern_is_everything() {
+        assert!(PathPattern::parse("/**").unwrap().is_everything());
+        for text in ["/", "/*", "/a/**", "/**/a"] {
+            assert!(!PathPattern::parse(text).unwrap().is_everything(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_it(path in "\\PC{0,24}", pattern in "/[a*{}item/]{0,12}") {
+            let _ = (is_odd(&path), decoded(&path));
+            if let Ok(pattern) = PathPattern::parse(&pattern) {
+                let _ = pattern.matches(&path);
+                prop_assert!(PathPattern::parse("/**").unwrap().matches(pattern.as_str()).is_some());
+            }
+        }
+
+        #[test]
+        fn encoding_every_byte_changes_nothing(path in "[a-z]{1,8}(/[a-z]{1,8}){0,3}") {
+            let coded: String = path.bytes().map(|b| match b {
+                b'/' => "/".to_owned(),
+                _ => format!("%{b:02x}"),
+            }).collect();
+            prop_assert_eq!(decoded(&coded).unwrap(), path);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Names with at most one `*`, as settings spell cookies and query parameters.
+//!
+//! Patterns of paths have a file of their own, `path.rs`.
+
+use std::fmt;
+
+/// The longest pattern, in bytes.
+pub const PATTERN_MAX: usize = 256;
+
+/// A name, or what stands around the one `*` in a pattern of names. Comparison is case-sensitive
+/// (cookie names are, RFC 6265 §5.3).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pattern {
+    /// Exactly this name.
+    Exact(String),
+    /// Every name that begins and ends so, and is at least as long as both together.
+    Affix {
+        /// Before the `*`.
+        prefix: String,
+        /// Behind it.
+        suffix: String,
+    },
+}
+
+impl Pattern {
+    /// The pattern in `text`: `login`, `wordpress_logged_in_*`, `*_session`.
+    ///
+    /// # Errors
+    /// When `text` is empty, longer than [`PATTERN_MAX`], or has more than one `*`.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        if text.len() > PATTERN_MAX {
+            return Err(PatternError::TooLong);
+        }
+        let Some((prefix, suffix)) = text.split_once('*') else {
+            return Ok(Self::Exact(text.to_owned()));
+        };
+        if suffix.contains('*') {
+            return Err(PatternError::SecondStar);
+        }
+        Ok(Self::Affix { prefix: prefix.to_owned(), suffix: suffix.to_owned() })
+    }
+
+    /// Whether `name` is one of those that the pattern means.
+    #[must_use]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Exact(exact) => name == exact.as_bytes(),
+            Self::Affix { prefix, suffix } => name
+                .strip_prefix(prefix.as_bytes())
+                .is_some_and(|rest| rest.ends_with(suffix.as_bytes())),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(exact) => f.write_str(exact),
+            Self::Affix { prefix, suffix } => write!(f, "{prefix}*{suffix}"),
+        }
+    }
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Nothing there.
+    #[error("a name must not be empty")]
+    Empty,
+    /// Longer than [`PATTERN_MAX`].
+    #[error("a name must not be longer than {PATTERN_MAX} bytes")]
+    TooLong,
+    /// More than one `*`.
+    #[error("a pattern has one `*` at most")]
+    SecondStar,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name, expected) in [
+            ("login", "login", true),
+            ("login", "Login", false),
+            ("login", "login2", false),
+            ("login", "", false),
+            ("wordpress_logged_in_*", "wordpress_logged_in_0a1b", true),
+            ("wordpress_logged_in_*", "wordpress_logged_in_", true),
+            ("wordpress_logged_in_*", "wordpress_logged", false),
+            ("*_session", "_shop_session", true),
+            ("*_session", "_session", true),
+            ("*_session", "session", false),
+            ("*_session", "_session_id", false),
+            ("ab*ba", "abba", true),
+            ("ab*ba", "aba", false),
+            ("*", "", true),
+            ("*", "anything", true),
+        ] {
+            let parsed = Pattern::parse(pattern).unwrap();
+            assert_eq!(parsed.matches(name.as_bytes()), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_said() {
+        assert_eq!(Pattern::parse(""), Err(PatternError::Empty));
+        assert_eq!(Pattern::parse("a*b*"), Err(PatternError::SecondStar));
+        assert_eq!(Pattern::parse("**"), Err(PatternError::SecondStar));
+        assert_eq!(Pattern::parse(&"x".repeat(PATTERN_MAX + 1)), Err(PatternError::TooLong));
+        assert!(Pattern::parse(&"x".repeat(PATTERN_MAX)).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_is_printed_as_it_was_read(text in "[a-z_]{1,8}(\\*[a-z_]{0,8})?") {
+            prop_assert_eq!(Pattern::parse(&text).unwrap().to_string(), text);
+        }
+
+        #[test]
+        fn what_replaces_the_star_is_matched(a in "[a-z]{0,4}", b in "[a-z]{0,4}", any in "[a-z*]{0,6}") {
+            let pattern = Pattern::parse(&format!("{a}*{b}")).unwrap();
+            let name = format!("{a}{any}{b}");
+            prop_assert!(pattern.matches(name.as_bytes()));
+        }
+    }
+}
