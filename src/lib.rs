@@ -1,7 +1,9 @@
 //! Anteroom: the room in front of a web app with logins.
 
 pub mod clock;
+pub mod config;
 pub mod http;
 pub mod ident;
 pub mod metrics;
 pub mod reason;
+pub mod route;

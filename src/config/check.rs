@@ -1,0 +1,234 @@
+//! Contradictions: settings that are fine alone and wrong together, and settings that an
+//! operator may regret.
+//!
+//! What one value may be is the business of its form.
+
+use std::collections::HashSet;
+
+use super::plan::{Plan, Route, SameSite, SecureCookie, Share, StoreUrl};
+use super::problem::{Problem, Warning};
+use super::reader::Places;
+use super::unit::show_size;
+use crate::http::path::PathPattern;
+use crate::http::pattern::Pattern;
+use crate::ident::TokenStorage;
+
+/// Looks at a plan as a whole.
+#[derive(Debug)]
+pub(super) struct Check<'a> {
+    plan: &'a Plan,
+    places: &'a Places,
+    /// Settings that could not be read: what stands in the plan for them was never said, so
+    /// nothing is concluded from it.
+    unread: HashSet<&'a str>,
+    problems: Vec<Problem>,
+    warnings: Vec<Warning>,
+}
+
+impl<'a> Check<'a> {
+    pub(super) fn new(plan: &'a Plan, places: &'a Places, known: &'a [Problem]) -> Self {
+        let unread = known.iter().map(|problem| problem.setting.as_str()).collect();
+        Self { plan, places, unread, problems: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// The contradictions, and what is worth a warning.
+    pub(super) fn run(mut self) -> (Vec<Problem>, Vec<Warning>) {
+        self.listeners();
+        self.origin();
+        self.client();
+        self.session();
+        self.cache();
+        for (index, route) in self.plan.routes.iter().enumerate() {
+            self.route(index, route);
+            self.reachable(index, route);
+        }
+        self.warnings.sort_by(|a, b| a.0.place.cmp(&b.0.place));
+        (self.problems, self.warnings)
+    }
+
+    fn problem(&mut self, setting: &str, text: impl Into<String>) {
+        if !self.unread.contains(setting) {
+            self.problems.push(Problem::new(self.places.of(setting), setting, text));
+        }
+    }
+
+    fn warning(&mut self, setting: &str, text: impl Into<String>) {
+        self.warnings.push(Warning(Problem::new(self.places.of(setting), setting, text)));
+    }
+
+    fn listeners(&mut self) {
+        let listen = &self.plan.listen;
+        if listen.is_empty() {
+            self.problem("listen", "expected at least one [[listen]]");
+        }
+        for (index, address) in listen.iter().enumerate() {
+            // Port 0 is another port each time.
+            if address.port() != 0 && listen[..index].contains(address) {
+                let setting = format!("listen[{index}].address");
+                self.problem(&setting, format!("{address} is listened on already"));
+            }
+        }
+        let admin = &self.plan.admin;
+        let Some(address) = admin.address else { return };
+        if address.port() != 0 && listen.contains(&address) {
+            self.problem("admin.address", format!("{address} is a [[listen]] address already"));
+        }
+        if !address.ip().is_loopback() && admin.token.is_none() && !self.unread("admin.token") {
+            let text = format!("{address} can be reached by others; give a token too");
+            self.problem("admin.address", text);
+        }
+    }
+
+    fn origin(&mut self) {
+        if self.plan.origin.hosts.is_empty() && !self.unread("origin.hosts") {
+            self.warning(
+                "origin.hosts",
+                "empty: any Host is served and passed to the origin; name the sites",
+            );
+        }
+        if self.plan.session.mint && !self.plan.origin.sessions {
+            self.problem(
+                "session.mint",
+                "is true, but [origin] sessions is false: nobody could log a visitor in",
+            );
+        }
+    }
+
+    fn client(&mut self) {
+        let everyone = |net: &&ipnet::IpNet| net.prefix_len() == 0;
+        if let Some(net) = self.plan.client.trusted_proxies.iter().find(everyone) {
+            let text = format!("{net} is everyone: any client may then say that it is another");
+            self.warning("client.trusted_proxies", text);
+        }
+    }
+
+    fn session(&mut self) {
+        let session = &self.plan.session;
+        if session.mint && !matches!(session.cookies.as_slice(), [Pattern::Exact(_)]) {
+            self.problem(
+                "session.mint",
+                "is true, and needs [session] cookie to be one name, without *",
+            );
+        }
+        if session.same_site == SameSite::None && session.secure == SecureCookie::Never {
+            self.problem(
+                "session.same_site",
+                "\"None\" needs secure = \"always\" or \"auto\": browsers drop such a cookie",
+            );
+        }
+        let embedded = matches!(self.plan.store.url, StoreUrl::Embedded(_));
+        if embedded && session.token_storage == TokenStorage::Plain {
+            self.warning(
+                "session.token_storage",
+                "\"plain\" on the embedded store: who reads its files can be any visitor",
+            );
+        }
+    }
+
+    fn cache(&mut self) {
+        let (cache, limits) = (&self.plan.cache, &self.plan.limits);
+        for (name, bound) in
+            [("[cache] memory", cache.memory), ("[limits] in_flight", limits.in_flight)]
+        {
+            if cache.max_object > bound {
+                let (object, bound) = (show_size(cache.max_object), show_size(bound));
+                let text = format!("{object} is over {name}, {bound}: it could not be kept");
+                self.problem("cache.max_object", text);
+            }
+        }
+        if limits.uri > limits.request_head {
+            self.problem("limits.uri", "is over request_head, which holds it");
+        }
+        for ignored in &cache.ignore_cookies {
+            let name = ignored.to_string();
+            if self.plan.session.cookies.iter().any(|cookie| overlap(cookie, ignored)) {
+                let text = format!("{name:?} means a session cookie, which is never harmless");
+                self.problem("cache.ignore_cookies", text);
+            }
+        }
+    }
+
+    fn route(&mut self, index: usize, route: &Route) {
+        let at = |key: &str| format!("route[{index}].{key}");
+        let any_path = route.paths.is_empty() || route.paths.iter().any(PathPattern::is_everything);
+        let any_path = any_path && !self.unread(&at("match.path"));
+        if route.override_ttl.is_some() && any_path {
+            self.problem(&at("override_ttl"), "needs a match.path, and one that is not /**");
+        }
+        if route.override_private {
+            self.override_private(&at("override_private"), route, any_path);
+        }
+        if route.share == Share::None && (route.ttl.is_some() || route.override_ttl.is_some()) {
+            self.warning(&at("share"), "\"none\" stores nothing; the TTL beside it does nothing");
+        }
+        let in_path = route.paths.iter().any(|path| path.as_str().contains("{item}"));
+        let in_query = route.query.iter().filter(|(_, value)| value == "{item}").count();
+        if in_query + usize::from(in_path) > 1 {
+            self.problem(&at("match.query"), "{item} stands once, in the path or in the query");
+        }
+        let session = &self.plan.session;
+        for key in &route.key_cookies {
+            if session.cookies.iter().any(|cookie| cookie.matches(key.as_bytes())) {
+                let text = format!("{key} is a session cookie: a page for one visitor is no key");
+                self.problem(&at("key_cookies"), text);
+            }
+        }
+        if route.key_headers.contains(&session.identity_header) {
+            let text = format!("{} is the identity header", session.identity_header);
+            self.problem(&at("key_headers"), text);
+        }
+    }
+
+    fn override_private(&mut self, setting: &str, route: &Route, any_path: bool) {
+        let needs = [
+            (route.override_ttl.is_none(), "override_ttl beside it"),
+            (route.share != Share::Anonymous, "share = \"anonymous\""),
+            (any_path && route.override_ttl.is_none(), "a match.path that is not /**"),
+            (!self.places.said("session.cookie"), "[session] cookie to be said"),
+            (self.plan.session.cookies.is_empty(), "a [session] cookie"),
+        ];
+        for (missing, need) in needs {
+            if missing {
+                self.problem(setting, format!("is true, and needs {need}"));
+            }
+        }
+    }
+
+    fn reachable(&mut self, index: usize, route: &Route) {
+        let earlier = &self.plan.routes[..index];
+        if let Some(before) = earlier.iter().position(|earlier| covers(earlier, route)) {
+            let name = &self.plan.routes[before].name;
+            let setting = format!("route[{index}]");
+            self.warning(&setting, format!("is never reached: {name:?} before it matches as much"));
+        }
+    }
+
+    fn unread(&self, setting: &str) -> bool {
+        self.unread.contains(setting)
+    }
+}
+
+/// Whether `earlier` has no condition that `later` has not, so that nothing is left for it.
+fn covers(earlier: &Route, later: &Route) -> bool {
+    let any_path = earlier.paths.iter().any(PathPattern::is_everything);
+    (any_path || wider(&earlier.paths, &later.paths))
+        && wider(&earlier.hosts, &later.hosts)
+        && wider(&earlier.methods, &later.methods)
+        && earlier.query.iter().all(|condition| later.query.contains(condition))
+}
+
+/// Whether one of `earlier` is met wherever one of `later` is; an empty list is met by all.
+fn wider<T: PartialEq>(earlier: &[T], later: &[T]) -> bool {
+    earlier.is_empty() || (!later.is_empty() && later.iter().all(|name| earlier.contains(name)))
+}
+
+/// Whether some name is meant by both, where one of them is a plain name; two patterns are
+/// compared as texts.
+fn overlap(a: &Pattern, b: &Pattern) -> bool {
+    match (a, b) {
+        (Pattern::Exact(name), other) | (other, Pattern::Exact(name)) => {
+            other.matches(name.as_bytes())
+        }
+        (a, b) => a == b,
+    }
+}

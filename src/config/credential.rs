@@ -1,0 +1,219 @@
+//! Forms of what must not be seen: secrets by reference, and store URLs that hold a password.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use redis::IntoConnectionInfo as _;
+
+use super::form::{Faults, Form, string};
+use super::node::{HIDDEN, Node, Table, Value, without_password};
+use super::plan::StoreUrl;
+use super::secret::{Secret, SecretSource};
+
+/// Longest secret that is read, in bytes.
+const SECRET_MAX: u64 = 64 << 10;
+
+/// What [`SecretRef`] asks for.
+const REFERENCE: &str = r#"{ file = "/path/of/it" } or { env = "NAME_OF_IT" }"#;
+
+/// `{ file = "path" }` or `{ env = "NAME" }`; never the secret itself, which would then be
+/// readable to whoever may read the configuration.
+#[derive(Debug)]
+pub(super) struct SecretRef;
+
+impl Form<Secret> for SecretRef {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Secret> {
+        match &node.value {
+            Value::Table(table) => resolve(node, table, faults),
+            _ => faults.add(
+                node,
+                format!("a secret does not stand in the configuration itself; write {REFERENCE}"),
+            ),
+        }
+    }
+
+    fn write(&self, secret: &Secret) -> Option<String> {
+        match secret.source() {
+            SecretSource::Plain => None,
+            SecretSource::File(path) => Some(reference("file", &path.to_string_lossy())),
+            SecretSource::Env(name) => Some(reference("env", name)),
+        }
+    }
+}
+
+/// A token that clients send as `Authorization: Bearer …`.
+#[derive(Debug)]
+pub(super) struct BearerToken;
+
+impl Form<Secret> for BearerToken {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Secret> {
+        let secret = SecretRef.read(node, faults)?;
+        if secret.expose().bytes().all(|b| b.is_ascii_graphic()) {
+            return Some(secret);
+        }
+        faults
+            .add(node, "a token is visible ASCII without spaces: others cannot be sent in a field")
+    }
+
+    fn write(&self, secret: &Secret) -> Option<String> {
+        SecretRef.write(secret)
+    }
+}
+
+fn reference(kind: &str, name: &str) -> String {
+    format!("{{ {kind} = {} }}", string(name))
+}
+
+fn resolve(node: &Node, table: &Table, faults: &mut Faults<'_>) -> Option<Secret> {
+    let mut entries = table.iter();
+    let (Some((kind, name)), None) = (entries.next(), entries.next()) else {
+        return faults.add(node, format!("expected {REFERENCE}, one of them"));
+    };
+    match (kind.as_str(), name.as_text()) {
+        ("file", Some(path)) => from_file(name, Path::new(path), faults),
+        ("env", Some(variable)) => from_variable(name, variable, faults),
+        _ => faults.add(name, format!("expected {REFERENCE}")),
+    }
+}
+
+fn from_file(node: &Node, path: &Path, faults: &mut Faults<'_>) -> Option<Secret> {
+    let text = match read_bounded(path) {
+        Ok(text) => text,
+        Err(error) => {
+            return faults.add(node, format!("cannot read the file {}: {error}", path.display()));
+        }
+    };
+    match without_line_end(&text) {
+        "" => faults.add(node, format!("the file {} is empty", path.display())),
+        secret => Some(Secret::from_file(secret, path)),
+    }
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(SECRET_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > SECRET_MAX {
+        return Err(io::Error::other(format!("over {SECRET_MAX} bytes, which no secret is")));
+    }
+    Ok(text)
+}
+
+fn from_variable(node: &Node, variable: &str, faults: &mut Faults<'_>) -> Option<Secret> {
+    let found = faults.environment.iter().find(|(name, _)| name == variable);
+    match found.map(|(_, text)| without_line_end(text)) {
+        None => faults.add(node, format!("the environment variable {variable} is not set")),
+        Some("") => faults.add(node, format!("the environment variable {variable} is empty")),
+        Some(secret) => Some(Secret::from_env(secret, variable)),
+    }
+}
+
+/// One line end is cut: editors and `echo` leave it, and no password ends with it.
+fn without_line_end(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
+/// Which store: a plain text, or a reference where the URL holds a password.
+#[derive(Debug)]
+pub(super) struct StoreForm;
+
+impl Form<StoreUrl> for StoreForm {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<StoreUrl> {
+        let url = match (&node.value, node.as_text()) {
+            (Value::Table(table), _) => resolve(node, table, faults)?,
+            (_, Some(text)) => Secret::new(text),
+            _ => return faults.expected(node, "a text in quotes"),
+        };
+        // What was found is not told: where the password begins in a URL that does not parse,
+        // nobody knows.
+        store_url(url).map_or_else(|why| faults.add(node, why), Some)
+    }
+
+    fn write(&self, url: &StoreUrl) -> Option<String> {
+        match url {
+            StoreUrl::Embedded(dir) => Some(string(&format!("embedded:{}", dir.display()))),
+            StoreUrl::Redis(url) => {
+                SecretRef.write(url).or_else(|| Some(string(&without_password(url.expose()))))
+            }
+        }
+    }
+}
+
+fn store_url(url: Secret) -> Result<StoreUrl, String> {
+    const SCHEMES: &str = "embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>";
+    let text = url.expose();
+    if let Some(dir) = text.strip_prefix("embedded:") {
+        let dir = Some(dir).filter(|dir| !dir.is_empty());
+        let dir = dir.ok_or("embedded: is followed by the folder, such as embedded:./data")?;
+        return Ok(StoreUrl::Embedded(PathBuf::from(dir)));
+    }
+    for absent in ["redis+sentinel", "redis+cluster"] {
+        if text.starts_with(absent) {
+            return Err(format!("{absent}: is not available; expected {SCHEMES}"));
+        }
+    }
+    if !["redis://", "rediss://", "redis+unix:"].iter().any(|scheme| text.starts_with(scheme)) {
+        return Err(format!("not a store; expected {SCHEMES}"));
+    }
+    if text.contains(HIDDEN) {
+        return Err(format!("the password reads {HIDDEN}, as config print writes it"));
+    }
+    if text.into_connection_info().is_err() {
+        return Err("not a Redis URL; expected such as redis://user:password@host:6379/0".into());
+    }
+    Ok(StoreUrl::Redis(url))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<StoreUrl, String> {
+        store_url(Secret::new(text))
+    }
+
+    #[test]
+    fn every_kind_of_store_that_works_is_taken() {
+        let dir = PathBuf::from("./data");
+        assert_eq!(read("embedded:./data"), Ok(StoreUrl::Embedded(dir)));
+        for url in [
+            "redis://127.0.0.1",
+            "redis://:pw@127.0.0.1:6379/3",
+            "rediss://u:pw@redis.example",
+            "redis+unix:/run/redis.sock",
+            "redis+unix:///run/redis.sock?db=1&pass=pw",
+        ] {
+            assert_eq!(read(url), Ok(StoreUrl::Redis(Secret::new(url))), "{url}");
+        }
+    }
+
+    #[test]
+    fn no_complaint_about_a_store_shows_its_password() {
+        for url in [
+            "embedded:",
+            "redis+sentinel://:hunter2@a/master",
+            "redis+cluster://:hunter2@a",
+            "postgres://:hunter2@a",
+            "redis://:hunter2@host:port",
+            "hunter2",
+            "redis://:(hidden)@a",
+        ] {
+            let why = read(url).unwrap_err();
+            assert!(!why.contains("hunter2"), "{url}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_written_store_url_hides_its_password() {
+        for (url, written) in [
+            ("redis://a:6379/1", "\"redis://a:6379/1\""),
+            ("redis://:hunter2@a", "\"redis://:(hidden)@a\""),
+            ("redis://me:hun@ter/2@a/1", "\"redis://me:(hidden)@a/1\""),
+            ("redis+unix:/s?pass=hunter2&db=1", "\"redis+unix:/s?pass=(hidden)&db=1\""),
+        ] {
+            let url = StoreUrl::Redis(Secret::new(url));
+            assert_eq!(StoreForm.write(&url).as_deref(), Some(written));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Configuration: what was said in `proxy.toml`, the environment and the command line becomes a
+//! [`Plan`], or a list of every [`Problem`] in it.
+//!
+//! Holding a `Plan` proves that it is whole and free of contradictions. Nothing here prints,
+//! exits or opens a socket.
+//!
+//! The schema names every key once; reading, the suggestion for a mistyped key, and
+//! [`print()`] all walk it. Sources are laid over each other before it is walked, so that a
+//! problem names the file and line, the variable or the flag that it came from.
+
+mod check;
+mod credential;
+mod form;
+mod node;
+mod plan;
+mod print;
+mod problem;
+mod reader;
+mod schema;
+mod secret;
+mod source;
+mod text;
+mod unit;
+
+pub use plan::{
+    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, Origin, OriginUrl, Plan, Route,
+    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl,
+};
+pub use print::print;
+pub use problem::{Place, Problem, Warning};
+pub use secret::{Secret, SecretSource};
+pub use source::{Overrides, Sources};
+
+use crate::http::path::PathPattern;
+use check::Check;
+use reader::{Places, Reader};
+
+impl Plan {
+    /// Reads a plan from what was said: the built-in defaults, under the file, under the
+    /// environment, under the command line. Reads the files and variables that secrets are in.
+    ///
+    /// # Errors
+    /// All problems at once: the file's by line, then the environment's, then the command
+    /// line's. Of a file that is not TOML only that is told.
+    pub fn read(sources: &Sources) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
+        let (tree, mut problems) = sources.tree()?;
+        // Never seen outside: without `[origin] url` there is no plan.
+        let mut plan = Self::new(OriginUrl { host: String::new(), port: 80 });
+        let mut reader = Reader::new(&tree, &sources.env, Places::new(sources.whole()));
+        schema::walk(&mut reader, &mut plan);
+        let (places, found) = reader.finish();
+        problems.extend(found);
+        plan.settle(&places);
+
+        let (contradictions, warnings) = Check::new(&plan, &places, &problems).run();
+        problems.extend(contradictions);
+        if problems.is_empty() {
+            return Ok((plan, warnings));
+        }
+        problems.sort_by(|a, b| a.place.cmp(&b.place));
+        Err(problems)
+    }
+
+    /// Gives what was not said and hangs on another setting its default.
+    fn settle(&mut self, places: &Places) {
+        if !places.said("session.token_storage") {
+            self.session.token_storage = self.store.url.usual_token_storage();
+        }
+        for (index, route) in self.routes.iter_mut().enumerate() {
+            if !places.said(&format!("route[{index}].trust_public")) {
+                route.trust_public = self.cache.trust_public;
+            }
+            if route.name.is_empty() {
+                let first = route.paths.first().map_or("/**", PathPattern::as_str);
+                route.name = first.chars().take(text::NAME_MAX).collect();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

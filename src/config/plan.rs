@@ -1,0 +1,479 @@
+//! The plan: every setting typed, checked and defaulted. Holding one proves that it is valid.
+//!
+//! Defaults live here and nowhere else. Reading files is not done here.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::secret::Secret;
+use crate::http::path::PathPattern;
+use crate::http::pattern::Pattern;
+use crate::ident::TokenStorage;
+
+/// Everything that the proxy is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Runtimes that serve clients, one thread each. Default: the cores.
+    pub threads: usize,
+    /// Where clients are served. Default: 127.0.0.1:8080.
+    pub listen: Vec<SocketAddr>,
+    /// `[client]`
+    pub client: Client,
+    /// `[origin]`
+    pub origin: Origin,
+    /// `[store]`
+    pub store: Store,
+    /// `[session]`
+    pub session: Session,
+    /// `[cache]`
+    pub cache: Cache,
+    /// `[[route]]`, in order: the first match wins.
+    pub routes: Vec<Route>,
+    /// `[admin]`
+    pub admin: Admin,
+    /// `[log]`
+    pub log: Log,
+    /// `[limits]`
+    pub limits: Limits,
+}
+
+/// `[client]`: what is believed of clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// Peers whose forwarding headers are believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// `underscore_headers`: whether request fields with `_` in their names are passed on
+    /// (`"pass"`) or dropped (`"drop"`, the default).
+    pub pass_underscore_headers: bool,
+}
+
+/// `[origin]`: the app behind the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// `url`: `http://host[:port]`, without a path. Required.
+    pub url: OriginUrl,
+    /// `host`: what the origin gets as Host: `None` (`"preserve"`) the client's, else this.
+    pub host: Option<String>,
+    /// `hosts`: the sites served, lower-case `host[:port]`; empty: any. Others get 421.
+    pub hosts: Vec<String>,
+    /// `connect_timeout`, 2 s.
+    pub connect_timeout: Duration,
+    /// `first_byte_timeout`, 60 s: from the last byte sent to the head of the response.
+    pub first_byte_timeout: Duration,
+    /// `between_bytes_timeout`, 60 s.
+    pub between_bytes_timeout: Duration,
+    /// `keep_idle`, 64: idle connections that each thread keeps.
+    pub keep_idle: usize,
+    /// `idle_timeout`, 4 s: how long an idle connection is kept (below the 5 s at which common
+    /// app servers close theirs).
+    pub idle_timeout: Duration,
+    /// `head_reuse`, false: whether a connection that carried a HEAD is used again.
+    pub head_reuse: bool,
+    /// `sessions`, true: whether it is told who the visitor is, and its `Anteroom-*` believed.
+    pub sessions: bool,
+    /// `secret`: the key of the HMAC over user, method, path and time.
+    pub secret: Option<Secret>,
+}
+
+/// An origin's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginUrl {
+    /// Host name or address literal, as it stands in the URL (IPv6 in brackets).
+    pub host: String,
+    /// Port, 80 when the URL names none.
+    pub port: u16,
+}
+
+/// `[store]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// `url`, `embedded:./anteroom-data`.
+    pub url: StoreUrl,
+    /// `timeout`, 50 ms: the budget of one read.
+    pub timeout: Duration,
+    /// `pages`, 1 GiB: bytes of pages in the embedded store.
+    pub pages: u64,
+    /// `max_page`, 1 MiB: larger pages stay in memory only.
+    pub max_page: u64,
+    /// `prefix`, `""`: goes before every key.
+    pub prefix: String,
+}
+
+/// Which store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// `embedded:<dir>`
+    Embedded(PathBuf),
+    /// `redis://`, `rediss://` or `redis+unix:`; the URL may hold a password.
+    Redis(Secret),
+}
+
+/// `[session]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// `cookie`, `"login"`: names, or patterns with one `*`, of the cookies that may mean a
+    /// person. The token is the value of the first of them that came.
+    pub cookies: Vec<Pattern>,
+    /// `mint`, false: only we mint this cookie, at `Anteroom-Login` from the origin.
+    pub mint: bool,
+    /// `identity_header`, `X-Anteroom-User`, lower-case here.
+    pub identity_header: ::http::HeaderName,
+    /// `same_site`, `"Lax"`.
+    pub same_site: SameSite,
+    /// `secure`, `"auto"`.
+    pub secure: SecureCookie,
+    /// `token_storage`, `"plain"` or `"sha256"`; default: sha256 on the embedded store, plain
+    /// on Redis.
+    pub token_storage: TokenStorage,
+    /// `max_sessions`, 10,000,000.
+    pub max_sessions: u64,
+    /// `viewed_items`, 25.
+    pub viewed_items: u32,
+    /// `clean_batch`, 100.
+    pub clean_batch: u32,
+    /// `clean_carts`, true: `clean_full_sessions`.
+    pub clean_carts: bool,
+}
+
+/// The `SameSite` attribute of our cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SameSite {
+    /// `Lax`
+    Lax,
+    /// `Strict`
+    Strict,
+    /// `None`
+    None,
+}
+
+/// When our cookie gets `Secure`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecureCookie {
+    /// When the visitor's scheme is https.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// `[cache]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// `default_ttl`, 300 s; zero: the origin's word only.
+    pub default_ttl: Duration,
+    /// `unknown_cookies`, `"bypass"` (true) or `"ignore"`.
+    pub unknown_cookies_bypass: bool,
+    /// `trust_public`, false.
+    pub trust_public: bool,
+    /// `static_for_all`, true.
+    pub static_for_all: bool,
+    /// `fill_client_address`, false: whether a fill carries the visitor's address.
+    pub fill_client_address: bool,
+    /// `ignore_cookies`, beside the built-in list.
+    pub ignore_cookies: Vec<Pattern>,
+    /// `ignore_query`: names, or patterns with one `*`, of query parameters that are removed.
+    pub ignore_query: Vec<Pattern>,
+    /// `memory`, 256 MiB of pages.
+    pub memory: u64,
+    /// `max_object`, 8 MiB.
+    pub max_object: u64,
+    /// `status`, `"full"`.
+    pub status: StatusDetail,
+}
+
+/// How much `Cache-Status` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusDetail {
+    /// Hit or forwarded, with TTL and the reason.
+    Full,
+    /// Hit or forwarded only.
+    Short,
+    /// No field at all.
+    Off,
+}
+
+/// A `[[route]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// `name`: for logs and metrics; default: its first path pattern, or `/**`. Not empty, at
+    /// most 128 bytes, not always unique.
+    pub name: String,
+    /// `match.path`: patterns; empty: any path. `*` is one segment, `**` at the end any number,
+    /// `{item}` one segment that names the item viewed.
+    pub paths: Vec<PathPattern>,
+    /// `match.host`: lower-case hosts; empty: any.
+    pub hosts: Vec<String>,
+    /// `match.method`: upper-case methods; empty: any.
+    pub methods: Vec<String>,
+    /// `match.query`: parameters that must be there, each with a literal value or `"{item}"`.
+    pub query: Vec<(String, String)>,
+    /// `share`, `"anonymous"`.
+    pub share: Share,
+    /// `ttl`: the default where the origin is silent, for any type.
+    pub ttl: Option<Duration>,
+    /// `override_ttl`: instead of the origin's word.
+    pub override_ttl: Option<Duration>,
+    /// `override_private`, false.
+    pub override_private: bool,
+    /// `trust_public`; default: what `[cache]` says.
+    pub trust_public: bool,
+    /// `strip_set_cookie`: cookies that a fill may lose.
+    pub strip_set_cookie: Vec<String>,
+    /// `key_cookies`: cookies that are part of the page key, and so sent on a fill.
+    pub key_cookies: Vec<String>,
+    /// `key_headers`: request fields that are part of the page key, and so sent on a fill.
+    pub key_headers: Vec<::http::HeaderName>,
+}
+
+/// With whom a route's pages may be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// Visitors without a login.
+    Anonymous,
+    /// All visitors.
+    Everyone,
+    /// Nobody: never stored.
+    None,
+}
+
+/// `[admin]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// `address`, 127.0.0.1:9180; `"off"`: none.
+    pub address: Option<SocketAddr>,
+    /// `token`: what all but health and metrics need.
+    pub token: Option<Secret>,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// `access`, `"json"`.
+    pub access: AccessFormat,
+    /// `to`, `"stdout"` or a file's path.
+    pub to: LogTarget,
+    /// `user`, false: whether the access log names the user.
+    pub user: bool,
+    /// `redact_paths`: path patterns whose wildcards are hidden in the log.
+    pub redact_paths: Vec<PathPattern>,
+}
+
+/// Form of the access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFormat {
+    /// One JSON object a line.
+    Json,
+    /// The Combined Log Format, with the cache result behind it.
+    Combined,
+    /// None.
+    Off,
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Standard output.
+    Stdout,
+    /// Appended to this file.
+    File(PathBuf),
+}
+
+/// `[limits]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `request_head`, 32 KiB.
+    pub request_head: usize,
+    /// `uri`, 16 KiB.
+    pub uri: usize,
+    /// `max_body`, `"none"`.
+    pub max_body: Option<u64>,
+    /// `head_timeout`, 10 s.
+    pub head_timeout: Duration,
+    /// `idle_timeout`, 75 s.
+    pub idle_timeout: Duration,
+    /// `stall_timeout`, 30 s: a body, read or written, that does not move.
+    pub stall_timeout: Duration,
+    /// `connections`, 20,000.
+    pub connections: usize,
+    /// `connections_per_address`, 1,000; trusted proxies are not counted.
+    pub connections_per_address: usize,
+    /// `in_flight`, 64 MiB: bodies being stored or shared while in flight.
+    pub in_flight: u64,
+    /// `waiters`, 10,000: requests that wait for others' fetches, in all.
+    pub waiters: usize,
+    /// `variants`, 32 for one URL.
+    pub variants: usize,
+    /// `visit_queue`, 100,000.
+    pub visit_queue: usize,
+    /// `drain_timeout`, 30 s.
+    pub drain_timeout: Duration,
+}
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+impl Plan {
+    /// The plan of an operator who said nothing but where the origin is.
+    #[must_use]
+    pub fn new(origin: OriginUrl) -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, usize::from).min(512),
+            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
+            client: Client::default(),
+            origin: Origin::new(origin),
+            store: Store::default(),
+            session: Session::default(),
+            cache: Cache::default(),
+            routes: Vec::new(),
+            admin: Admin::default(),
+            log: Log::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Origin {
+    /// The origin at `url`, all else at its default.
+    #[must_use]
+    pub fn new(url: OriginUrl) -> Self {
+        Self {
+            url,
+            host: None,
+            hosts: Vec::new(),
+            connect_timeout: Duration::from_secs(2),
+            first_byte_timeout: Duration::from_secs(60),
+            between_bytes_timeout: Duration::from_secs(60),
+            keep_idle: 64,
+            idle_timeout: Duration::from_secs(4),
+            head_reuse: false,
+            sessions: true,
+            secret: None,
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            url: StoreUrl::Embedded(PathBuf::from("./anteroom-data")),
+            timeout: Duration::from_millis(50),
+            pages: GIB,
+            max_page: MIB,
+            prefix: String::new(),
+        }
+    }
+}
+
+impl StoreUrl {
+    /// How tokens stand in this store unless `token_storage` says otherwise: as they are on
+    /// Redis, which an app may share; hashed in the embedded store, which is ours alone.
+    #[must_use]
+    pub fn usual_token_storage(&self) -> TokenStorage {
+        match self {
+            Self::Embedded(_) => TokenStorage::Sha256,
+            Self::Redis(_) => TokenStorage::Plain,
+        }
+    }
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self {
+            cookies: vec![Pattern::Exact("login".to_owned())],
+            mint: false,
+            identity_header: ::http::HeaderName::from_static("x-anteroom-user"),
+            same_site: SameSite::Lax,
+            secure: SecureCookie::Auto,
+            token_storage: TokenStorage::Sha256,
+            max_sessions: 10_000_000,
+            viewed_items: 25,
+            clean_batch: 100,
+            clean_carts: true,
+        }
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        let exact = |name: &str| Pattern::Exact(name.to_owned());
+        Self {
+            default_ttl: Duration::from_secs(300),
+            unknown_cookies_bypass: true,
+            trust_public: false,
+            static_for_all: true,
+            fill_client_address: false,
+            ignore_cookies: Vec::new(),
+            ignore_query: vec![
+                Pattern::Affix { prefix: "utm_".to_owned(), suffix: String::new() },
+                exact("gclid"),
+                exact("fbclid"),
+                exact("msclkid"),
+                exact("mc_cid"),
+            ],
+            memory: 256 * MIB,
+            max_object: 8 * MIB,
+            status: StatusDetail::Full,
+        }
+    }
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            paths: Vec::new(),
+            hosts: Vec::new(),
+            methods: Vec::new(),
+            query: Vec::new(),
+            share: Share::Anonymous,
+            ttl: None,
+            override_ttl: None,
+            override_private: false,
+            trust_public: false,
+            strip_set_cookie: Vec::new(),
+            key_cookies: Vec::new(),
+            key_headers: Vec::new(),
+        }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { address: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))), token: None }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            access: AccessFormat::Json,
+            to: LogTarget::Stdout,
+            user: false,
+            redact_paths: Vec::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            request_head: 32 << 10,
+            uri: 16 << 10,
+            max_body: None,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            stall_timeout: Duration::from_secs(30),
+            connections: 20_000,
+            connections_per_address: 1_000,
+            in_flight: 64 * MIB,
+            waiters: 10_000,
+            variants: 32,
+            visit_queue: 100_000,
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}

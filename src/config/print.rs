@@ -1,0 +1,83 @@
+//! Writes a plan as TOML that reads back to it.
+//!
+//! Secrets are written as where they come from; the password of a store URL that stands in
+//! plain text is hidden, and then must be put back by hand.
+
+use std::fmt::Write as _;
+
+use super::form::Form;
+use super::plan::Plan;
+use super::schema::{Walk, walk};
+
+/// The whole effective configuration, for `anteroom config print`. Holds no secret.
+#[must_use]
+pub fn print(plan: &Plan) -> String {
+    let mut plan = plan.clone();
+    let mut printer = Printer::default();
+    walk(&mut printer, &mut plan);
+    printer.written
+}
+
+/// Writes each key that it meets.
+#[derive(Debug, Default)]
+struct Printer {
+    written: String,
+    /// Whether keys are met in a `[[…]]`, where a section is written as `section.key`.
+    in_list: bool,
+    dotted: Option<&'static str>,
+}
+
+impl Printer {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing into a String cannot fail.
+        let _ = writeln!(self.written, "{line}");
+    }
+
+    fn heading(&mut self, line: std::fmt::Arguments<'_>) {
+        if !self.written.is_empty() {
+            self.written.push('\n');
+        }
+        self.line(line);
+    }
+}
+
+impl Walk for Printer {
+    fn key<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>) {
+        match (form.write(value), self.dotted) {
+            (Some(toml), Some(section)) => self.line(format_args!("{section}.{name} = {toml}")),
+            (Some(toml), None) => self.line(format_args!("{name} = {toml}")),
+            (None, _) => {}
+        }
+    }
+
+    fn required<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>, _: &str) {
+        self.key(name, value, form);
+    }
+
+    fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
+        if self.in_list {
+            self.dotted = Some(name);
+            keys(self);
+            self.dotted = None;
+            return;
+        }
+        self.heading(format_args!("[{name}]"));
+        keys(self);
+    }
+
+    fn tables<T>(
+        &mut self,
+        name: &'static str,
+        _: usize,
+        items: &mut Vec<T>,
+        _: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    ) {
+        self.in_list = true;
+        for item in items {
+            self.heading(format_args!("[[{name}]]"));
+            keys(self, item);
+        }
+        self.in_list = false;
+    }
+}

@@ -1,0 +1,262 @@
+//! The schema: every key there is, its form and its bounds, told once.
+//!
+//! Walking it with a `Reader` reads a plan, with a `Printer` writes one, and what was walked by
+//! is the list of valid keys. Defaults live in the plan, contradictions between keys in `check`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::credential::{BearerToken, SecretRef, StoreForm};
+use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
+use super::node::{Node, Value};
+use super::plan::{
+    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, Origin, Plan, Route, SameSite,
+    SecureCookie, Session, Share, StatusDetail, Store,
+};
+use super::{form, text};
+use crate::http::path::PathPattern;
+use crate::http::pattern::Pattern;
+use crate::ident::TokenStorage;
+
+/// The most `[[listen]]`.
+const LISTEN_MAX: usize = 64;
+/// The most `[[route]]`: they are tried in order.
+const ROUTES_MAX: usize = 1_000;
+
+const MS: Duration = Duration::from_millis(1);
+const DAY: Duration = Duration::from_secs(86_400);
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+const TIMEOUT: Span = Span { min: MS, max: DAY };
+const TTL: Span = Span { min: Duration::ZERO, max: DAY.saturating_mul(365) };
+const OBJECT: Size = Size { min: KIB, max: TIB };
+
+/// What meets every key of the schema in turn.
+pub(super) trait Walk: Sized {
+    /// A key that holds a value of this form.
+    fn key<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>);
+
+    /// The same, but a key without which there is no plan; `hint` says what to write.
+    fn required<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>, hint: &str);
+
+    /// A table of further keys.
+    fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self));
+
+    /// A list of tables, at most `max`, each begun as `fresh`.
+    fn tables<T>(
+        &mut self,
+        name: &'static str,
+        max: usize,
+        items: &mut Vec<T>,
+        fresh: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    );
+}
+
+/// Meets every key of `plan`.
+pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
+    at.key("threads", &mut plan.threads, &count(1, 512));
+    let nowhere = || SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    at.tables("listen", LISTEN_MAX, &mut plan.listen, nowhere, |at, address| {
+        at.required("address", address, &ADDRESS, "write address = \"127.0.0.1:8080\"");
+    });
+    at.section("client", |at| client(at, &mut plan.client));
+    at.section("origin", |at| origin(at, &mut plan.origin));
+    at.section("store", |at| store(at, &mut plan.store));
+    at.section("session", |at| session(at, &mut plan.session));
+    at.section("cache", |at| cache(at, &mut plan.cache));
+    at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
+    at.section("admin", |at| admin(at, &mut plan.admin));
+    at.section("log", |at| log(at, &mut plan.log));
+    at.section("limits", |at| limits(at, &mut plan.limits));
+}
+
+fn client(at: &mut impl Walk, client: &mut Client) {
+    let networks = List::of(Text { parse: text::network, show: ToString::to_string });
+    at.key("trusted_proxies", &mut client.trusted_proxies, &networks);
+    let words = Words(&[("drop", false), ("pass", true)]);
+    at.key("underscore_headers", &mut client.pass_underscore_headers, &words);
+}
+
+fn origin(at: &mut impl Walk, origin: &mut Origin) {
+    let url = Text { parse: text::origin_url, show: text::show_origin_url };
+    let hint = "write url = \"http://127.0.0.1:3000\", or give --origin";
+    at.required("url", &mut origin.url, &url, hint);
+    let preserve = |host: &Option<String>| host.clone().unwrap_or_else(|| "preserve".to_owned());
+    at.key("host", &mut origin.host, &Text { parse: text::origin_host, show: preserve });
+    at.key("hosts", &mut origin.hosts, &List::of(named(text::host)));
+    at.key("connect_timeout", &mut origin.connect_timeout, &TIMEOUT);
+    at.key("first_byte_timeout", &mut origin.first_byte_timeout, &TIMEOUT);
+    at.key("between_bytes_timeout", &mut origin.between_bytes_timeout, &TIMEOUT);
+    at.key("keep_idle", &mut origin.keep_idle, &count(0, 10_000));
+    at.key("idle_timeout", &mut origin.idle_timeout, &TIMEOUT);
+    at.key("head_reuse", &mut origin.head_reuse, &Flag);
+    at.key("sessions", &mut origin.sessions, &Flag);
+    at.key("secret", &mut origin.secret, &Optional(SecretRef));
+}
+
+fn store(at: &mut impl Walk, store: &mut Store) {
+    at.key("url", &mut store.url, &StoreForm);
+    at.key("timeout", &mut store.timeout, &Span { min: MS, max: Duration::from_secs(10) });
+    at.key("pages", &mut store.pages, &Size { min: MIB, max: TIB });
+    at.key("max_page", &mut store.max_page, &OBJECT);
+    at.key("prefix", &mut store.prefix, &named(text::key_prefix));
+}
+
+fn session(at: &mut impl Walk, session: &mut Session) {
+    let cookies = List::of(Text { parse: text::cookie_pattern, show: Pattern::to_string });
+    at.key("cookie", &mut session.cookies, &cookies);
+    at.key("mint", &mut session.mint, &Flag);
+    let identity = Text { parse: text::identity_header, show: ToString::to_string };
+    at.key("identity_header", &mut session.identity_header, &identity);
+    let sites = [("Lax", SameSite::Lax), ("Strict", SameSite::Strict), ("None", SameSite::None)];
+    at.key("same_site", &mut session.same_site, &Words(&sites));
+    let secure = [
+        ("auto", SecureCookie::Auto),
+        ("always", SecureCookie::Always),
+        ("never", SecureCookie::Never),
+    ];
+    at.key("secure", &mut session.secure, &Words(&secure));
+    let storage = [("plain", TokenStorage::Plain), ("sha256", TokenStorage::Sha256)];
+    at.key("token_storage", &mut session.token_storage, &Words(&storage));
+    at.key("max_sessions", &mut session.max_sessions, &count(1, 1_000_000_000));
+    at.key("viewed_items", &mut session.viewed_items, &count(1, 1_000));
+    at.key("clean_batch", &mut session.clean_batch, &count(1, 10_000));
+    at.key("clean_carts", &mut session.clean_carts, &Flag);
+}
+
+fn cache(at: &mut impl Walk, cache: &mut Cache) {
+    at.key("default_ttl", &mut cache.default_ttl, &TTL);
+    let unknown = [("bypass", true), ("ignore", false)];
+    at.key("unknown_cookies", &mut cache.unknown_cookies_bypass, &Words(&unknown));
+    at.key("trust_public", &mut cache.trust_public, &Flag);
+    at.key("static_for_all", &mut cache.static_for_all, &Flag);
+    at.key("fill_client_address", &mut cache.fill_client_address, &Flag);
+    let cookies = List::of(Text { parse: text::cookie_pattern, show: Pattern::to_string });
+    at.key("ignore_cookies", &mut cache.ignore_cookies, &cookies);
+    let parameters = List::of(Text { parse: text::query_pattern, show: Pattern::to_string });
+    at.key("ignore_query", &mut cache.ignore_query, &parameters);
+    at.key("memory", &mut cache.memory, &Size { min: MIB, max: TIB });
+    at.key("max_object", &mut cache.max_object, &OBJECT);
+    let detail =
+        [("full", StatusDetail::Full), ("short", StatusDetail::Short), ("off", StatusDetail::Off)];
+    at.key("status", &mut cache.status, &Words(&detail));
+}
+
+fn route(at: &mut impl Walk, route: &mut Route) {
+    at.key("name", &mut route.name, &named(text::route_name));
+    at.section("match", |at| {
+        at.key("path", &mut route.paths, &List::of(paths()));
+        at.key("host", &mut route.hosts, &List::of(named(text::host)));
+        at.key("method", &mut route.methods, &List::of(named(text::method)));
+        at.key("query", &mut route.query, &Parameters);
+    });
+    let share =
+        [("anonymous", Share::Anonymous), ("everyone", Share::Everyone), ("none", Share::None)];
+    at.key("share", &mut route.share, &Words(&share));
+    at.key("ttl", &mut route.ttl, &Optional(TTL));
+    at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
+    at.key("override_private", &mut route.override_private, &Flag);
+    at.key("trust_public", &mut route.trust_public, &Flag);
+    let cookies = List::of(named(text::cookie_name));
+    at.key("strip_set_cookie", &mut route.strip_set_cookie, &cookies);
+    at.key("key_cookies", &mut route.key_cookies, &cookies);
+    let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
+    at.key("key_headers", &mut route.key_headers, &fields);
+}
+
+fn admin(at: &mut impl Walk, admin: &mut Admin) {
+    at.key("address", &mut admin.address, &Either("off", ADDRESS));
+    at.key("token", &mut admin.token, &Optional(BearerToken));
+}
+
+fn log(at: &mut impl Walk, log: &mut Log) {
+    let formats = [
+        ("json", AccessFormat::Json),
+        ("combined", AccessFormat::Combined),
+        ("off", AccessFormat::Off),
+    ];
+    at.key("access", &mut log.access, &Words(&formats));
+    at.key("to", &mut log.to, &Text { parse: log_target, show: show_log_target });
+    at.key("user", &mut log.user, &Flag);
+    at.key("redact_paths", &mut log.redact_paths, &List::of(paths()));
+}
+
+fn limits(at: &mut impl Walk, limits: &mut Limits) {
+    // hyper refuses to read heads into less than 8 KiB.
+    at.key("request_head", &mut limits.request_head, &Size { min: 8 * KIB, max: MIB });
+    at.key("uri", &mut limits.uri, &Size { min: 256, max: MIB });
+    at.key("max_body", &mut limits.max_body, &Either("none", Size { min: 0, max: u64::MAX }));
+    at.key("head_timeout", &mut limits.head_timeout, &TIMEOUT);
+    at.key("idle_timeout", &mut limits.idle_timeout, &TIMEOUT);
+    at.key("stall_timeout", &mut limits.stall_timeout, &TIMEOUT);
+    at.key("connections", &mut limits.connections, &count(1, 10_000_000));
+    at.key("connections_per_address", &mut limits.connections_per_address, &count(1, 10_000_000));
+    at.key("in_flight", &mut limits.in_flight, &Size { min: MIB, max: TIB });
+    at.key("waiters", &mut limits.waiters, &count(0, 10_000_000));
+    // The stored index of a page's variants names no more.
+    at.key("variants", &mut limits.variants, &count(1, 256));
+    at.key("visit_queue", &mut limits.visit_queue, &count(1, 10_000_000));
+    at.key("drain_timeout", &mut limits.drain_timeout, &Span { min: Duration::ZERO, max: DAY });
+}
+
+const ADDRESS: Text<SocketAddr> = Text { parse: text::address, show: ToString::to_string };
+
+const fn count(min: u64, max: u64) -> Count {
+    Count { min, max }
+}
+
+fn paths() -> Text<PathPattern> {
+    Text { parse: text::path_pattern, show: PathPattern::to_string }
+}
+
+/// A text that stands for itself.
+fn named(parse: fn(&str) -> Result<String, String>) -> Text<String> {
+    Text { parse, show: String::clone }
+}
+
+fn log_target(text: &str) -> Result<LogTarget, String> {
+    match text {
+        "stdout" => Ok(LogTarget::Stdout),
+        "" => Err("\"stdout\", or the path of a file".to_owned()),
+        path => Ok(LogTarget::File(PathBuf::from(path))),
+    }
+}
+
+fn show_log_target(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Stdout => "stdout".to_owned(),
+        LogTarget::File(path) => path.to_string_lossy().into_owned(),
+    }
+}
+
+/// Query parameters with the values that they must have: `{ id = "{item}" }`.
+struct Parameters;
+
+impl Form<Vec<(String, String)>> for Parameters {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Vec<(String, String)>> {
+        let Value::Table(table) = &node.value else {
+            return faults.expected(node, r#"a table such as { id = "{item}" }"#);
+        };
+        let value = named(text::query_value);
+        let mut read = Vec::new();
+        for (name, node) in table {
+            if let Err(why) = text::query_name(name) {
+                faults.add::<()>(node, format!("found {}; expected {why}", form::string(name)));
+            }
+            read.push(value.read(node, faults).map(|value| (name.clone(), value)));
+        }
+        read.into_iter().collect()
+    }
+
+    fn write(&self, parameters: &Vec<(String, String)>) -> Option<String> {
+        let pair = |(name, value): &(String, String)| {
+            format!("{} = {}", form::string(name), form::string(value))
+        };
+        let pairs: Vec<String> = parameters.iter().map(pair).collect();
+        (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
+    }
+}

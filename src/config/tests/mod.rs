@@ -1,0 +1,139 @@
+//! What an operator meets: defaults and sources here, problems and the shipped file beside it.
+
+mod problems;
+mod shipped;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+use crate::ident::TokenStorage;
+
+/// The smallest useful file.
+const ORIGIN: &str = "[origin]\nurl = \"http://127.0.0.1:3000\"\n";
+
+#[test]
+fn the_smallest_useful_file_names_the_origin() {
+    assert_eq!(read(&file(ORIGIN)), usual());
+}
+
+#[test]
+fn no_file_is_needed_where_the_command_line_names_the_origin() {
+    let overrides = Overrides {
+        listen: vec!["127.0.0.1:8081".to_owned(), "[::1]:8081".to_owned()],
+        origin: Some("http://app:9000".to_owned()),
+        store: Some("redis://127.0.0.1".to_owned()),
+        admin: Some("off".to_owned()),
+        threads: Some("3".to_owned()),
+    };
+    let plan = read(&Sources { overrides, ..Sources::default() });
+    let listen: Vec<String> = plan.listen.iter().map(SocketAddr::to_string).collect();
+    assert_eq!(listen, ["127.0.0.1:8081", "[::1]:8081"]);
+    assert_eq!(plan.origin.url, OriginUrl { host: "app".to_owned(), port: 9000 });
+    assert_eq!(plan.store.url, StoreUrl::Redis(Secret::new("redis://127.0.0.1")));
+    assert_eq!((plan.admin.address, plan.threads), (None, 3));
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_the_command_line_over_both() {
+    let mut sources =
+        file("threads = 1\n[origin]\nurl = \"http://file\"\n[cache]\nstatus = \"off\"");
+    sources.env = variables(&[
+        ("ANTEROOM__THREADS", "2"),
+        ("ANTEROOM__ORIGIN__URL", "http://env"),
+        ("ANTEROOM__CACHE__DEFAULT_TTL", "60s"),
+        ("ANTEROOM__LISTEN", "[{ address = \"127.0.0.1:1\" }, { address = \"127.0.0.1:2\" }]"),
+        ("ANTEROOM__ORIGIN__HOSTS", "Example.com"),
+        ("ANTEROOM__STORE__PREFIX", "123"),
+        ("ANTEROOM__ROUTE", "[{ match.path = \"/a/**\", share = \"none\" }]"),
+        ("ANTEROOM_ADMIN_TOKEN", "not a setting"),
+    ]);
+    sources.overrides.origin = Some("http://flag".to_owned());
+    let plan = read(&sources);
+    assert_eq!((plan.threads, plan.origin.url.host.as_str()), (2, "flag"));
+    assert_eq!(plan.cache.default_ttl, Duration::from_secs(60));
+    assert_eq!(plan.cache.status, StatusDetail::Off);
+    assert_eq!(plan.listen.len(), 2);
+    assert_eq!(plan.origin.hosts, ["example.com"]);
+    assert_eq!(plan.store.prefix, "123");
+    assert_eq!(plan.routes[0].share, Share::None);
+}
+
+#[test]
+fn secrets_come_from_files_and_variables_without_their_line_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    std::fs::write(&path, "from-file\r\n").unwrap();
+    let mut sources = file(&format!(
+        "{ORIGIN}secret = {{ env = \"KEY\" }}\n[admin]\ntoken = {{ file = {path:?} }}\n\
+         [store]\nurl = {{ env = \"REDIS\" }}\n"
+    ));
+    sources.env = variables(&[("KEY", "from-env\n"), ("REDIS", "redis://:pw@127.0.0.1")]);
+    let plan = read(&sources);
+    assert_eq!(plan.origin.secret.as_ref().map(Secret::expose), Some("from-env"));
+    assert_eq!(plan.admin.token.as_ref().map(Secret::expose), Some("from-file"));
+    let StoreUrl::Redis(url) = &plan.store.url else { panic!("{:?}", plan.store.url) };
+    assert_eq!(url.expose(), "redis://:pw@127.0.0.1");
+    assert_eq!(plan.session.token_storage, TokenStorage::Plain);
+    let written = print(&plan);
+    for secret in ["from-env", "from-file", "pw@"] {
+        assert!(!written.contains(secret) && !format!("{plan:?}").contains(secret), "{written}");
+    }
+    sources.file = Some((PathBuf::from("printed.toml"), written));
+    assert_eq!(read(&sources), plan);
+}
+
+#[test]
+fn what_is_printed_reads_back_to_the_same_plan() {
+    let text = format!(
+        "threads = 3\n{ORIGIN}host = \"app.internal\"\nhosts = [\"Example.com\", \"[::1]:80\"]\n\
+         [client]\ntrusted_proxies = [\"10.1.2.3\", \"fd00::/8\"]\nunderscore_headers = \"pass\"\n\
+         [session]\ncookie = [\"*_session\", \"remember\"]\nsecure = \"always\"\n\
+         token_storage = \"plain\"\n\
+         [cache]\ndefault_ttl = \"1500ms\"\nunknown_cookies = \"ignore\"\ntrust_public = true\n\
+         [[route]]\nmatch.path = \"/item/{{item}}\"\nmatch.query = {{ \"a.b\" = \"say \\\"x\\\"\" }}\n\
+         ttl = \"90s\"\noverride_ttl = \"2h\"\noverride_private = true\nkey_headers = \"X-A\"\n\
+         [[route]]\nname = \"rest\"\nshare = \"none\"\ntrust_public = false\n\
+         [admin]\naddress = \"off\"\n[log]\nto = \"/var/log/\\u0007\\\\a.log\"\n\
+         [limits]\nmax_body = \"10MiB\"\n"
+    );
+    let plan = read(&file(&text));
+    assert!(plan.routes[0].trust_public && !plan.routes[1].trust_public);
+    let written = print(&plan);
+    assert_eq!(read(&file(&written)), plan, "{written}");
+    assert_eq!(read(&file(&print(&usual()))), usual());
+}
+
+fn file(text: &str) -> Sources {
+    Sources { file: Some((PathBuf::from("proxy.toml"), text.to_owned())), ..Sources::default() }
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+fn read(sources: &Sources) -> Plan {
+    match Plan::read(sources) {
+        Ok((plan, _)) => plan,
+        Err(problems) => panic!("{}", told(&problems).join("\n")),
+    }
+}
+
+/// What is told of `sources`, a line a problem.
+fn problems(sources: &Sources) -> Vec<String> {
+    told(&Plan::read(sources).expect_err("a configuration with problems"))
+}
+
+fn told(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let (_, warnings) = Plan::read(&file(text)).expect("a configuration without problems");
+    warnings.iter().map(ToString::to_string).collect()
+}
+
+fn usual() -> Plan {
+    Plan::new(OriginUrl { host: "127.0.0.1".to_owned(), port: 3000 })
+}

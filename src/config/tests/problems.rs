@@ -1,0 +1,405 @@
+//! What is told of a configuration with something wrong in it.
+
+use super::{ORIGIN, file, problems, told, usual, variables, warnings};
+use crate::config::{Plan, Secret, Sources, StoreUrl, print};
+
+#[test]
+fn every_problem_is_told_at_once_by_its_place() {
+    let mut sources = file(
+        "treads = 2\n\
+         [cache]\n\
+         default_ttl = 300\n\
+         default_tll = \"5m\"\n\
+         memory = \"lots\"\n\
+         [origin]\n\
+         host = \"a b\"\n",
+    );
+    sources.env = variables(&[("ANTEROOM__LOG__ACCESS", "xml"), ("ANTEROOM__CAHCE__MEMORY", "1")]);
+    sources.overrides.threads = Some("many".to_owned());
+    assert_eq!(
+        problems(&sources),
+        [
+            "proxy.toml:1: treads: unknown key; did you mean threads?",
+            "proxy.toml:3: [cache] default_ttl: found 300, without a unit; write \"300s\" for \
+             seconds",
+            "proxy.toml:4: [cache] default_tll: unknown key; did you mean default_ttl?",
+            "proxy.toml:5: [cache] memory: found \"lots\"; expected a size such as \"64KiB\", \
+             \"8MiB\" or \"1GiB\"",
+            "proxy.toml:6: [origin] url: missing; write url = \"http://127.0.0.1:3000\", or give \
+             --origin",
+            "proxy.toml:7: [origin] host: found \"a b\"; expected a host such as \"example.com\" \
+             or \"example.com:8080\", or \"preserve\"",
+            "ANTEROOM__CAHCE__MEMORY: cahce: unknown key; did you mean cache?",
+            "ANTEROOM__LOG__ACCESS: [log] access: found \"xml\"; expected \"json\", \"combined\" \
+             or \"off\"",
+            "--threads: threads: found \"many\"; expected a number from 1 to 512",
+        ]
+    );
+}
+
+#[test]
+fn a_missing_origin_is_told_with_and_without_a_file() {
+    let missing = "[origin] url: missing; write url = \"http://127.0.0.1:3000\", or give --origin";
+    assert_eq!(problems(&Sources::default()), [missing]);
+    assert_eq!(problems(&file("")), [format!("proxy.toml: {missing}")]);
+    assert_eq!(problems(&file("\n[origin]\n")), [format!("proxy.toml:2: {missing}")]);
+}
+
+#[test]
+fn what_is_not_toml_is_told_by_its_line() {
+    for (text, line) in [
+        ("a = 1\nb = = 2\n", 2),
+        ("[cache\n", 1),
+        ("a = 1\na = 2\n", 2),
+        ("a = \"x\nb = 1\n", 1),
+        ("\n\nx", 3),
+        ("[a]\n[b]\n[a]\n", 3),
+        ("a = \"x\n[cache\nb\n", 1),
+    ] {
+        let told = problems(&file(text));
+        let start = format!("proxy.toml:{line}: not TOML: ");
+        assert!(told[0].starts_with(&start), "{text:?}: {told:?}");
+    }
+}
+
+/// One wrong value each; what is told first begins with the text given.
+const WRONG_VALUES: &[(&str, &str)] = &[
+    ("cache.default_ttl = true", "[cache] default_ttl: found true; expected a duration"),
+    (
+        r#"cache.default_ttl = "366d""#,
+        r#"[cache] default_ttl: found "366d"; expected a duration from "0s" to "365d""#,
+    ),
+    (
+        r#"origin.connect_timeout = "0s""#,
+        r#"[origin] connect_timeout: found "0s"; expected a duration from "1ms" to "1d""#,
+    ),
+    ("cache.memory = 64", r#"[cache] memory: found 64, without a unit; write "64B" for bytes"#),
+    (
+        r#"limits.request_head = "4KiB""#,
+        r#"[limits] request_head: found "4KiB"; expected a size from "8KiB" to "1MiB""#,
+    ),
+    (
+        r#"limits.max_body = "all""#,
+        r#"[limits] max_body: found "all"; expected a size such as "64KiB", "8MiB" or "1GiB", or "none""#,
+    ),
+    (
+        r#"cache.trust_public = "yes""#,
+        r#"[cache] trust_public: found "yes"; expected true or false"#,
+    ),
+    ("session.max_sessions = -1", "[session] max_sessions: found -1; expected a number from 1"),
+    (
+        "session.max_sessions = 99999999999999999999",
+        "[session] max_sessions: found 99999999999999999999; expected",
+    ),
+    (
+        r#"session.same_site = "lax""#,
+        r#"[session] same_site: found "lax"; expected "Lax", "Strict" or "None""#,
+    ),
+    (
+        r#"session.identity_header = "Cookie""#,
+        r#"[session] identity_header: found "Cookie"; expected a field of your own"#,
+    ),
+    (
+        r#"session.cookie = ["a", "b;", "*"]"#,
+        r#"[session] cookie: found "b;"; expected the name of a cookie"#,
+    ),
+    (
+        r#"session.verify = { path = "/me" }"#,
+        "[session] verify: unknown key; valid here: cookie, mint, ",
+    ),
+    ("views.keep_top = 1", "views: unknown key; valid here: threads, listen, "),
+    ("cache = 5", "cache: found 5; expected a table of keys"),
+    (r#"listen = "127.0.0.1:80""#, r#"[[listen]]: found "127.0.0.1:80"; expected a table of keys"#),
+    ("listen = []", "listen: expected at least one [[listen]]"),
+    ("listen = [{}]", r#"[[listen]] address: missing; write address = "127.0.0.1:8080""#),
+    (
+        r#"listen = [{ address = "unix:/run/a.sock" }]"#,
+        r#"[[listen]] address: found "unix:/run/a.sock"; expected an address and port"#,
+    ),
+    (
+        r#"route = [{ share = "user" }]"#,
+        r#"[[route]] share: found "user"; expected "anonymous", "everyone" or "none""#,
+    ),
+    (
+        r#"route = [{ match.paths = "/a" }]"#,
+        "[[route]] match.paths: unknown key; did you mean path?",
+    ),
+    (
+        r#"route = [{ match.path = "/a**" }]"#,
+        r#"[[route]] match.path: found "/a**"; expected `**` as a whole segment, as in `/feed/**`"#,
+    ),
+    (
+        r#"route = [{ match.method = "get" }]"#,
+        r#"[[route]] match.method: found "get"; expected "GET": methods"#,
+    ),
+    (
+        r#"route = [{ match.query = "id" }]"#,
+        r#"[[route]] match.query: found "id"; expected a table such as { id = "{item}" }"#,
+    ),
+    (
+        r#"route = [{ match.query = { id = "{x}" } }]"#,
+        r#"[[route]] match.query: found "{x}"; expected a literal value"#,
+    ),
+    (
+        r#"route = [{ key_headers = ["Cookie"] }]"#,
+        r#"[[route]] key_headers: found "Cookie"; expected another field"#,
+    ),
+    (
+        r#"route = [{ key_cookies = ["a*"] }]"#,
+        r#"[[route]] key_cookies: found "a*"; expected the name of a cookie"#,
+    ),
+    (
+        r#"store.url = "redis+sentinel://a""#,
+        "[store] url: redis+sentinel: is not available; expected embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>",
+    ),
+    (r#"store.url = "redis+cluster://a""#, "[store] url: redis+cluster: is not available"),
+    (
+        r#"origin.secret = "hunter2""#,
+        "[origin] secret: a secret does not stand in the configuration itself; write { file = ",
+    ),
+    (
+        r#"admin.token = { env = "GONE" }"#,
+        "[admin] token: the environment variable GONE is not set",
+    ),
+    (
+        r#"admin.token = { file = "/nonexistent/t" }"#,
+        "[admin] token: cannot read the file /nonexistent/t: ",
+    ),
+    (r#"admin.token = { file = "a", env = "b" }"#, "[admin] token: expected { file = "),
+    (
+        r#"client.trusted_proxies = ["10.0.0.0/33"]"#,
+        r#"[client] trusted_proxies: found "10.0.0.0/33"; expected an address or a network"#,
+    ),
+    (
+        r#"log.redact_paths = ["users"]"#,
+        r#"[log] redact_paths: found "users"; expected a path that begins with /"#,
+    ),
+];
+
+#[test]
+fn a_wrong_value_is_told_with_what_was_expected() {
+    for (text, expected) in WRONG_VALUES {
+        let mut sources = file(text);
+        sources.overrides.origin = Some("http://app".to_owned());
+        let told = problems(&sources).remove(0);
+        let (_, problem) = told.split_once(": ").expect("a place");
+        assert!(problem.starts_with(expected), "{text:?}\n told: {problem}\n want: {expected}");
+    }
+}
+
+#[test]
+fn an_origin_with_tls_is_told_to_be_unavailable() {
+    let told = problems(&file("[origin]\nurl = \"https://app\""));
+    assert_eq!(
+        told,
+        ["proxy.toml:2: [origin] url: found \"https://app\"; expected an http:// URL: TLS to the \
+          origin is not available"]
+    );
+}
+
+/// Settings that are fine alone and wrong together; each text is all that is told.
+const CONTRADICTIONS: &[(&str, &str)] = &[
+    (
+        "[[listen]]\naddress = \"[::1]:80\"\n[[listen]]\naddress = \"[::1]:80\"",
+        "proxy.toml:4: [[listen]] address: [::1]:80 is listened on already",
+    ),
+    (
+        "[admin]\naddress = \"127.0.0.1:8080\"",
+        "proxy.toml:2: [admin] address: 127.0.0.1:8080 is a [[listen]] address already",
+    ),
+    (
+        "[admin]\naddress = \"0.0.0.0:9180\"",
+        "proxy.toml:2: [admin] address: 0.0.0.0:9180 can be reached by others; give a token too",
+    ),
+    (
+        "[session]\nmint = true\ncookie = [\"a\", \"b\"]",
+        "proxy.toml:2: [session] mint: is true, and needs [session] cookie to be one name, without *",
+    ),
+    (
+        "[session]\nmint = true\ncookie = \"a*\"",
+        "proxy.toml:2: [session] mint: is true, and needs [session] cookie to be one name, without *",
+    ),
+    (
+        "[session]\nmint = true\n[origin]\nsessions = false",
+        "proxy.toml:2: [session] mint: is true, but [origin] sessions is false: nobody could log a visitor in",
+    ),
+    (
+        "[session]\nsame_site = \"None\"\nsecure = \"never\"",
+        r#"proxy.toml:2: [session] same_site: "None" needs secure = "always" or "auto": browsers drop such a cookie"#,
+    ),
+    (
+        "[cache]\nmemory = \"4MiB\"",
+        "proxy.toml:1: [cache] max_object: 8MiB is over [cache] memory, 4MiB: it could not be kept",
+    ),
+    (
+        "[limits]\nuri = \"64KiB\"",
+        "proxy.toml:2: [limits] uri: is over request_head, which holds it",
+    ),
+    (
+        "[cache]\nignore_cookies = [\"log*\"]",
+        r#"proxy.toml:2: [cache] ignore_cookies: "log*" means a session cookie, which is never harmless"#,
+    ),
+    (
+        "[[route]]\noverride_ttl = \"60s\"",
+        "proxy.toml:2: [[route]] override_ttl: needs a match.path, and one that is not /**",
+    ),
+    (
+        "[[route]]\nmatch.path = [\"/a\", \"/**\"]\noverride_ttl = \"60s\"",
+        "proxy.toml:3: [[route]] override_ttl: needs a match.path, and one that is not /**",
+    ),
+    (
+        "[[route]]\nmatch.path = \"/{item}\"\nmatch.query = { id = \"{item}\" }",
+        "proxy.toml:3: [[route]] match.query: {item} stands once, in the path or in the query",
+    ),
+    (
+        "[[route]]\nkey_cookies = \"login\"",
+        "proxy.toml:2: [[route]] key_cookies: login is a session cookie: a page for one visitor is no key",
+    ),
+    (
+        "[[route]]\nkey_headers = \"X-Anteroom-User\"",
+        "proxy.toml:2: [[route]] key_headers: x-anteroom-user is the identity header",
+    ),
+    (
+        "[session]\ncookie = \"s\"\n[[route]]\nmatch.path = \"/a\"\noverride_private = true",
+        "proxy.toml:5: [[route]] override_private: is true, and needs override_ttl beside it",
+    ),
+    (
+        "[session]\ncookie = \"s\"\n[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\nshare = \"everyone\"\noverride_private = true",
+        r#"proxy.toml:7: [[route]] override_private: is true, and needs share = "anonymous""#,
+    ),
+    (
+        "[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\noverride_private = true",
+        "proxy.toml:4: [[route]] override_private: is true, and needs [session] cookie to be said",
+    ),
+];
+
+#[test]
+fn contradictions_are_told() {
+    for &(text, expected) in CONTRADICTIONS {
+        let mut sources = file(text);
+        sources.overrides.origin = Some("http://app".to_owned());
+        assert_eq!(problems(&sources), [expected], "{text}");
+    }
+}
+
+#[test]
+fn what_could_not_be_read_contradicts_nothing() {
+    let text = "[[route]]\nmatch.path = \"item\"\noverride_ttl = \"60s\"\n\
+                [admin]\naddress = \"0.0.0.0:1\"\ntoken = { env = \"GONE\" }\n";
+    let mut sources = file(text);
+    sources.overrides.origin = Some("http://app".to_owned());
+    assert_eq!(
+        problems(&sources),
+        [
+            "proxy.toml:2: [[route]] match.path: found \"item\"; expected a path that begins with /",
+            "proxy.toml:6: [admin] token: the environment variable GONE is not set",
+        ]
+    );
+}
+
+#[test]
+fn what_an_operator_may_regret_is_warned_of() {
+    assert_eq!(
+        warnings(ORIGIN),
+        ["proxy.toml:1: [origin] hosts: empty: any Host is served and passed to the origin; name \
+          the sites"]
+    );
+    let sited = format!("{ORIGIN}hosts = \"example.com\"\n");
+    assert_eq!(warnings(&sited), [""; 0]);
+    for (text, expected) in [
+        (
+            "[session]\ntoken_storage = \"plain\"",
+            "[session] token_storage: \"plain\" on the embedded store",
+        ),
+        (
+            "[client]\ntrusted_proxies = [\"0.0.0.0/0\"]",
+            "[client] trusted_proxies: 0.0.0.0/0 is everyone",
+        ),
+        ("[[route]]\nshare = \"none\"\nttl = \"1s\"", "[[route]] share: \"none\" stores nothing"),
+        (
+            "[[route]]\nname = \"all\"\n[[route]]\nmatch.path = \"/a\"",
+            "[[route]]: is never reached: \"all\" before it",
+        ),
+        (
+            "[[route]]\nmatch.path = [\"/a\", \"/b\"]\n[[route]]\nmatch.path = \"/b\"",
+            "[[route]]: is never reached: \"/a\" before it",
+        ),
+    ] {
+        let told = warnings(&format!("{sited}{text}"));
+        assert!(told.len() == 1 && told[0].contains(expected), "{text}: {told:?}");
+    }
+    let narrower = "[[route]]\nmatch.path = \"/**\"\nmatch.method = \"GET\"\n\
+                    [[route]]\nmatch.path = \"/a\"\n";
+    assert_eq!(warnings(&format!("{sited}{narrower}")), [""; 0]);
+}
+
+#[test]
+fn an_empty_or_unsendable_secret_is_a_problem() {
+    for (value, expected) in [("\n", "is empty"), ("two words", "a token is visible ASCII")] {
+        let mut sources = file(&format!("{ORIGIN}[admin]\ntoken = {{ env = \"T\" }}\n"));
+        sources.env = variables(&[("T", value)]);
+        let told = problems(&sources);
+        assert!(told.len() == 1 && told[0].contains(expected), "{told:?}");
+    }
+}
+
+#[test]
+fn no_problem_shows_a_password() {
+    let text = "[origin]\nurl = \"http://me:hunter2@app\"\nhost = \"http://a:hunter2@b\"\n\
+                secret = \"hunter2\"\n[admin]\ntoken = [\"hunter2\"]\n\
+                [store]\nurl = \"redis://:hunter2@a:port\"\n";
+    let told = problems(&file(text));
+    assert_eq!(told.len(), 5, "{told:#?}");
+    assert!(!told.concat().contains("hunter2"), "{told:#?}");
+
+    let mut sources = file(text);
+    sources.overrides.store = Some("redis://:hunter2@a".to_owned());
+    assert!(!format!("{sources:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_printed_store_url_without_its_password_is_refused() {
+    let mut plan = usual();
+    plan.store.url = StoreUrl::Redis(Secret::new("redis://:hunter2@a"));
+    let told = problems(&file(&print(&plan)));
+    assert!(told.concat().contains("the password reads (hidden)"), "{told:?}");
+}
+
+#[test]
+fn deep_nesting_is_a_problem_and_no_crash() {
+    const DEEP: usize = 100_000;
+    for text in [
+        format!("a = {}", "[".repeat(DEEP)),
+        format!("a = {}", "{a=".repeat(DEEP)),
+        format!("a{} = 1", ".a".repeat(DEEP)),
+        format!("[a{}]", ".a".repeat(DEEP)),
+    ] {
+        assert!(!problems(&file(&text)).is_empty());
+    }
+    let mut sources = file(ORIGIN);
+    sources.env = variables(&[
+        (&format!("ANTEROOM__A{}", "__A".repeat(DEEP)), "1"),
+        ("ANTEROOM__CACHE__STATUS", &"[".repeat(DEEP)),
+    ]);
+    assert_eq!(problems(&sources).len(), 2);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_reading_panic(parts in proptest::collection::vec(FRAGMENTS, 0..12)) {
+        let text = parts.concat();
+        let mut sources = file(&text);
+        if let Err(problems) = Plan::read(&sources) {
+            told(&problems);
+        }
+        sources.file = None;
+        sources.env = variables(&[("ANTEROOM__ROUTE", &text), ("ANTEROOM__STORE", &text)]);
+        if let Err(problems) = Plan::read(&sources) {
+            told(&problems);
+        }
+    }
+}
+
+/// Pieces of configuration, of TOML, and of anything.
+const FRAGMENTS: &str = "\\[|\\]|\\{|\\}|=|\n|\"|,|\\.|[0-9]{1,25}|url|route|match|path|cache|listen|\
+                         address|store|redis://|:|@|\\*|/|\\PC|\u{0}|\r";

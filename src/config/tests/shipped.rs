@@ -1,0 +1,111 @@
+//! The shipped `proxy.toml`: every key, at its default, and nothing else.
+
+use std::time::Duration;
+
+use super::{file, read, usual, variables};
+use crate::config::form::Form;
+use crate::config::reader::{Places, Reader};
+use crate::config::schema::{Walk, walk};
+use crate::config::{Place, Route};
+use crate::http::path::PathPattern;
+
+const SHIPPED: &str = include_str!("../../../proxy.toml");
+
+#[test]
+fn the_shipped_file_works_as_it_is() {
+    assert_eq!(read(&file(SHIPPED)), usual());
+    let said = SHIPPED.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    assert_eq!(said.collect::<Vec<_>>(), ["[origin]", "url = \"http://127.0.0.1:3000\""]);
+}
+
+#[test]
+fn the_shipped_file_shows_every_key_at_its_default() {
+    let mut sources = file(&uncommented());
+    sources.env = variables(&[("ANTEROOM_ORIGIN_SECRET", "s"), ("ANTEROOM_ADMIN_TOKEN", "t")]);
+    let mut plan = read(&sources);
+
+    // What has no default of its own is shown by an example.
+    plan.threads = usual().threads;
+    assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
+    let route = plan.routes.pop().expect("the example");
+    let conditions = Route {
+        name: "/item/{item}".to_owned(),
+        paths: vec![PathPattern::parse("/item/{item}").unwrap()],
+        hosts: vec!["example.com".to_owned()],
+        methods: vec!["GET".to_owned(), "HEAD".to_owned()],
+        query: vec![("view".to_owned(), "full".to_owned())],
+        ttl: Some(Duration::from_secs(300)),
+        override_ttl: Some(Duration::from_secs(60)),
+        ..Route::default()
+    };
+    assert_eq!(route, conditions);
+    assert_eq!(plan, usual());
+}
+
+#[test]
+fn the_shipped_file_names_every_key_of_the_schema() {
+    let mut keys = Keys::default();
+    let mut plan = usual();
+    plan.routes.push(Route::default());
+    walk(&mut keys, &mut plan);
+
+    let sources = file(&uncommented());
+    let (tree, _) = sources.tree().expect("TOML");
+    let mut reader = Reader::new(&tree, &[], Places::new(Place::Nowhere));
+    walk(&mut reader, &mut plan);
+    let (places, _) = reader.finish();
+    let missing: Vec<String> = keys.met.into_iter().filter(|key| !places.said(key)).collect();
+    assert_eq!(missing, [""; 0]);
+}
+
+/// The shipped file with each key taken out of its comment.
+fn uncommented() -> String {
+    let key = |line: &'static str| match line.strip_prefix('#') {
+        Some(key) if !key.starts_with(' ') => key,
+        _ => line,
+    };
+    SHIPPED.lines().map(key).collect::<Vec<_>>().join("\n")
+}
+
+/// Gathers the path of every key.
+#[derive(Default)]
+struct Keys {
+    met: Vec<String>,
+    table: String,
+}
+
+impl Keys {
+    fn inside(&mut self, name: &str, keys: impl FnOnce(&mut Self)) {
+        let outer = self.table.clone();
+        self.table = format!("{outer}{name}.");
+        keys(self);
+        self.table = outer;
+    }
+}
+
+impl Walk for Keys {
+    fn key<T>(&mut self, name: &'static str, _: &mut T, _: &impl Form<T>) {
+        self.met.push(format!("{}{name}", self.table));
+    }
+
+    fn required<T>(&mut self, name: &'static str, t: &mut T, f: &impl Form<T>, _: &str) {
+        self.key(name, t, f);
+    }
+
+    fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
+        self.inside(name, keys);
+    }
+
+    fn tables<T>(
+        &mut self,
+        name: &'static str,
+        _: usize,
+        items: &mut Vec<T>,
+        _: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    ) {
+        for item in items {
+            self.inside(&format!("{name}[0]"), |at| keys(at, item));
+        }
+    }
+}

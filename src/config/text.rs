@@ -1,0 +1,321 @@
+//! Texts with a meaning of the trade: addresses, hosts, names, patterns.
+//!
+//! Each function gives the value or says what was expected. Nothing here knows of other
+//! settings.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::plan::OriginUrl;
+use crate::http::path::PathPattern;
+use crate::http::pattern::Pattern;
+
+/// Longest pattern, name or host that is taken, in bytes.
+const TEXT_MAX: usize = 1_024;
+/// Longest route name, in bytes: it stands in every line of the log.
+pub(super) const NAME_MAX: usize = 128;
+
+/// An address and port to listen on.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| r#"an address and port such as "127.0.0.1:8080" or "[::]:80""#.into())
+}
+
+/// A network, or one address for a network of it.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let one = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse()
+        .or_else(|_| one())
+        .map_err(|_| r#"an address or a network such as "10.0.0.0/8""#.into())
+}
+
+/// `http://host[:port]`, and nothing behind it but a `/`.
+pub(super) fn origin_url(text: &str) -> Result<OriginUrl, String> {
+    let lower = text.to_ascii_lowercase();
+    if lower.starts_with("https://") {
+        return Err("an http:// URL: TLS to the origin is not available".into());
+    }
+    let expected = || r#"a URL such as "http://127.0.0.1:3000", without path or user"#.to_owned();
+    let rest = lower.strip_prefix("http://").ok_or_else(expected)?;
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    let (host, port) = host_and_port(authority).ok_or_else(expected)?;
+    Ok(OriginUrl { host: host.to_owned(), port: port.unwrap_or(80) })
+}
+
+/// The URL that [`origin_url`] reads back.
+pub(super) fn show_origin_url(url: &OriginUrl) -> String {
+    format!("http://{}:{}", url.host, url.port)
+}
+
+/// `host[:port]`, in lower case.
+pub(super) fn host(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    match host_and_port(&lower) {
+        Some(_) => Ok(lower),
+        None => Err(r#"a host such as "example.com" or "example.com:8080""#.into()),
+    }
+}
+
+/// What the origin gets as Host: `preserve` for the client's, or a host.
+pub(super) fn origin_host(text: &str) -> Result<Option<String>, String> {
+    if text == "preserve" {
+        return Ok(None);
+    }
+    host(text).map(Some).map_err(|why| format!("{why}, or \"preserve\""))
+}
+
+fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port_number(port)?)),
+        _ => (authority, None),
+    };
+    is_host(host).then_some((host, port))
+}
+
+fn port_number(text: &str) -> Option<u16> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|port| digits && *port > 0)
+}
+
+fn is_host(host: &str) -> bool {
+    if let Some(inner) = host.strip_prefix('[') {
+        return inner.strip_suffix(']').is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok());
+    }
+    let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    (1..=253).contains(&host.len()) && host.bytes().all(known)
+}
+
+/// A cookie's name (RFC 6265 §4.1.1: a token).
+pub(super) fn cookie_name(text: &str) -> Result<String, String> {
+    if is_token(text) && !text.contains('*') {
+        return Ok(text.to_owned());
+    }
+    Err("the name of a cookie".into())
+}
+
+/// A cookie's name, or a pattern with one `*`.
+pub(super) fn cookie_pattern(text: &str) -> Result<Pattern, String> {
+    if !is_token(text) {
+        return Err(r#"the name of a cookie, or a pattern such as "*_session""#.into());
+    }
+    pattern(text)
+}
+
+/// The name of a query parameter as it stands in a URL, or a pattern with one `*`.
+pub(super) fn query_pattern(text: &str) -> Result<Pattern, String> {
+    if !is_query_name(text) {
+        return Err(r#"the name of a query parameter, or a pattern such as "utm_*""#.into());
+    }
+    pattern(text)
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    if text == "*" {
+        return Err("one * at most, with something beside it".into());
+    }
+    Pattern::parse(text).map_err(|why| why.to_string())
+}
+
+/// The pattern of a path.
+pub(super) fn path_pattern(text: &str) -> Result<PathPattern, String> {
+    if !text.starts_with('/') || text.len() > TEXT_MAX {
+        return Err("a path that begins with /".into());
+    }
+    if !text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#')) {
+        return Err("a path as it stands in a URL, without query".into());
+    }
+    PathPattern::parse(text).map_err(|why| why.to_string())
+}
+
+/// The name of a query parameter that a route asks for.
+pub(super) fn query_name(text: &str) -> Result<(), String> {
+    let fits = is_query_name(text) && !text.contains('*');
+    fits.then_some(()).ok_or_else(|| "the name of a query parameter".into())
+}
+
+/// The value of a query parameter that a route asks for: a literal, or `{item}`.
+pub(super) fn query_value(text: &str) -> Result<String, String> {
+    if text != "{item}" && text.contains(['{', '}']) {
+        return Err("a literal value, or \"{item}\"".into());
+    }
+    if text.len() > TEXT_MAX || text.chars().any(char::is_control) {
+        return Err(format!("a printable text of at most {TEXT_MAX} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
+fn is_query_name(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_graphic() && !matches!(b, b'&' | b'=' | b'#' | b'?');
+    (1..=TEXT_MAX).contains(&text.len()) && text.bytes().all(fits)
+}
+
+/// A method as it stands in a request: a token (RFC 9110 §9.1), in upper case.
+pub(super) fn method(text: &str) -> Result<String, String> {
+    if text == "CONNECT" || !is_token(text) {
+        return Err(r#"a method such as "GET", and not CONNECT"#.into());
+    }
+    let upper = text.to_ascii_uppercase();
+    if upper != text {
+        return Err(format!("{upper:?}: methods are told apart by their case"));
+    }
+    Ok(upper)
+}
+
+/// The name of a field that the page key may hold.
+pub(super) fn key_header(text: &str) -> Result<http::HeaderName, String> {
+    let name = field_name(text)?;
+    if is_reserved(name.as_str()) {
+        return Err("another field: this one is removed, rewritten or never shared".into());
+    }
+    Ok(name)
+}
+
+/// The name of the field that tells the origin who the visitor is.
+pub(super) fn identity_header(text: &str) -> Result<http::HeaderName, String> {
+    let name = field_name(text)?;
+    let taken = is_reserved(name.as_str()) || STANDARD_FIELDS.contains(&name.as_str());
+    if taken {
+        return Err("a field of your own: this one has a meaning already".into());
+    }
+    Ok(name)
+}
+
+fn field_name(text: &str) -> Result<http::HeaderName, String> {
+    text.parse().map_err(|_| r#"the name of a field such as "X-Anteroom-User""#.into())
+}
+
+/// Fields that hop between two peers (RFC 9110 §7.6.1), that say whose a request is, or that
+/// we set.
+fn is_reserved(name: &str) -> bool {
+    const PREFIXES: [&str; 4] = ["anteroom-", "x-forwarded-", "proxy-", "if-"];
+    const NAMES: [&str; 17] = [
+        "authorization",
+        "connection",
+        "content-length",
+        "cookie",
+        "expect",
+        "forwarded",
+        "host",
+        "keep-alive",
+        "proxy",
+        "range",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "via",
+        "x-anteroom-session",
+    ];
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Request fields with a meaning of their own, which an identity would take away.
+const STANDARD_FIELDS: [&str; 18] = [
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "cache-control",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-type",
+    "date",
+    "from",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "referer",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+];
+
+/// The name of a route.
+pub(super) fn route_name(text: &str) -> Result<String, String> {
+    if !(1..=NAME_MAX).contains(&text.len()) || text.chars().any(char::is_control) {
+        return Err(format!("a printable name of 1 to {NAME_MAX} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
+/// What goes before every key of the store.
+pub(super) fn key_prefix(text: &str) -> Result<String, String> {
+    if text.len() > NAME_MAX || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(format!("at most {NAME_MAX} bytes of visible ASCII"));
+    }
+    Ok(text.to_owned())
+}
+
+/// A token by RFC 9110 §5.6.2: methods, and the names of cookies.
+fn is_token(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    (1..=TEXT_MAX).contains(&text.len()) && text.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_a_host_and_a_port() {
+        for (text, host, port) in [
+            ("http://127.0.0.1:3000", "127.0.0.1", 3000),
+            ("http://app", "app", 80),
+            ("HTTP://App.Example/", "app.example", 80),
+            ("http://[::1]:8080", "[::1]", 8080),
+            ("http://[::1]", "[::1]", 80),
+        ] {
+            let url = OriginUrl { host: host.to_owned(), port };
+            assert_eq!(origin_url(text).as_ref(), Ok(&url), "{text}");
+            assert_eq!(origin_url(&show_origin_url(&url)), Ok(url), "{text}");
+        }
+        for text in [
+            "",
+            "127.0.0.1:3000",
+            "http://",
+            "http://a:0",
+            "http://a:65536",
+            "http://a:+1",
+            "http://a/path",
+            "http://a//",
+            "http://a?q",
+            "http://u:p@a",
+            "http://[::1",
+            "http://::1",
+            "http://[1]",
+            "https://a",
+        ] {
+            assert!(origin_url(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_pattern_is_a_path_as_it_stands_in_a_url() {
+        for good in ["/", "/a/*/b", "/**", "/a/**", "/item/{item}", "/a/*.css", "/a%20b/"] {
+            assert_eq!(path_pattern(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "a", "/**/a/**", "/{id}", "/{item}/{item}", "/a?b", "/a#b", "/a b", "/ä"] {
+            assert!(path_pattern(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_pattern_has_one_star_with_something_beside_it() {
+        for good in ["login", "*_session", "a_*_a"] {
+            assert_eq!(cookie_pattern(good).unwrap().to_string(), good);
+        }
+        for bad in ["", "*", "**", "a*b*", "a b", "a=b", "a;b", "ä"] {
+            assert!(cookie_pattern(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_identity_takes_no_name_that_means_something_else() {
+        assert!(identity_header("X-Remote-User").is_ok());
+        for bad in ["Host", "cookie", "Connection", "Via", "X-Forwarded-For", "Accept", "a b", ""] {
+            assert!(identity_header(bad).is_err(), "{bad}");
+        }
+    }
+}

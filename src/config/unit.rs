@@ -1,0 +1,90 @@
+//! Units: durations and sizes as an operator writes them.
+//!
+//! Bounds and complaints are the business of the forms.
+
+use std::time::Duration;
+
+/// Milliseconds in each unit.
+const DURATIONS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+const SIZES: [(&str, u64); 5] =
+    [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("B", 1)];
+
+/// The duration in `text`: whole numbers only, one unit.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    amount(text, &DURATIONS).map(Duration::from_millis)
+}
+
+/// The number of bytes in `text`.
+pub(super) fn size(text: &str) -> Option<u64> {
+    amount(text, &SIZES)
+}
+
+fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, name) = text.split_at(digits);
+    let (_, factor) = units.iter().find(|(unit, _)| *unit == name)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// `duration` in whole milliseconds, seconds, hours or days. Not in minutes: `300s` is how most
+/// who run proxies say it.
+pub(super) fn show_duration(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    let (unit, factor) = match ms {
+        0 => ("s", 1),
+        ms if ms % 86_400_000 == 0 => ("d", 86_400_000),
+        ms if ms % 3_600_000 == 0 => ("h", 3_600_000),
+        ms if ms % 1_000 == 0 => ("s", 1_000),
+        _ => ("ms", 1),
+    };
+    format!("{}{unit}", ms / factor)
+}
+
+/// `bytes` in the largest unit that divides them.
+pub(super) fn show_size(bytes: u64) -> String {
+    let whole = |(_, factor): &&(&str, u64)| bytes > 0 && bytes.is_multiple_of(*factor);
+    let (unit, factor) =
+        SIZES.iter().filter(whole).max_by_key(|(_, factor)| *factor).unwrap_or(&("B", 1));
+    format!("{}{unit}", bytes / factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_one_unit_and_whole_numbers() {
+        for (text, ms) in
+            [("250ms", 250), ("300s", 300_000), ("5m", 300_000), ("1h", 3_600_000), ("0s", 0)]
+        {
+            assert_eq!(duration(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "5", "s", "1.5s", "-1s", "1 s", "1h30m", "5 min", "99999999999999999999s"]
+        {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_counted_in_powers_of_two() {
+        for (text, bytes) in [("0B", 0), ("64KiB", 65_536), ("8MiB", 8 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "64", "64KB", "64kib", "1.5MiB", "99999999999TiB"] {
+            assert_eq!(size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back() {
+        for ms in [0, 1, 50, 1_000, 1_500, 90_000, 300_000, 3_600_000, 86_400_000, 90_061_001] {
+            let shown = show_duration(Duration::from_millis(ms));
+            assert_eq!(duration(&shown), Some(Duration::from_millis(ms)), "{shown}");
+        }
+        for bytes in [0, 1, 1_023, 1 << 10, 3 << 10, 1 << 30, (1 << 30) + 1, 5 << 40] {
+            assert_eq!(size(&show_size(bytes)), Some(bytes), "{}", show_size(bytes));
+        }
+    }
+}

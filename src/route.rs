@@ -1,0 +1,207 @@
+//! Routes: which rule of the configuration a request falls under, and the item that it names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{HeaderName, Method};
+
+use crate::http::path::PathPattern;
+use crate::http::query;
+use crate::ident::Item;
+
+/// With whom a route's pages may be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// Visitors without a login.
+    Anonymous,
+    /// All visitors.
+    Everyone,
+    /// Nobody: never stored.
+    None,
+}
+
+/// A rule for some requests. The default one fits all that no other fits.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// For logs.
+    pub name: Arc<str>,
+    /// Path patterns; empty: any path.
+    pub paths: Vec<PathPattern>,
+    /// Lower-case `host` or `host:port`; empty: any.
+    pub hosts: Vec<String>,
+    /// Methods; empty: any.
+    pub methods: Vec<Method>,
+    /// Query parameters that must be there.
+    pub query: Vec<(String, QueryValue)>,
+    /// With whom pages may be shared.
+    pub share: Share,
+    /// Lifetime where the origin is silent.
+    pub ttl: Option<Duration>,
+    /// Lifetime instead of the origin's word.
+    pub override_ttl: Option<Duration>,
+    /// Whether `private` is taken like no-cache, and so overridden.
+    pub override_private: bool,
+    /// Whether the origin's `public` is believed for visitors with a login, too.
+    pub trust_public: bool,
+    /// Cookies that a fill may lose.
+    pub strip_set_cookie: Vec<String>,
+    /// Cookies that are part of the key.
+    pub key_cookies: Vec<String>,
+    /// Request fields that are part of the key.
+    pub key_headers: Vec<HeaderName>,
+}
+
+/// What a query parameter must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueryValue {
+    /// Exactly this, after percent-decoding.
+    Exactly(String),
+    /// Anything: it names the item.
+    Item,
+}
+
+impl Route {
+    /// The route of requests that no other fits.
+    #[must_use]
+    pub fn rest(trust_public: bool) -> Self {
+        Self {
+            name: "default".into(),
+            paths: Vec::new(),
+            hosts: Vec::new(),
+            methods: Vec::new(),
+            query: Vec::new(),
+            share: Share::Anonymous,
+            ttl: None,
+            override_ttl: None,
+            override_private: false,
+            trust_public,
+            strip_set_cookie: Vec::new(),
+            key_cookies: Vec::new(),
+            key_headers: Vec::new(),
+        }
+    }
+
+    /// Whether a cookie is part of the key.
+    #[must_use]
+    pub fn keys_cookie(&self, name: &[u8]) -> bool {
+        self.key_cookies.iter().any(|keyed| keyed.as_bytes() == name)
+    }
+
+    /// `None` where the route does not fit; the item, if it names one.
+    fn fits(&self, asked: &Asked<'_>) -> Option<Option<Item>> {
+        if !self.methods.is_empty() && !self.methods.contains(asked.method) {
+            return None;
+        }
+        if !self.hosts.is_empty() && !self.hosts.iter().any(|host| host == asked.host) {
+            return None;
+        }
+        let mut item = None;
+        if !self.paths.is_empty() {
+            let fit = self.paths.iter().find_map(|pattern| pattern.matches(asked.path))?;
+            item = fit.item.and_then(Item::new);
+        }
+        for (name, value) in &self.query {
+            let found = query::value(asked.query, name)?;
+            match value {
+                QueryValue::Exactly(wanted) if *wanted == found => {}
+                QueryValue::Exactly(_) => return None,
+                QueryValue::Item => item = Item::new(&found),
+            }
+        }
+        Some(item)
+    }
+}
+
+/// What a request asks for, as far as routes look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Method.
+    pub method: &'a Method,
+    /// Lower-case `host` or `host:port`.
+    pub host: &'a str,
+    /// The path, percent-decoded.
+    pub path: &'a str,
+    /// The query as it came, without `?`.
+    pub query: &'a str,
+}
+
+/// All routes, in order.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    listed: Vec<Arc<Route>>,
+    rest: Arc<Route>,
+}
+
+impl Routes {
+    /// The first of `listed` that fits wins, else `rest`.
+    #[must_use]
+    pub fn new(listed: Vec<Route>, rest: Route) -> Self {
+        Self { listed: listed.into_iter().map(Arc::new).collect(), rest: Arc::new(rest) }
+    }
+
+    /// The route of a request, and the item that it names.
+    #[must_use]
+    pub fn find(&self, asked: &Asked<'_>) -> (&Arc<Route>, Option<Item>) {
+        self.listed
+            .iter()
+            .find_map(|route| route.fits(asked).map(|item| (route, item)))
+            .unwrap_or((&self.rest, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked<'a>(path: &'a str, query: &'a str) -> Asked<'a> {
+        Asked { method: &Method::GET, host: "shop.test", path, query }
+    }
+
+    fn routes() -> Routes {
+        let route = |name: &str| Route { name: name.into(), ..Route::rest(false) };
+        let pattern = |text: &str| PathPattern::parse(text).unwrap();
+        Routes::new(
+            vec![
+                Route { paths: vec![pattern("/item/{item}")], ..route("item") },
+                Route {
+                    paths: vec![pattern("/view")],
+                    query: vec![("id".into(), QueryValue::Item)],
+                    ..route("view")
+                },
+                Route {
+                    query: vec![("p".into(), QueryValue::Exactly("a b".into()))],
+                    ..route("p")
+                },
+                Route { methods: vec![Method::POST], ..route("post") },
+                Route { hosts: vec!["blog.test".into()], ..route("blog") },
+            ],
+            route("rest"),
+        )
+    }
+
+    #[test]
+    fn the_first_route_that_fits_wins_and_names_the_item() {
+        let routes = routes();
+        for (path, query, name, item) in [
+            ("/item/mug", "", "item", Some("mug")),
+            ("/item/mug/more", "", "rest", None),
+            ("/view", "x=1&id=caf%C3%A9", "view", Some("café")),
+            ("/view", "", "rest", None),
+            ("/any", "p=a%20b", "p", None),
+            ("/any", "p=c", "rest", None),
+        ] {
+            let (route, found) = routes.find(&asked(path, query));
+            assert_eq!(&*route.name, name, "{path}?{query}");
+            assert_eq!(found.as_ref().map(Item::as_str), item, "{path}?{query}");
+        }
+    }
+
+    #[test]
+    fn methods_and_hosts_choose_a_route() {
+        let routes = routes();
+        let post = Asked { method: &Method::POST, ..asked("/", "") };
+        assert_eq!(&*routes.find(&post).0.name, "post");
+        let blog = Asked { host: "blog.test", ..asked("/", "") };
+        assert_eq!(&*routes.find(&blog).0.name, "blog");
+    }
+}
