@@ -7,3 +7,4 @@ pub mod ident;
 pub mod metrics;
 pub mod reason;
 pub mod route;
+pub mod store;

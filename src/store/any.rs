@@ -1,0 +1,330 @@
+//! Opening a store, and the one type that stands for either of them.
+//!
+//! How each keeps its data is in `embedded` and `redis`; this file only chooses and delegates.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::embedded::EmbeddedStore;
+use super::redis::{RedisAddress, RedisStore};
+use super::{Eviction, Limits, PageStore, Rotation, SessionStore, StoreError, ViewStore, Visit};
+use crate::ident::{Item, PageKey, StoredToken, User};
+
+/// What `[store]` says, as far as the store needs it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which store.
+    pub url: Url,
+    /// Goes before every key in Redis, so that sites can share one. The embedded store belongs
+    /// to one proxy and needs none.
+    pub prefix: String,
+    /// The bounds to keep.
+    pub limits: Limits,
+}
+
+/// Where the store is.
+#[derive(Clone)]
+pub enum Url {
+    /// A folder of our own.
+    Embedded(PathBuf),
+    /// `redis://`, `rediss://` or `redis+unix:`; it may hold a password.
+    Redis(String),
+}
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Embedded(folder) => f.debug_tuple("Embedded").field(folder).finish(),
+            // SECURITY: the address may hold a password.
+            Self::Redis(_) => f.write_str("Redis(…)"),
+        }
+    }
+}
+
+/// Why a store cannot be opened: for the operator, with what mends it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The address of the Redis server cannot be used.
+    #[error(
+        "the store's address cannot be used; write redis://host:port, rediss://host:port or redis+unix:/path"
+    )]
+    BadUrl(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Another process has the folder.
+    #[error("the store's folder {} is in use by another process: stop that one, or give this one a folder of its own with [store] url", .0.display())]
+    InUse(PathBuf),
+    /// The folder cannot be made or written.
+    #[error("the store's folder {} cannot be written: create it for this user, or name another with [store] url", .folder.display())]
+    NotWritable {
+        /// Which folder.
+        folder: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// What is in the folder is not a store of ours, or is damaged.
+    #[error("the store in {} cannot be read: move the folder away, or name another with [store] url", .folder.display())]
+    Unreadable {
+        /// Which folder.
+        folder: PathBuf,
+        /// What was wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Its data was written by another version of this program.
+    #[error("the store in {} has format {found}, this program reads format {known}: use the version that wrote it, or another folder", .folder.display())]
+    Format {
+        /// Which folder.
+        folder: PathBuf,
+        /// The format found there.
+        found: u64,
+        /// The format that we read and write.
+        known: u64,
+    },
+}
+
+impl OpenError {
+    pub(super) fn io(folder: &Path, source: std::io::Error) -> Self {
+        Self::NotWritable { folder: folder.to_owned(), source }
+    }
+}
+
+/// Whether the store answers, as far as is known without asking it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreState {
+    /// It answers.
+    Connected,
+    /// There is no connection, or the breaker is open: calls fail at once.
+    Away,
+}
+
+/// What went wrong so far, over all lanes: counters for `/metrics`.
+#[derive(Debug, Default)]
+pub struct Counters {
+    timeouts: AtomicU64,
+    failures: AtomicU64,
+    breaker_openings: AtomicU64,
+}
+
+/// One reading of the [`Counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Calls that used up their budget.
+    pub timeouts: u64,
+    /// Calls that the store answered with an error, or whose connection broke.
+    pub failures: u64,
+    /// How often the breaker opened.
+    pub breaker_openings: u64,
+}
+
+impl Counters {
+    pub(super) fn opened(&self) {
+        self.breaker_openings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the error that a call is about to return. `Away` and `Full` are answers.
+    pub(super) fn count(&self, error: &StoreError) {
+        match error {
+            StoreError::TimedOut => self.timeouts.fetch_add(1, Ordering::Relaxed),
+            StoreError::Failed(_) => self.failures.fetch_add(1, Ordering::Relaxed),
+            StoreError::Away | StoreError::Full => 0,
+        };
+    }
+
+    /// The counters now.
+    #[must_use]
+    pub fn read(&self) -> Counted {
+        Counted {
+            timeouts: self.timeouts.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            breaker_openings: self.breaker_openings.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// An open store. Clones are the same store.
+#[derive(Clone, Debug)]
+pub struct OpenStore {
+    kind: Kind,
+    counters: Arc<Counters>,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Embedded(EmbeddedStore),
+    Redis(Arc<RedisAddress>),
+}
+
+impl OpenStore {
+    /// Opens the store. Does not wait for Redis, nor fail because it is down: each lane keeps
+    /// trying to reach it.
+    ///
+    /// # Errors
+    /// An address that cannot be used; a folder that cannot be written, is in use by another
+    /// process, or holds something else.
+    pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
+        let counters = Arc::new(Counters::default());
+        let kind = match &settings.url {
+            Url::Embedded(folder) => {
+                let store =
+                    EmbeddedStore::open(folder, settings.limits, Arc::clone(&counters)).await?;
+                Kind::Embedded(store)
+            }
+            Url::Redis(url) => {
+                Kind::Redis(Arc::new(RedisAddress::parse(url, &settings.prefix, settings.limits)?))
+            }
+        };
+        Ok(Self { kind, counters })
+    }
+
+    /// The store for the calling thread: call it once on each runtime thread, in the runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, for a Redis lane keeps its connection with a task.
+    #[must_use]
+    pub fn lane(&self) -> AnyStore {
+        match &self.kind {
+            Kind::Embedded(store) => AnyStore::Embedded(store.clone()),
+            Kind::Redis(address) => {
+                AnyStore::Redis(RedisStore::start(address, Arc::clone(&self.counters)))
+            }
+        }
+    }
+
+    /// What went wrong so far, over all lanes.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// What the store does with sessions when its memory is full: the name of a policy that drops
+    /// any key it likes; `None` where sessions are safe, or where it does not tell.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn drops_sessions(&self) -> Result<Option<String>, StoreError> {
+        match &self.kind {
+            Kind::Embedded(_) => Ok(None),
+            Kind::Redis(address) => {
+                let policy = address.eviction_policy().await?;
+                Ok(policy.filter(|policy| policy.starts_with("allkeys-")))
+            }
+        }
+    }
+
+    /// Makes everything durable and lets the folder go. Calls that come later find it away.
+    pub async fn close(self) {
+        if let Kind::Embedded(store) = self.kind {
+            store.close().await;
+        }
+    }
+}
+
+/// Either store, as one thread uses it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub enum AnyStore {
+    /// In a folder of our own.
+    Embedded(EmbeddedStore),
+    /// In Redis.
+    Redis(RedisStore),
+}
+
+macro_rules! delegate {
+    ($self:ident, $call:ident($($argument:expr),*)) => {
+        match $self {
+            Self::Embedded(store) => store.$call($($argument),*).await,
+            Self::Redis(store) => store.$call($($argument),*).await,
+        }
+    };
+}
+
+impl AnyStore {
+    /// Whether the store answers: for `/readyz` and metrics.
+    #[must_use]
+    pub fn state(&self) -> StoreState {
+        match self {
+            Self::Embedded(store) => store.state(),
+            Self::Redis(store) => store.state(),
+        }
+    }
+
+    /// What went wrong so far, over all lanes.
+    #[must_use]
+    pub fn counted(&self) -> Counted {
+        match self {
+            Self::Embedded(store) => store.counted(),
+            Self::Redis(store) => store.counted(),
+        }
+    }
+
+    /// Returns once the store answers. It may never: put a deadline round it.
+    pub async fn connected(&self) {
+        if let Self::Redis(store) = self {
+            store.connected().await;
+        }
+    }
+}
+
+impl SessionStore for AnyStore {
+    async fn check_token(&self, token: &StoredToken) -> Result<Option<User>, StoreError> {
+        delegate!(self, check_token(token))
+    }
+
+    async fn update_token(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<&Item>,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        delegate!(self, update_token(token, user, item, now))
+    }
+
+    async fn touch_tokens(&self, visits: &[Visit]) -> Result<usize, StoreError> {
+        delegate!(self, touch_tokens(visits))
+    }
+
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<(), StoreError> {
+        delegate!(self, rotate_token(rotation))
+    }
+
+    async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
+        delegate!(self, revoke_token(token))
+    }
+
+    async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
+        delegate!(self, evict_oldest(how))
+    }
+
+    async fn add_to_cart(
+        &self,
+        token: &StoredToken,
+        item: &Item,
+        count: i64,
+    ) -> Result<(), StoreError> {
+        delegate!(self, add_to_cart(token, item, count))
+    }
+}
+
+impl ViewStore for AnyStore {
+    async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
+        delegate!(self, count_views(views))
+    }
+}
+
+impl PageStore for AnyStore {
+    async fn page(&self, key: &PageKey) -> Result<Option<Bytes>, StoreError> {
+        delegate!(self, page(key))
+    }
+
+    async fn put_page(&self, key: &PageKey, page: Bytes, ttl: Duration) -> Result<(), StoreError> {
+        delegate!(self, put_page(key, page, ttl))
+    }
+
+    async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
+        delegate!(self, delete_pages(keys))
+    }
+}

@@ -1,0 +1,107 @@
+//! One redb file: opened, read, written, and opened again after it failed.
+//!
+//! After an I/O error redb refuses everything until the file is opened anew; that is done here,
+//! so that a disk which was full for a while costs no restart. What the tables hold is not known
+//! here.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock, TryLockError};
+
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase as _,
+    StorageError, WriteTransaction,
+};
+
+use crate::store::StoreError;
+
+/// A redb file. Many threads read; one writes.
+pub(super) struct Disk {
+    path: PathBuf,
+    cache_bytes: usize,
+    /// `None` while the file is closed, or could not be opened again. Readers hold the lock for
+    /// one read; the writer takes it alone only to close and open.
+    database: RwLock<Option<Database>>,
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    /// Opens or creates the file and locks it.
+    pub(super) fn open(path: PathBuf, cache_bytes: usize) -> Result<Self, DatabaseError> {
+        let database = open(&path, cache_bytes)?;
+        Ok(Self { path, cache_bytes, database: RwLock::new(Some(database)) })
+    }
+
+    /// Reads within one transaction. Never waits: while the file is being reopened it is away.
+    pub(super) fn read<T>(
+        &self,
+        look: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        let guard = match self.database.try_read() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Away),
+        };
+        let Some(database) = guard.as_ref() else { return Err(StoreError::Away) };
+        let answer = database.begin_read().map_err(redb::Error::from).and_then(|txn| look(&txn));
+        answer.map_err(|error| StoreError::Failed(Box::new(error)))
+    }
+
+    /// Begins the one write transaction. For the writer thread only: it waits for another's end.
+    pub(super) fn begin(&self, durability: Durability) -> Result<WriteTransaction, redb::Error> {
+        let guard = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(database) = guard.as_ref() else {
+            return Err(StorageError::DatabaseClosed.into());
+        };
+        let mut txn = database.begin_write()?;
+        txn.set_durability(durability)?;
+        Ok(txn)
+    }
+
+    /// Closes the file and opens it again as it was at its last durable commit.
+    pub(super) fn reopen(&self) -> Result<(), redb::Error> {
+        self.replace(|| Ok(()))
+    }
+
+    /// Closes the file and begins a new, empty one.
+    pub(super) fn recreate(&self) -> Result<(), redb::Error> {
+        self.replace(|| delete(&self.path))
+    }
+
+    fn replace(&self, between: impl FnOnce() -> io::Result<()>) -> Result<(), redb::Error> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // The old one first: it holds the lock on the file.
+        drop(database.take());
+        between()?;
+        *database = Some(open(&self.path, self.cache_bytes)?);
+        Ok(())
+    }
+
+    /// Closes the file for good. Readers find the store away.
+    pub(super) fn close(&self) {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        drop(database.take());
+    }
+
+    /// Whether the file can be read now.
+    pub(super) fn is_open(&self) -> bool {
+        self.database.try_read().is_ok_and(|guard| guard.is_some())
+    }
+}
+
+/// Deletes a file; none is no error.
+pub(super) fn delete(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn open(path: &Path, cache_bytes: usize) -> Result<Database, DatabaseError> {
+    Builder::new().set_cache_size(cache_bytes).create(path)
+}

@@ -1,0 +1,242 @@
+//! The embedded store: two redb databases in a folder of our own, one for sessions, one for pages.
+//!
+//! Reads happen on the calling thread, where a read transaction takes about a microsecond. Each
+//! database has one writer thread (`writer`), for redb has one write transaction at a time. What
+//! a step does is in `sessions` and `pages`; the failing and reopening of a file is in `disk`.
+
+mod disk;
+mod pages;
+mod record;
+mod sessions;
+mod writer;
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use redb::{DatabaseError, StorageError};
+
+use self::disk::Disk;
+use self::pages::{PageLedger, PageStep, QueueRoom};
+use self::sessions::{SessionLedger, SessionStep};
+use self::writer::Writer;
+use super::any::{Counted, Counters, OpenError, StoreState};
+use super::{Eviction, Limits, PageStore, Rotation, SessionStore, StoreError, ViewStore, Visit};
+use crate::clock::unix_now;
+use crate::ident::{Item, PageKey, StoredToken, User};
+
+/// The file of sessions, carts and views: survives everything.
+const SESSIONS_FILE: &str = "sessions.redb";
+/// The file of pages: deleted at each start.
+const PAGES_FILE: &str = "pages.redb";
+/// Memory for blocks of the session file, in bytes. What the system's own cache holds is read
+/// about as fast.
+const SESSION_CACHE: usize = 48 << 20;
+/// Memory for blocks of the page file, in bytes: pages have a memory tier of their own.
+const PAGE_CACHE: usize = 16 << 20;
+/// Steps that may wait for the session writer; more wait to be let in, within their budget.
+const SESSION_QUEUE: usize = 1024;
+/// Steps that may wait for the page writer; beyond it pages are refused.
+const PAGE_QUEUE: usize = 64;
+
+/// The embedded store. Clones are the same store, on any thread.
+#[derive(Clone, Debug)]
+pub struct EmbeddedStore(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limits: Limits,
+    counters: Arc<Counters>,
+    sessions: Arc<Disk>,
+    session_writer: Writer<SessionStep>,
+    pages: Arc<Disk>,
+    page_writer: Writer<PageStep>,
+    page_room: QueueRoom,
+}
+
+impl EmbeddedStore {
+    /// Opens or creates the store in `folder`.
+    ///
+    /// # Errors
+    /// As [`super::OpenStore::open`].
+    pub(super) async fn open(
+        folder: &Path,
+        limits: Limits,
+        counters: Arc<Counters>,
+    ) -> Result<Self, OpenError> {
+        let owned = folder.to_owned();
+        // After a crash redb checks the whole file, which takes time: not on a runtime thread.
+        tokio::task::spawn_blocking(move || Self::open_blocking(&owned, limits, counters))
+            .await
+            .unwrap_or_else(|panicked| {
+                Err(OpenError::Unreadable { folder: folder.to_owned(), source: panicked.into() })
+            })
+    }
+
+    fn open_blocking(
+        folder: &Path,
+        limits: Limits,
+        counters: Arc<Counters>,
+    ) -> Result<Self, OpenError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| OpenError::io(folder, error))?;
+        // The lock on this file is the lock on the folder: take it before deleting anything.
+        let sessions = open_file(folder, SESSIONS_FILE, SESSION_CACHE)?;
+        sessions::prepare(&sessions, folder)?;
+        disk::delete(&folder.join(PAGES_FILE)).map_err(|error| OpenError::io(folder, error))?;
+        let pages = open_file(folder, PAGES_FILE, PAGE_CACHE)?;
+        pages::prepare(&pages).map_err(|error| unreadable(folder, error))?;
+
+        let session_ledger = SessionLedger::new(limits.viewed_items);
+        let page_ledger = PageLedger::new(limits.pages);
+        let start = |error| OpenError::io(folder, error);
+        Ok(Self(Arc::new(Inner {
+            limits,
+            counters,
+            session_writer: Writer::start(
+                "store-sessions",
+                Arc::clone(&sessions),
+                session_ledger,
+                SESSION_QUEUE,
+            )
+            .map_err(start)?,
+            page_writer: Writer::start("store-pages", Arc::clone(&pages), page_ledger, PAGE_QUEUE)
+                .map_err(start)?,
+            sessions,
+            pages,
+            page_room: QueueRoom::default(),
+        })))
+    }
+
+    /// Makes everything durable, ends the writers and lets the folder go.
+    pub(super) async fn close(&self) {
+        self.0.session_writer.close().await;
+        self.0.page_writer.close().await;
+    }
+
+    pub(super) fn state(&self) -> StoreState {
+        if self.0.session_writer.is_running() && self.0.sessions.is_open() {
+            StoreState::Connected
+        } else {
+            StoreState::Away
+        }
+    }
+
+    pub(super) fn counted(&self) -> Counted {
+        self.0.counters.read()
+    }
+
+    /// Every key and member that the session file holds, one a line, named as in Redis: for
+    /// administration and for tests that look for what should be gone.
+    ///
+    /// # Errors
+    /// As any read.
+    pub fn dump_keys(&self) -> Result<Vec<String>, StoreError> {
+        self.0.sessions.read(sessions::dump_keys)
+    }
+
+    async fn step(&self, step: SessionStep) -> Result<usize, StoreError> {
+        let budget = self.0.limits.write_timeout;
+        self.counting(self.0.session_writer.ask(step, budget).await)
+    }
+
+    fn counting<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        answer.inspect_err(|error| self.0.counters.count(error))
+    }
+}
+
+impl SessionStore for EmbeddedStore {
+    async fn check_token(&self, token: &StoredToken) -> Result<Option<User>, StoreError> {
+        self.counting(self.0.sessions.read(|txn| sessions::user_of(txn, token)))
+    }
+
+    async fn update_token(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<&Item>,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        let (token, user, item) = (token.clone(), user.clone(), item.cloned());
+        self.step(SessionStep::Update { token, user, item, now }).await.map(drop)
+    }
+
+    async fn touch_tokens(&self, visits: &[Visit]) -> Result<usize, StoreError> {
+        self.step(SessionStep::Touch(visits.to_vec())).await
+    }
+
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<(), StoreError> {
+        self.step(SessionStep::Rotate(rotation.clone())).await.map(drop)
+    }
+
+    async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
+        self.step(SessionStep::Revoke(token.clone())).await.map(drop)
+    }
+
+    async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
+        self.step(SessionStep::Evict(how)).await
+    }
+
+    async fn add_to_cart(
+        &self,
+        token: &StoredToken,
+        item: &Item,
+        count: i64,
+    ) -> Result<(), StoreError> {
+        let (token, item) = (token.clone(), item.clone());
+        self.step(SessionStep::Cart { token, item, count }).await.map(drop)
+    }
+}
+
+impl ViewStore for EmbeddedStore {
+    async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
+        self.step(SessionStep::Count(views.to_vec())).await.map(drop)
+    }
+}
+
+impl PageStore for EmbeddedStore {
+    async fn page(&self, key: &PageKey) -> Result<Option<Bytes>, StoreError> {
+        self.counting(self.0.pages.read(|txn| pages::page(txn, key, unix_now())))
+    }
+
+    async fn put_page(&self, key: &PageKey, page: Bytes, ttl: Duration) -> Result<(), StoreError> {
+        let size = page.len() as u64;
+        if size > self.0.limits.max_page {
+            return Err(StoreError::Full);
+        }
+        let room = self.0.page_room.take(size)?;
+        let expires = unix_now() + ttl.as_secs_f64();
+        let step = PageStep::Put { key: *key, page, expires, _room: room };
+        let answer = self.0.page_writer.ask_now(step, self.0.limits.write_timeout).await;
+        self.counting(answer).map(drop)
+    }
+
+    async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
+        let step = PageStep::Delete(keys.to_vec());
+        let answer = self.0.page_writer.ask(step, self.0.limits.write_timeout).await;
+        self.counting(answer).map(drop)
+    }
+}
+
+fn open_file(folder: &Path, name: &str, cache_bytes: usize) -> Result<Arc<Disk>, OpenError> {
+    match Disk::open(folder.join(name), cache_bytes) {
+        Ok(disk) => Ok(Arc::new(disk)),
+        Err(DatabaseError::DatabaseAlreadyOpen) => Err(OpenError::InUse(folder.to_owned())),
+        Err(DatabaseError::Storage(StorageError::Io(error)))
+            if error.kind() != std::io::ErrorKind::InvalidData =>
+        {
+            Err(OpenError::io(folder, error))
+        }
+        Err(error) => Err(unreadable(folder, error.into())),
+    }
+}
+
+fn unreadable(folder: &Path, error: redb::Error) -> OpenError {
+    OpenError::Unreadable { folder: folder.to_owned(), source: Box::new(error) }
+}

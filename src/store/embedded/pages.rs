@@ -1,0 +1,220 @@
+//! Pages as tables: each with its expiry, all together under a bound in bytes.
+//!
+//! The file is a cache: it is made anew at each start and after each error.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use redb::{
+    Durability, ReadTransaction, ReadableTable as _, Table, TableDefinition, WriteTransaction,
+};
+
+use super::disk::Disk;
+use super::record::time_bits;
+use super::writer::{Ledger, Outcome};
+use crate::clock::unix_now;
+use crate::ident::PageKey;
+use crate::store::StoreError;
+
+type Key = &'static [u8; 32];
+/// Page key to 8 bytes of expiry and the page.
+const PAGES: TableDefinition<'static, Key, &'static [u8]> = TableDefinition::new("pages");
+/// Expiry and page key, soonest first, to what the page is charged with.
+const EXPIRY: TableDefinition<'static, (u64, Key), u64> = TableDefinition::new("expiry");
+
+/// The expiry before each page.
+const HEAD: usize = 8;
+/// Expired pages removed in one piece of work.
+const SWEEP: usize = 128;
+/// Bytes of pages that may wait for the writer.
+const QUEUE_BYTES: u64 = 16 << 20;
+
+/// A step on the pages.
+#[derive(Debug)]
+pub(super) enum PageStep {
+    /// `put_page`
+    Put { key: PageKey, page: Bytes, expires: f64, _room: Room },
+    /// `delete_pages`
+    Delete(Vec<PageKey>),
+}
+
+/// How many bytes wait for the writer.
+#[derive(Debug, Default)]
+pub(super) struct QueueRoom(Arc<AtomicU64>);
+
+/// A page's share of the queue, given back when the writer is done with it.
+#[derive(Debug)]
+pub(super) struct Room {
+    waiting: Arc<AtomicU64>,
+    size: u64,
+}
+
+impl QueueRoom {
+    /// Takes room for a page, or refuses it. One page always fits.
+    pub(super) fn take(&self, size: u64) -> Result<Room, StoreError> {
+        let before = self.0.fetch_add(size, Ordering::Relaxed);
+        let room = Room { waiting: Arc::clone(&self.0), size };
+        if before > 0 && before + size > QUEUE_BYTES {
+            return Err(StoreError::Full);
+        }
+        Ok(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.size, Ordering::Relaxed);
+    }
+}
+
+/// Carries out page steps and keeps the bound.
+#[derive(Debug)]
+pub(super) struct PageLedger {
+    limit: u64,
+    /// What all stored pages are charged with, as of the last commit or in the open transaction.
+    held: u64,
+}
+
+impl PageLedger {
+    pub(super) fn new(limit: u64) -> Self {
+        Self { limit, held: 0 }
+    }
+}
+
+impl Ledger for PageLedger {
+    type Step = PageStep;
+
+    fn must_be_durable(_: &PageStep) -> bool {
+        false
+    }
+
+    fn carry_out(
+        &mut self,
+        txn: &WriteTransaction,
+        steps: Vec<PageStep>,
+    ) -> Result<Vec<Outcome>, redb::Error> {
+        let mut shelf = Shelf::open(txn, &mut self.held)?;
+        let mut outcomes = Vec::with_capacity(steps.len());
+        for step in steps {
+            outcomes.push(match step {
+                PageStep::Put { key, page, expires, _room } => {
+                    shelf.put(&key, &page, expires, self.limit)?
+                }
+                PageStep::Delete(keys) => {
+                    for key in &keys {
+                        shelf.remove(key)?;
+                    }
+                    Ok(keys.len())
+                }
+            });
+        }
+        Ok(outcomes)
+    }
+
+    fn keep_house(&mut self, txn: &WriteTransaction) -> Result<bool, redb::Error> {
+        Ok(Shelf::open(txn, &mut self.held)?.sweep(unix_now())? > 0)
+    }
+
+    fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error> {
+        disk.recreate()?;
+        self.held = 0;
+        prepare(disk)
+    }
+}
+
+/// Both tables, open for one transaction.
+struct Shelf<'t> {
+    pages: Table<'t, Key, &'static [u8]>,
+    expiry: Table<'t, (u64, Key), u64>,
+    held: &'t mut u64,
+}
+
+impl<'t> Shelf<'t> {
+    fn open(txn: &'t WriteTransaction, held: &'t mut u64) -> Result<Self, redb::Error> {
+        Ok(Self { pages: txn.open_table(PAGES)?, expiry: txn.open_table(EXPIRY)?, held })
+    }
+
+    fn put(
+        &mut self,
+        key: &PageKey,
+        page: &[u8],
+        expires: f64,
+        limit: u64,
+    ) -> Result<Outcome, redb::Error> {
+        self.remove(key)?;
+        let (charge, expires) = (charge(page.len()), time_bits(expires));
+        if *self.held + charge > limit {
+            self.sweep(unix_now())?;
+        }
+        if *self.held + charge > limit {
+            return Ok(Err(StoreError::Full));
+        }
+        let mut place = self.pages.insert_reserve(&key.0, HEAD + page.len())?;
+        let (head, body) = place.as_mut().split_at_mut(HEAD);
+        head.copy_from_slice(&expires.to_le_bytes());
+        body.copy_from_slice(page);
+        drop(place);
+        self.expiry.insert((expires, &key.0), charge)?;
+        *self.held += charge;
+        Ok(Ok(1))
+    }
+
+    fn remove(&mut self, key: &PageKey) -> Result<(), redb::Error> {
+        let stored = self.pages.remove(&key.0)?;
+        let Some(expires) = stored.and_then(|stored| split(stored.value()).map(|(at, _)| at))
+        else {
+            return Ok(());
+        };
+        let charge = self.expiry.remove((expires, &key.0))?.map_or(0, |charge| charge.value());
+        *self.held = self.held.saturating_sub(charge);
+        Ok(())
+    }
+
+    /// Removes expired pages, soonest first, at most [`SWEEP`], and returns how many.
+    fn sweep(&mut self, now: f64) -> Result<usize, redb::Error> {
+        let now = time_bits(now);
+        let mut expired = Vec::new();
+        for entry in self.expiry.range(..=(now, &[0xff; 32]))?.take(SWEEP) {
+            expired.push(PageKey(*entry?.0.value().1));
+        }
+        for key in &expired {
+            self.remove(key)?;
+        }
+        Ok(expired.len())
+    }
+}
+
+/// What a page costs of the bound. redb keeps a large value in a run of 4 KiB blocks whose
+/// number is a power of two; small ones share a block.
+fn charge(size: usize) -> u64 {
+    const BESIDE: usize = 160;
+    let size = size + BESIDE;
+    if size > 2048 { size.next_power_of_two().max(4096) as u64 } else { size as u64 }
+}
+
+fn split(stored: &[u8]) -> Option<(u64, &[u8])> {
+    let (head, page) = stored.split_first_chunk::<HEAD>()?;
+    Some((u64::from_le_bytes(*head), page))
+}
+
+/// Makes the tables.
+pub(super) fn prepare(disk: &Disk) -> Result<(), redb::Error> {
+    let txn = disk.begin(Durability::Immediate)?;
+    Shelf::open(&txn, &mut 0)?;
+    txn.commit()?;
+    Ok(())
+}
+
+/// The page under a key, unless it has expired.
+pub(super) fn page(
+    txn: &ReadTransaction,
+    key: &PageKey,
+    now: f64,
+) -> Result<Option<Bytes>, redb::Error> {
+    let stored = txn.open_table(PAGES)?.get(&key.0)?;
+    let fresh = stored.as_ref().and_then(|stored| split(stored.value()));
+    Ok(fresh
+        .filter(|(expires, _)| *expires > time_bits(now))
+        .map(|(_, page)| Bytes::copy_from_slice(page)))
+}

@@ -1,0 +1,164 @@
+//! The stored form of one session: user, when it was last seen, and the newest items it viewed.
+//!
+//! One value, so that a visit costs one look-up and one write: at a million sessions each further
+//! table is another block read and written. A version byte, 8 bytes of time, 2 of length, the
+//! user; then for each item, oldest first: 8 bytes of time, one of length, the id. The order of
+//! items is Redis's: by time, then by the id's bytes.
+
+use crate::ident::Item;
+
+const VERSION: u8 = 1;
+/// Time and length before each item's id.
+const ITEM_HEAD: usize = 9;
+/// Version, time and length before the user.
+const HEAD: usize = 11;
+
+/// The bits of a time as they are stored and compared: for the times that we take they sort as
+/// the numbers do. Negative times and NaN count as 0.
+pub(super) fn time_bits(seconds: f64) -> u64 {
+    if seconds > 0.0 { seconds.to_bits() } else { 0 }
+}
+
+/// A session as it is stored, taken apart.
+#[derive(Debug, Default)]
+pub(super) struct Record<'v> {
+    /// The bits of the time when it was last seen.
+    pub(super) seen: u64,
+    /// Whose it is.
+    pub(super) user: &'v [u8],
+    /// What it viewed: the bits of the time and the id, oldest first.
+    pub(super) items: Vec<(u64, &'v [u8])>,
+}
+
+impl<'v> Record<'v> {
+    /// Reads a stored value; `None` where it is none of ours. Items behind a damaged one are
+    /// dropped.
+    pub(super) fn read(stored: &'v [u8]) -> Option<Self> {
+        let (seen, user, mut rest) = split(stored)?;
+        let mut items = Vec::new();
+        while let Some((time, item, behind)) = split_item(rest) {
+            items.push((time, item));
+            rest = behind;
+        }
+        Some(Self { seen, user, items })
+    }
+
+    /// Only the user of a stored value.
+    pub(super) fn user_of(stored: &'v [u8]) -> Option<&'v [u8]> {
+        split(stored).map(|(_, user, _)| user)
+    }
+
+    /// Adds views, of which the newest `keep` stay. An item's time never goes back.
+    pub(super) fn view(&mut self, views: &'v [(Item, f64)], keep: usize) {
+        for (item, seen) in views {
+            let (item, seen) = (item.as_str().as_bytes(), time_bits(*seen));
+            match self.items.iter_mut().find(|(_, known)| *known == item) {
+                Some((time, _)) => *time = seen.max(*time),
+                None => self.items.push((seen, item)),
+            }
+        }
+        self.items.sort_unstable();
+        self.items.drain(..self.items.len().saturating_sub(keep));
+    }
+
+    /// The value to store.
+    pub(super) fn write(&self) -> Vec<u8> {
+        let items = self.items.iter().map(|(_, item)| ITEM_HEAD + item.len()).sum::<usize>();
+        let mut bytes = Vec::with_capacity(HEAD + self.user.len() + items);
+        let length = u16::try_from(self.user.len()).expect("a user has at most 256 bytes");
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&self.seen.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(self.user);
+        for (time, item) in &self.items {
+            let length = u8::try_from(item.len()).expect("an item has at most 128 bytes");
+            bytes.extend_from_slice(&time.to_le_bytes());
+            bytes.push(length);
+            bytes.extend_from_slice(item);
+        }
+        bytes
+    }
+}
+
+fn split(stored: &[u8]) -> Option<(u64, &[u8], &[u8])> {
+    let (&VERSION, rest) = stored.split_first()? else { return None };
+    let (seen, rest) = rest.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (user, items) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    Some((u64::from_le_bytes(*seen), user, items))
+}
+
+fn split_item(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
+    let (time, rest) = bytes.split_first_chunk()?;
+    let (&length, rest) = rest.split_first()?;
+    let (item, rest) = rest.split_at_checked(length.into())?;
+    Some((u64::from_le_bytes(*time), item, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn item(number: u8) -> Item {
+        Item::new(&format!("i{number}")).unwrap()
+    }
+
+    /// What is stored after these views.
+    fn after(stored: Option<&[u8]>, views: &[(Item, f64)], keep: usize) -> Vec<u8> {
+        let mut record = stored.and_then(Record::read).unwrap_or_default();
+        record.view(views, keep);
+        record.write()
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_items_stay_in_order(
+            views in prop::collection::vec((0_u8..40, 0_u32..1000), 0..120),
+        ) {
+            let views: Vec<_> =
+                views.into_iter().map(|(n, t)| (item(n), f64::from(t))).collect();
+            let mut model = std::collections::BTreeMap::new();
+            for (item, time) in &views {
+                let newest = model.entry(item.as_str().as_bytes()).or_insert(0);
+                *newest = time_bits(*time).max(*newest);
+            }
+            let mut sorted: Vec<_> = model.into_iter().map(|(item, time)| (time, item)).collect();
+            sorted.sort_unstable();
+            let stored = after(None, &views, 25);
+            let kept = &sorted[sorted.len().saturating_sub(25)..];
+            prop_assert_eq!(Record::read(&stored).unwrap().items, kept);
+        }
+
+        #[test]
+        fn damaged_values_are_read_without_panic(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            after(Some(&bytes), &[], 25);
+            if let Some(first) = bytes.first_mut() {
+                *first = VERSION;
+            }
+            if let Some(record) = Record::read(&bytes) {
+                prop_assert_eq!(Some(record.user), Record::user_of(&bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn views_merge_into_what_is_stored() {
+        let stored = after(None, &[(item(1), 1.0), (item(2), 2.0), (item(3), 3.0)], 3);
+        let stored = after(Some(&stored), &[(item(1), 4.0), (item(9), 2.5)], 3);
+        let record = Record::read(&stored).unwrap();
+        let found: Vec<_> = record.items.into_iter().map(|(_, item)| item).collect();
+        assert_eq!(found, [b"i9", b"i3", b"i1"]);
+    }
+
+    #[test]
+    fn user_and_time_come_back() {
+        let long = [b'u'; 256];
+        let stored = Record { seen: time_bits(5.5), user: &long, items: Vec::new() }.write();
+        let record = Record::read(&stored).unwrap();
+        assert_eq!((record.seen, record.user), (time_bits(5.5), &long[..]));
+    }
+}

@@ -1,0 +1,373 @@
+//! Sessions, views and carts as tables, and what each step does to them.
+//!
+//! Everything here happens inside one transaction that somebody else begins and commits.
+
+use std::path::Path;
+
+use redb::{
+    Durability, ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, Table,
+    TableDefinition, WriteTransaction,
+};
+
+use super::disk::Disk;
+use super::record::{Record, time_bits};
+use super::writer::{Ledger, Outcome};
+use crate::ident::{Item, StoredToken, User, is_token};
+use crate::store::any::OpenError;
+use crate::store::{Eviction, Rotation, Visit};
+
+/// The format of the whole file. Another one is refused, not guessed at.
+const FORMAT: u64 = 1;
+
+// Keys are bytes, not text: a damaged file must not be able to hand us invalid UTF-8 as `str`.
+type Bytes = &'static [u8];
+/// What the file says of itself.
+const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
+/// Token to its [`Record`]: `login:`, the scores of `recent:`, and `viewed:<token>`.
+const SESSION: TableDefinition<'static, Bytes, Bytes> = TableDefinition::new("session");
+/// The bits of the time when it was last seen and the token, oldest first: `recent:`.
+const RECENT: TableDefinition<'static, (u64, Bytes), ()> = TableDefinition::new("recent");
+/// Token and item to count: `cart:<token>`.
+const CART: TableDefinition<'static, (Bytes, Bytes), i64> = TableDefinition::new("cart");
+/// Item to score, minus one a view: `viewed:`.
+const POPULARITY: TableDefinition<'static, Bytes, f64> = TableDefinition::new("popularity");
+
+/// Sorts behind every item: no UTF-8 text begins with this byte.
+const AFTER_ITEMS: &[u8] = &[0xff];
+
+/// A step on the sessions.
+#[derive(Debug)]
+pub(super) enum SessionStep {
+    /// `update_token`
+    Update { token: StoredToken, user: User, item: Option<Item>, now: f64 },
+    /// `touch_tokens`
+    Touch(Vec<Visit>),
+    /// `rotate_token`
+    Rotate(Rotation),
+    /// `revoke_token`
+    Revoke(StoredToken),
+    /// `evict_oldest`
+    Evict(Eviction),
+    /// `add_to_cart`
+    Cart { token: StoredToken, item: Item, count: i64 },
+    /// `count_views`
+    Count(Vec<(Item, u64)>),
+}
+
+/// Carries out session steps.
+#[derive(Debug)]
+pub(super) struct SessionLedger {
+    viewed_items: usize,
+}
+
+impl SessionLedger {
+    pub(super) fn new(viewed_items: u32) -> Self {
+        Self { viewed_items: usize::try_from(viewed_items).unwrap_or(usize::MAX) }
+    }
+}
+
+impl Ledger for SessionLedger {
+    type Step = SessionStep;
+
+    fn must_be_durable(step: &SessionStep) -> bool {
+        match step {
+            SessionStep::Update { .. }
+            | SessionStep::Rotate(_)
+            | SessionStep::Revoke(_)
+            | SessionStep::Cart { .. } => true,
+            SessionStep::Touch(_) | SessionStep::Evict(_) | SessionStep::Count(_) => false,
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        txn: &WriteTransaction,
+        steps: Vec<SessionStep>,
+    ) -> Result<Vec<Outcome>, redb::Error> {
+        let mut tables = Tables::open(txn, self.viewed_items)?;
+        steps.iter().map(|step| tables.apply(step).map(Ok)).collect()
+    }
+
+    fn keep_house(&mut self, _txn: &WriteTransaction) -> Result<bool, redb::Error> {
+        Ok(false)
+    }
+
+    fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error> {
+        disk.reopen()
+    }
+}
+
+/// All tables, open for one transaction.
+struct Tables<'t> {
+    session: Table<'t, Bytes, Bytes>,
+    recent: Table<'t, (u64, Bytes), ()>,
+    cart: Table<'t, (Bytes, Bytes), i64>,
+    popularity: Table<'t, Bytes, f64>,
+    viewed_items: usize,
+}
+
+impl<'t> Tables<'t> {
+    fn open(txn: &'t WriteTransaction, viewed_items: usize) -> Result<Self, redb::Error> {
+        Ok(Self {
+            session: txn.open_table(SESSION)?,
+            recent: txn.open_table(RECENT)?,
+            cart: txn.open_table(CART)?,
+            popularity: txn.open_table(POPULARITY)?,
+            viewed_items,
+        })
+    }
+
+    fn apply(&mut self, step: &SessionStep) -> Result<usize, redb::Error> {
+        match step {
+            SessionStep::Update { token, user, item, now } => {
+                let views = item.iter().map(|item| (item.clone(), *now)).collect::<Vec<_>>();
+                self.renew(bytes_of(token), user, *now, &views, &[])?;
+                for (item, _) in &views {
+                    self.count(item, 1)?;
+                }
+                Ok(1)
+            }
+            SessionStep::Touch(visits) => {
+                visits.iter().try_fold(0, |known, visit| Ok(known + self.touch(visit)?))
+            }
+            SessionStep::Rotate(rotation) => self.rotate(rotation).map(|()| 1),
+            SessionStep::Revoke(token) => self.revoke(bytes_of(token)).map(|()| 1),
+            SessionStep::Evict(how) => self.evict(*how),
+            SessionStep::Cart { token, item, count } => self.put_in_cart(token, item, *count),
+            SessionStep::Count(views) => {
+                for (item, count) in views {
+                    self.count(item, *count)?;
+                }
+                Ok(views.len())
+            }
+        }
+    }
+
+    /// Renews a session, unless it is gone or somebody else's by now: a queued visit must not
+    /// bring back what a log-out or the cleaner removed.
+    fn touch(&mut self, visit: &Visit) -> Result<usize, redb::Error> {
+        let Visit { token, user, seen, items } = visit;
+        if self.owner(bytes_of(token))?.as_ref() != Some(user) {
+            return Ok(0);
+        }
+        self.renew(bytes_of(token), user, *seen, items, &[])?;
+        Ok(1)
+    }
+
+    fn owner(&self, token: &[u8]) -> Result<Option<User>, redb::Error> {
+        let stored = self.session.get(token)?;
+        Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::new)))
+    }
+
+    /// Writes a session: whose it is, that it was seen, what it viewed, with what it had before
+    /// and, if it had nothing, with the views of the record that it takes over. `recent:` never
+    /// goes back in time.
+    fn renew(
+        &mut self,
+        token: &[u8],
+        user: &User,
+        seen: f64,
+        views: &[(Item, f64)],
+        taken_over: &[u8],
+    ) -> Result<(), redb::Error> {
+        let (before, seen, value) = {
+            let stored = self.session.get(token)?;
+            let known = stored.as_ref().and_then(|stored| Record::read(stored.value()));
+            let before = known.as_ref().map(|known| known.seen);
+            let mut record = known.unwrap_or_default();
+            if record.items.is_empty() {
+                record.items = Record::read(taken_over).unwrap_or_default().items;
+            }
+            record.user = user.as_bytes();
+            record.seen = record.seen.max(time_bits(seen));
+            record.view(views, self.viewed_items);
+            (before, record.seen, record.write())
+        };
+        self.session.insert(token, value.as_slice())?;
+        if before != Some(seen) {
+            if let Some(before) = before {
+                self.recent.remove((before, token))?;
+            }
+            self.recent.insert((seen, token), ())?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, item: &Item, views: u64) -> Result<(), redb::Error> {
+        let item = item.as_str().as_bytes();
+        let score = self.popularity.get(item)?.map_or(0.0, |score| score.value());
+        #[expect(clippy::cast_precision_loss, reason = "scores are floats, as in Redis")]
+        self.popularity.insert(item, score - views as f64)?;
+        Ok(())
+    }
+
+    fn put_in_cart(
+        &mut self,
+        token: &StoredToken,
+        item: &Item,
+        count: i64,
+    ) -> Result<usize, redb::Error> {
+        let place = (bytes_of(token), item.as_str().as_bytes());
+        if count > 0 {
+            self.cart.insert(place, count)?;
+        } else {
+            self.cart.remove(place)?;
+        }
+        Ok(1)
+    }
+
+    fn rotate(&mut self, rotation: &Rotation) -> Result<(), redb::Error> {
+        let Rotation { old, new, user, now } = rotation;
+        let new = bytes_of(new);
+        if self.owner(new)?.is_some_and(|other| other != *user) {
+            // Another user's session under the new token: nothing of it may pass to this one.
+            self.revoke(new)?;
+        }
+        let mut taken_over = Vec::new();
+        if let Some(old) = old.as_ref().map(bytes_of).filter(|old| *old != new) {
+            if self.owner(old)?.is_none_or(|before| before == *user) {
+                taken_over = self.session.get(old)?.map_or(taken_over, |old| old.value().to_vec());
+                self.hand_cart_over(old, new)?;
+            }
+            self.revoke(old)?;
+        }
+        self.renew(new, user, *now, &[], &taken_over)
+    }
+
+    /// Gives one token's cart to another, unless that has one.
+    fn hand_cart_over(&mut self, old: &[u8], new: &[u8]) -> Result<(), redb::Error> {
+        if self.cart.range(cart_of(new))?.next().is_some() {
+            return Ok(());
+        }
+        let mut cart = Vec::new();
+        for entry in self.cart.range(cart_of(old))? {
+            let (place, count) = entry?;
+            cart.push((place.value().1.to_vec(), count.value()));
+        }
+        for (item, count) in cart {
+            self.cart.insert((new, item.as_slice()), count)?;
+        }
+        Ok(())
+    }
+
+    fn revoke(&mut self, token: &[u8]) -> Result<(), redb::Error> {
+        let stored = self.session.remove(token)?;
+        let seen = stored.and_then(|stored| Record::read(stored.value()).map(|known| known.seen));
+        if let Some(seen) = seen {
+            self.recent.remove((seen, token))?;
+        }
+        self.cart.retain_in(cart_of(token), |_, _| false)?;
+        Ok(())
+    }
+
+    fn evict(&mut self, how: Eviction) -> Result<usize, redb::Error> {
+        let over = self.recent.len()?.saturating_sub(how.keep).min(how.batch.into());
+        let mut evicted = 0;
+        for _ in 0..over {
+            let oldest = self.recent.pop_first()?.map(|(oldest, _)| oldest.value().1.to_vec());
+            let Some(token) = oldest else { break };
+            evicted += 1;
+            self.session.remove(token.as_slice())?;
+            if how.carts && is_token(&token) {
+                self.cart.retain_in(cart_of(&token), |_, _| false)?;
+            }
+        }
+        Ok(evicted)
+    }
+}
+
+fn bytes_of(token: &StoredToken) -> &[u8] {
+    token.as_str().as_bytes()
+}
+
+/// Everything in a token's cart.
+fn cart_of(token: &[u8]) -> std::ops::Range<(&[u8], &[u8])> {
+    (token, &[])..(token, AFTER_ITEMS)
+}
+
+/// Makes the tables, and checks that the file has our format.
+pub(super) fn prepare(disk: &Disk, folder: &Path) -> Result<(), OpenError> {
+    let found = found_format(disk).map_err(|error| OpenError::Unreadable {
+        folder: folder.to_owned(),
+        source: Box::new(error),
+    })?;
+    if found != FORMAT {
+        return Err(OpenError::Format { folder: folder.to_owned(), found, known: FORMAT });
+    }
+    Ok(())
+}
+
+fn found_format(disk: &Disk) -> Result<u64, redb::Error> {
+    let txn = disk.begin(Durability::Immediate)?;
+    let mut meta = txn.open_table(META)?;
+    let found = meta.get("format")?.map(|format| format.value());
+    if found.is_none() {
+        meta.insert("format", FORMAT)?;
+    }
+    drop(meta);
+    drop(Tables::open(&txn, 0)?);
+    txn.commit()?;
+    Ok(found.unwrap_or(FORMAT))
+}
+
+/// The user of a token.
+pub(super) fn user_of(
+    txn: &ReadTransaction,
+    token: &StoredToken,
+) -> Result<Option<User>, redb::Error> {
+    let stored = txn.open_table(SESSION)?.get(bytes_of(token))?;
+    Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::new)))
+}
+
+/// Every key and member, one a line, as they would stand in Redis.
+pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Error> {
+    let mut lines = Vec::new();
+    let mut say = |key: &str, token: &[u8], member: &[u8]| {
+        let (token, member) = (String::from_utf8_lossy(token), String::from_utf8_lossy(member));
+        lines.push(format!("{key}{token} {member}"));
+    };
+    for entry in txn.open_table(RECENT)?.iter()? {
+        say("recent:", &[], entry?.0.value().1);
+    }
+    for entry in txn.open_table(SESSION)?.iter()? {
+        let (token, stored) = entry?;
+        say("login:", &[], token.value());
+        for (_, item) in Record::read(stored.value()).unwrap_or_default().items {
+            say("viewed:", token.value(), item);
+        }
+    }
+    for entry in txn.open_table(CART)?.iter()? {
+        let (place, _) = entry?;
+        let (token, item) = place.value();
+        say("cart:", token, item);
+    }
+    for entry in txn.open_table(POPULARITY)?.iter()? {
+        say("viewed:", &[], entry?.0.value());
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_junk_member_of_recent_is_removed_and_nothing_else_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path().join("s.redb"), 1 << 20).unwrap();
+        prepare(&disk, folder.path()).unwrap();
+        let txn = disk.begin(Durability::None).unwrap();
+        let mut tables = Tables::open(&txn, 25).unwrap();
+        tables.session.insert(b"".as_slice(), b"".as_slice()).unwrap();
+        tables.recent.insert((0, b"".as_slice()), ()).unwrap();
+        tables.popularity.insert(b"item".as_slice(), -1.0).unwrap();
+        tables.cart.insert((b"".as_slice(), b"item".as_slice()), 1).unwrap();
+
+        let how = Eviction { keep: 0, batch: 100, carts: true };
+        assert_eq!(tables.evict(how).unwrap(), 1);
+
+        assert!(tables.recent.is_empty().unwrap() && tables.session.is_empty().unwrap());
+        assert_eq!(tables.popularity.len().unwrap(), 1);
+        assert_eq!(tables.cart.len().unwrap(), 1);
+    }
+}

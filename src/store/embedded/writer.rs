@@ -1,0 +1,262 @@
+//! The writer thread of one file: a bounded queue, group commit, and a sync at least twice a
+//! second.
+//!
+//! All steps that wait together go into one transaction. If one of them must be durable before
+//! it is answered, so is the group; else the group is committed in memory and made durable by
+//! the next sync. What a step does is its ledger's business.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redb::{Durability, WriteTransaction};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::disk::Disk;
+use crate::store::StoreError;
+
+/// The longest that a step stays undurable, in a running system.
+const SYNC_EVERY: Duration = Duration::from_millis(500);
+/// How long steps are refused after the file failed and was opened again: opening checks the
+/// whole file, during which nobody can read it, so that a full disk must not cause it at each step.
+const REST: Duration = Duration::from_secs(1);
+/// At most this many steps in one transaction.
+const GROUP: usize = 256;
+
+/// What one step came to: how many entries it concerned.
+pub(super) type Outcome = Result<usize, StoreError>;
+
+/// The steps of one file, and how they are carried out.
+pub(super) trait Ledger: Send + 'static {
+    /// One step.
+    type Step: Send + 'static;
+
+    /// Whether the step must be durable before it is answered.
+    fn must_be_durable(step: &Self::Step) -> bool;
+
+    /// Carries out steps in one transaction; an outcome for each, or the error that undoes all.
+    fn carry_out(
+        &mut self,
+        txn: &WriteTransaction,
+        steps: Vec<Self::Step>,
+    ) -> Result<Vec<Outcome>, redb::Error>;
+
+    /// Work of its own, a bounded piece at each sync. True when it changed anything.
+    fn keep_house(&mut self, txn: &WriteTransaction) -> Result<bool, redb::Error>;
+
+    /// Makes the file usable again after an error.
+    fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error>;
+}
+
+/// Gives steps to a writer thread, which ends when the last handle is gone or at `close`.
+#[derive(Debug)]
+pub(super) struct Writer<S> {
+    inbox: mpsc::Sender<Message<S>>,
+}
+
+enum Message<S> {
+    Step(S, oneshot::Sender<Outcome>),
+    Close(oneshot::Sender<()>),
+}
+
+impl<S: Send + 'static> Writer<S> {
+    /// Starts the thread.
+    pub(super) fn start<L: Ledger<Step = S>>(
+        name: &str,
+        disk: Arc<Disk>,
+        ledger: L,
+        queue: usize,
+    ) -> io::Result<Self> {
+        let (inbox, outbox) = mpsc::channel(queue);
+        // The smallest runtime: it only waits for the queue with a deadline.
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        let synced = Instant::now();
+        let desk = Desk { disk, ledger, synced, dirty: false, broken: false, rests_until: None };
+        thread::Builder::new().name(name.to_owned()).spawn(move || desk.run(&runtime, outbox))?;
+        Ok(Self { inbox })
+    }
+
+    /// Has a step done; waits for room in the queue and for the answer, both within `budget`.
+    pub(super) async fn ask(&self, step: S, budget: Duration) -> Outcome {
+        let asked = async {
+            let (reply, answer) = oneshot::channel();
+            let sent = self.inbox.send(Message::Step(step, reply)).await;
+            sent.map_err(|_closed| StoreError::Away)?;
+            answer.await.map_err(|_gone| StoreError::Away)?
+        };
+        timeout(budget, asked).await.unwrap_or(Err(StoreError::TimedOut))
+    }
+
+    /// Like [`Self::ask`], but refuses with `Full` at once when the queue is full.
+    pub(super) async fn ask_now(&self, step: S, budget: Duration) -> Outcome {
+        let (reply, answer) = oneshot::channel();
+        match self.inbox.try_send(Message::Step(step, reply)) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => return Err(StoreError::Full),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(StoreError::Away),
+        }
+        match timeout(budget, answer).await {
+            Ok(outcome) => outcome.unwrap_or(Err(StoreError::Away)),
+            Err(_elapsed) => Err(StoreError::TimedOut),
+        }
+    }
+
+    /// Makes everything durable, closes the file and ends the thread.
+    pub(super) async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.inbox.send(Message::Close(done)).await.is_ok() {
+            // An error means that the thread has ended already, and with it the file's use.
+            let _ = closed.await;
+        }
+    }
+
+    /// Whether the thread is there.
+    pub(super) fn is_running(&self) -> bool {
+        !self.inbox.is_closed()
+    }
+}
+
+/// The thread's side.
+struct Desk<L> {
+    disk: Arc<Disk>,
+    ledger: L,
+    /// When everything was last durable.
+    synced: Instant,
+    /// Something was committed since, in memory only.
+    dirty: bool,
+    /// The file failed and could not be opened again yet.
+    broken: bool,
+    /// Until when steps are refused.
+    rests_until: Option<Instant>,
+}
+
+impl<L: Ledger> Desk<L> {
+    fn run(mut self, runtime: &Runtime, mut outbox: mpsc::Receiver<Message<L::Step>>) {
+        let mut group = Vec::with_capacity(GROUP);
+        loop {
+            let patience = SYNC_EVERY.saturating_sub(self.synced.elapsed());
+            let received = runtime
+                .block_on(async { timeout(patience, outbox.recv_many(&mut group, GROUP)).await });
+            let mut closing = None;
+            let (mut steps, mut replies) = (Vec::new(), Vec::new());
+            for message in group.drain(..) {
+                match message {
+                    Message::Step(step, reply) => {
+                        steps.push(step);
+                        replies.push(reply);
+                    }
+                    Message::Close(done) => closing = Some(done),
+                }
+            }
+            if !steps.is_empty() {
+                self.answer(steps, replies);
+            }
+            let end = closing.is_some() || matches!(received, Ok(0));
+            if end || self.synced.elapsed() >= SYNC_EVERY {
+                self.sync();
+            }
+            if end {
+                self.disk.close();
+                if let Some(done) = closing {
+                    // Nobody may be waiting any more.
+                    let _ = done.send(());
+                }
+                return;
+            }
+        }
+    }
+
+    /// Carries out a group and answers each step.
+    fn answer(&mut self, steps: Vec<L::Step>, replies: Vec<oneshot::Sender<Outcome>>) {
+        if self.rests() {
+            // Nothing was done, which is what `Away` says.
+            replies.into_iter().for_each(|reply| drop(reply.send(Err(StoreError::Away))));
+            return;
+        }
+        let durable = steps.iter().any(L::must_be_durable);
+        match self.commit(steps, durable) {
+            Ok(outcomes) => {
+                for (reply, outcome) in replies.into_iter().zip(outcomes) {
+                    // The asker may have used up its budget: the step is done all the same.
+                    let _ = reply.send(outcome);
+                }
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                for reply in replies {
+                    let _ = reply.send(Err(StoreError::Failed(Box::new(Arc::clone(&error)))));
+                }
+                self.recover(&error);
+            }
+        }
+    }
+
+    fn commit(&mut self, steps: Vec<L::Step>, durable: bool) -> Result<Vec<Outcome>, redb::Error> {
+        let durability = if durable { Durability::Immediate } else { Durability::None };
+        let txn = self.disk.begin(durability)?;
+        let outcomes = self.ledger.carry_out(&txn, steps)?;
+        txn.commit()?;
+        if durable {
+            self.is_synced();
+        } else {
+            self.dirty = true;
+        }
+        Ok(outcomes)
+    }
+
+    fn rests(&self) -> bool {
+        self.rests_until.is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Makes all durable, with a bounded piece of the ledger's own work.
+    fn sync(&mut self) {
+        // At rest nothing is dirty: what was not durable went when the file was opened again.
+        if !self.rests() {
+            if self.broken {
+                self.recover(&redb::Error::PreviousIo);
+            }
+            if let Err(error) = self.try_sync() {
+                self.recover(&error);
+            }
+        }
+        self.synced = Instant::now();
+    }
+
+    fn try_sync(&mut self) -> Result<(), redb::Error> {
+        let txn = self.disk.begin(Durability::Immediate)?;
+        let changed = self.ledger.keep_house(&txn)?;
+        if changed || self.dirty {
+            txn.commit()?;
+        } else {
+            txn.abort()?;
+        }
+        self.is_synced();
+        Ok(())
+    }
+
+    fn is_synced(&mut self) {
+        self.dirty = false;
+        self.synced = Instant::now();
+    }
+
+    fn recover(&mut self, error: &redb::Error) {
+        self.dirty = false;
+        let was_broken = mem::replace(&mut self.broken, true);
+        match self.ledger.recover(&self.disk) {
+            Ok(()) => {
+                self.broken = false;
+                tracing::warn!(disk = ?self.disk, %error, "the store failed and was opened again");
+            }
+            Err(again) if !was_broken => {
+                tracing::error!(disk = ?self.disk, %error, %again, "the store failed and stays away");
+            }
+            // Said once; tried again at each sync.
+            Err(_) => {}
+        }
+        self.rests_until = Some(Instant::now() + REST);
+    }
+}

@@ -1,0 +1,157 @@
+//! Where state lives: sessions, views, carts and pages, in an embedded database or in Redis.
+//!
+//! Knows nothing of HTTP. The traits are cut by what the proxy does, not by Redis commands, so
+//! that one user-visible step is one atomic step in both stores.
+
+mod any;
+pub mod embedded;
+pub mod redis;
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings, StoreState, Url};
+use crate::ident::{Item, PageKey, StoredToken, User};
+
+/// A visit to record: this user's session was seen at `seen`, having viewed `items`.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    /// Whose session.
+    pub token: StoredToken,
+    /// Who it was when the visit was seen: the guard of `touch_tokens`.
+    pub user: User,
+    /// Unix time in seconds.
+    pub seen: f64,
+    /// The items viewed, each with the Unix time of its last view.
+    pub items: Vec<(Item, f64)>,
+}
+
+/// What a log-in does with the session that the visitor had before.
+#[derive(Clone, Debug)]
+pub struct Rotation {
+    /// The token that the visitor's cookie carried, if any: gone everywhere afterwards.
+    pub old: Option<StoredToken>,
+    /// The new token.
+    pub new: StoredToken,
+    /// Who logged in.
+    pub user: User,
+    /// Unix time in seconds.
+    pub now: f64,
+}
+
+/// How many sessions to keep and how to go about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Eviction {
+    /// Keep this many of the newest.
+    pub keep: u64,
+    /// Remove at most this many in one step.
+    pub batch: u32,
+    /// Remove `cart:<token>` too (`clean_full_sessions`); without it `clean_sessions`.
+    pub carts: bool,
+}
+
+/// Sessions, what they viewed, and their carts.
+pub trait SessionStore {
+    /// The user of a token, if it is logged in. Within the read budget.
+    fn check_token(
+        &self,
+        token: &StoredToken,
+    ) -> impl Future<Output = Result<Option<User>, StoreError>>;
+
+    /// Creates or renews a session at log-in: `login:`, `recent:`, and with an item
+    /// `viewed:<token>` (the newest [`Limits::viewed_items`]) and `viewed:` (−1), in one atomic
+    /// step. Durable when it returns.
+    fn update_token(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<&Item>,
+        now: f64,
+    ) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Records visits, each only where `login:` still holds that user: it renews, and never
+    /// creates. `recent:` never goes back in time. Does not touch `viewed:`, see
+    /// [`ViewStore::count_views`]. Returns how many were still logged in.
+    fn touch_tokens(&self, visits: &[Visit]) -> impl Future<Output = Result<usize, StoreError>>;
+
+    /// A log-in: the new token is written and the old one is gone everywhere, in one atomic step.
+    /// The old one's views and cart move to the new one only if it had no user or the same user;
+    /// else they are deleted. Durable when it returns.
+    fn rotate_token(&self, rotation: &Rotation) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// A log-out: nothing mentions the token afterwards. Durable when it returns.
+    fn revoke_token(&self, token: &StoredToken) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Removes the oldest sessions over the limit, at most a batch, in one atomic step, and
+    /// returns how many entries of `recent:` it removed. Junk members (no tokens by the grammar)
+    /// are removed from `recent:` and `login:` and nothing else is touched for them.
+    fn evict_oldest(&self, how: Eviction) -> impl Future<Output = Result<usize, StoreError>>;
+
+    /// Puts `count` of an item into a session's cart; `count` ≤ 0 takes it out. Durable when it
+    /// returns.
+    fn add_to_cart(
+        &self,
+        token: &StoredToken,
+        item: &Item,
+        count: i64,
+    ) -> impl Future<Output = Result<(), StoreError>>;
+}
+
+/// How often each item was viewed, over all visitors.
+pub trait ViewStore {
+    /// Adds views to the popularity set `viewed:`, where the most viewed has the lowest score:
+    /// each item's score goes down by its count.
+    fn count_views(&self, views: &[(Item, u64)]) -> impl Future<Output = Result<(), StoreError>>;
+}
+
+/// Pages, as opaque bytes with a time to live.
+pub trait PageStore {
+    /// The page under a key, unless it has expired. Within the read budget.
+    fn page(&self, key: &PageKey) -> impl Future<Output = Result<Option<Bytes>, StoreError>>;
+
+    /// Stores a page for `ttl`. A page over [`Limits::max_page`], or one for which there is no
+    /// room, is refused with [`StoreError::Full`].
+    fn put_page(
+        &self,
+        key: &PageKey,
+        page: Bytes,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Removes pages; those that are not there are no error.
+    fn delete_pages(&self, keys: &[PageKey]) -> impl Future<Output = Result<(), StoreError>>;
+}
+
+/// The bounds that a store keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The budget of one read (`check_token`, `page`).
+    pub read_timeout: Duration,
+    /// The budget of one write that somebody waits for (log-in, cart).
+    pub write_timeout: Duration,
+    /// How many items `viewed:<token>` keeps.
+    pub viewed_items: u32,
+    /// Bytes of pages that the embedded store holds.
+    pub pages: u64,
+    /// The largest page that goes into the store, in bytes.
+    pub max_page: u64,
+}
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no connection, or the breaker is open: known at once.
+    #[error("the store is away")]
+    Away,
+    /// The budget was used up.
+    #[error("the store did not answer in time")]
+    TimedOut,
+    /// No room for this page; it may stay in memory.
+    #[error("the store has no room for the page")]
+    Full,
+    /// The store answered with an error, or with something that we did not write.
+    #[error("the store failed")]
+    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

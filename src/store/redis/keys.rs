@@ -1,0 +1,52 @@
+//! Every key name in Redis, once. They are the chapter's, behind the configured prefix.
+
+use crate::ident::{PageKey, StoredToken};
+
+/// Builds key names.
+#[derive(Debug)]
+pub(super) struct Keys {
+    prefix: String,
+    /// HASH, token to user.
+    pub(super) login: String,
+    /// ZSET, token by the time it was last seen.
+    pub(super) recent: String,
+    /// ZSET, item by minus its views.
+    pub(super) popularity: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            login: format!("{prefix}login:"),
+            recent: format!("{prefix}recent:"),
+            popularity: format!("{prefix}viewed:"),
+        }
+    }
+
+    /// What stands before a token in the name of its views. With nothing behind it, this is the
+    /// name of the popularity set: never complete it with what is no token.
+    pub(super) fn viewed_prefix(&self) -> &str {
+        &self.popularity
+    }
+
+    /// What stands before a token in the name of its cart.
+    pub(super) fn cart_prefix(&self) -> String {
+        format!("{}cart:", self.prefix)
+    }
+
+    /// ZSET, item by the time of its last view.
+    pub(super) fn viewed(&self, token: &StoredToken) -> String {
+        format!("{}{}", self.viewed_prefix(), token.as_str())
+    }
+
+    /// HASH, item to count.
+    pub(super) fn cart(&self, token: &StoredToken) -> String {
+        format!("{}cart:{}", self.prefix, token.as_str())
+    }
+
+    /// STRING with a time to live: a page.
+    pub(super) fn page(&self, key: &PageKey) -> String {
+        format!("{}cache:{}", self.prefix, key.hex())
+    }
+}
