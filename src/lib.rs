@@ -7,4 +7,6 @@ pub mod ident;
 pub mod metrics;
 pub mod reason;
 pub mod route;
+pub mod session;
 pub mod store;
+pub mod visit;

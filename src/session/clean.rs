@@ -1,0 +1,28 @@
+//! `clean_sessions` and `clean_full_sessions`: one batch a call.
+
+use crate::store::{Eviction, SessionStore, StoreError};
+
+/// Removes the oldest sessions over `keep`, at most `batch`, with their views, but not their carts.
+/// Returns how many were removed; fewer than `batch`: the limit is kept.
+///
+/// # Errors
+/// When the store fails.
+pub async fn clean_sessions<S: SessionStore>(
+    store: &S,
+    keep: u64,
+    batch: u32,
+) -> Result<usize, StoreError> {
+    store.evict_oldest(Eviction { keep, batch, carts: false }).await
+}
+
+/// The same, and their carts.
+///
+/// # Errors
+/// When the store fails.
+pub async fn clean_full_sessions<S: SessionStore>(
+    store: &S,
+    keep: u64,
+    batch: u32,
+) -> Result<usize, StoreError> {
+    store.evict_oldest(Eviction { keep, batch, carts: true }).await
+}

@@ -1,0 +1,89 @@
+//! The session cookie that we set: attributes, and how it is cleared.
+
+use ::http::HeaderValue;
+
+use crate::ident::Token;
+
+/// The `SameSite` attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SameSite {
+    /// `Lax`
+    Lax,
+    /// `Strict`
+    Strict,
+    /// `None`
+    None,
+}
+
+/// When the cookie gets `Secure`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secure {
+    /// When the visitor's scheme is https.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The cookie that carries tokens of ours.
+#[derive(Clone, Debug)]
+pub struct SessionCookie {
+    /// Its name.
+    pub name: String,
+    /// `SameSite`.
+    pub same_site: SameSite,
+    /// `Secure`.
+    pub secure: Secure,
+}
+
+impl SessionCookie {
+    /// The `Set-Cookie` value that gives `token` to a visitor who came by https, or not. `None`
+    /// where the name is no cookie name.
+    #[must_use]
+    pub fn set(&self, token: &Token, https: bool) -> Option<HeaderValue> {
+        let mut value = self.line(token.as_str(), "", https)?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// The `Set-Cookie` value that takes it away.
+    #[must_use]
+    pub fn clear(&self, https: bool) -> Option<HeaderValue> {
+        self.line("", "; Max-Age=0", https)
+    }
+
+    fn line(&self, value: &str, extra: &str, https: bool) -> Option<HeaderValue> {
+        let same_site = match self.same_site {
+            SameSite::Lax => "Lax",
+            SameSite::Strict => "Strict",
+            SameSite::None => "None",
+        };
+        let secure = match self.secure {
+            Secure::Always => true,
+            Secure::Auto => https,
+            Secure::Never => false,
+        };
+        let secure = if secure { "; Secure" } else { "" };
+        let name = &self.name;
+        let line = format!("{name}={value}; Path=/; HttpOnly; SameSite={same_site}{secure}{extra}");
+        HeaderValue::try_from(line).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cookie_has_its_attributes() {
+        let cookie =
+            SessionCookie { name: "login".into(), same_site: SameSite::Lax, secure: Secure::Auto };
+        let token = Token::parse(b"12345678").unwrap();
+        let plain = "login=12345678; Path=/; HttpOnly; SameSite=Lax";
+        assert_eq!(cookie.set(&token, false).unwrap(), plain);
+        assert_eq!(cookie.set(&token, true).unwrap(), format!("{plain}; Secure").as_str());
+        let cleared = "login=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0";
+        assert_eq!(cookie.clear(false).unwrap(), cleared);
+    }
+}
