@@ -5,6 +5,7 @@ pub mod config;
 pub mod http;
 pub mod ident;
 pub mod metrics;
+pub mod page;
 pub mod reason;
 pub mod route;
 pub mod session;

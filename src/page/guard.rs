@@ -1,0 +1,739 @@
+//! The leak guard: whether a page that is about to be shared holds something of one visitor, a CSRF
+//! field or a session id in a link.
+//!
+//! It reads tags, never text: an article about `csrf_token` passes. What it cannot read does not
+//! pass. What follows from a finding is decided elsewhere.
+
+use std::borrow::Cow;
+use std::io::{self, Read};
+
+use ::http::HeaderMap;
+use ::http::header::CONTENT_ENCODING;
+use bytes::Bytes;
+use encoding_rs::{Encoding, UTF_8};
+use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use lol_html::errors::RewritingError;
+use lol_html::html_content::{Attribute, Element};
+use lol_html::{AsciiCompatibleEncoding, HtmlRewriter, MemorySettings, Settings, element, text};
+
+use crate::http::list::members;
+use crate::http::media;
+use crate::http::query::{is_session_field, text_has_session_id};
+
+/// Why a page is not shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Finding {
+    /// A form field or meta tag whose name says that its value belongs to one visitor.
+    #[error("a CSRF field")]
+    CsrfField,
+    /// A link or form field that carries a session id.
+    #[error("a session id in a link")]
+    SessionIdInLink,
+    /// A page that could not be read whole: its coding, its charset, its size, or its markup.
+    #[error("the page could not be read")]
+    Undecodable,
+}
+
+impl Finding {
+    /// The word for logs and metrics, which stays the same.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CsrfField => "csrf-field",
+            Self::SessionIdInLink => "session-id-in-link",
+            Self::Undecodable => "undecodable",
+        }
+    }
+}
+
+/// Looks through a whole response, whose body came in the pieces `body`, for what must not be
+/// shared. What no browser shows as a page passes unread. `max_decoded` bounds the decoded body in
+/// bytes, and with it time and memory.
+///
+/// # Errors
+/// The first [`Finding`].
+pub fn inspect(headers: &HeaderMap, body: &[Bytes], max_decoded: usize) -> Result<(), Finding> {
+    if !media::may_be_page(headers) || body.iter().all(Bytes::is_empty) {
+        return Ok(());
+    }
+    let encoding = ascii_compatible(headers, body)?;
+    let raw = Pieces::new(body);
+    let start = raw.start();
+    match coding(headers)? {
+        Coding::Identity => inspect_page(raw, encoding, max_decoded, 0),
+        Coding::Gzip => inspect_page(MultiGzDecoder::new(raw), encoding, max_decoded, 0),
+        // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some send it bare.
+        Coding::Deflate if is_zlib(start) => {
+            inspect_page(ZlibDecoder::new(raw), encoding, max_decoded, 0)
+        }
+        Coding::Deflate => inspect_page(DeflateDecoder::new(raw), encoding, max_decoded, 0),
+        // A window of up to 1 GiB is no part of RFC 7932 §9.1: these bits are invalid there.
+        Coding::Brotli if start[0] & 0x7f == 0x11 => Err(Finding::Undecodable),
+        Coding::Brotli => {
+            let decoder = brotli::Decompressor::new(raw, PIECE);
+            inspect_page(decoder, encoding, max_decoded, 0)
+        }
+    }
+}
+
+/// How much is decoded and read at a time, in bytes.
+const PIECE: usize = 16 * 1_024;
+
+/// How deep pages within pages (`srcdoc`, `noscript`) are followed.
+const DEPTH_MAX: usize = 4;
+
+/// Codings that can be looked into.
+enum Coding {
+    Identity,
+    Gzip,
+    Deflate,
+    Brotli,
+}
+
+fn coding(headers: &HeaderMap) -> Result<Coding, Finding> {
+    let mut codings = members(headers, &CONTENT_ENCODING);
+    let (first, second) = (codings.next(), codings.next());
+    if second.is_some() {
+        return Err(Finding::Undecodable);
+    }
+    match first.map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"identity") => Ok(Coding::Identity),
+        Some(b"gzip" | b"x-gzip") => Ok(Coding::Gzip),
+        Some(b"deflate") => Ok(Coding::Deflate),
+        Some(b"br") => Ok(Coding::Brotli),
+        Some(_) => Err(Finding::Undecodable),
+    }
+}
+
+/// The charset in which tags can be told from text. UTF-16 and the like, by name or by byte order
+/// mark, hide ASCII, and an unknown name lets the browser guess.
+fn ascii_compatible(
+    headers: &HeaderMap,
+    body: &[Bytes],
+) -> Result<AsciiCompatibleEncoding, Finding> {
+    let named = match media::charset(headers) {
+        None => UTF_8,
+        Some(label) if label.is_empty() => UTF_8,
+        Some(label) => Encoding::for_label(label.as_bytes()).ok_or(Finding::Undecodable)?,
+    };
+    let start: Vec<u8> = body.iter().flatten().copied().take(3).collect();
+    let marked = Encoding::for_bom(&start).map(|(encoding, _)| encoding);
+    AsciiCompatibleEncoding::new(marked.unwrap_or(named)).ok_or(Finding::Undecodable)
+}
+
+/// The two bytes before a zlib stream (RFC 1950 §2.2).
+fn is_zlib(start: [u8; 2]) -> bool {
+    start[0] & 0x0f == 8 && u16::from_be_bytes(start).is_multiple_of(31)
+}
+
+/// Reads one page, and the pages within it.
+fn inspect_page(
+    mut page: impl Read,
+    encoding: AsciiCompatibleEncoding,
+    max_decoded: usize,
+    depth: usize,
+) -> Result<(), Finding> {
+    if depth > DEPTH_MAX {
+        return Err(Finding::Undecodable);
+    }
+    let mut inner = Inner::default();
+    read_tags(&mut page, encoding, max_decoded, &mut inner)?;
+    for nested in inner.pages() {
+        inspect_page(nested.as_bytes(), AsciiCompatibleEncoding::utf_8(), max_decoded, depth + 1)?;
+    }
+    Ok(())
+}
+
+fn read_tags(
+    page: &mut impl Read,
+    encoding: AsciiCompatibleEncoding,
+    max_decoded: usize,
+    inner: &mut Inner,
+) -> Result<(), Finding> {
+    let inner = std::cell::RefCell::new(inner);
+    let settings = Settings::new()
+        .append_element_content_handler(element!("*", |element| {
+            Ok(inspect_element(element, &mut inner.borrow_mut())?)
+        }))
+        // Text to browsers that run scripts, and tags to those that do not.
+        .append_element_content_handler(text!("noscript, noframes, noembed", |chunk| {
+            inner.borrow_mut().add_text(chunk.as_str(), chunk.last_in_text_node());
+            Ok(())
+        }))
+        .with_encoding(encoding)
+        .with_strict(true)
+        .with_memory_settings(
+            MemorySettings::new().with_max_allowed_memory_usage(max_decoded.saturating_add(PIECE)),
+        );
+    let mut reader = HtmlRewriter::new(settings, |_: &[u8]| {});
+    let mut piece = vec![0; PIECE];
+    let mut left = max_decoded;
+    loop {
+        let length = page.read(&mut piece).map_err(|_| Finding::Undecodable)?;
+        if length == 0 {
+            return reader.end().map_err(finding_in);
+        }
+        left = left.checked_sub(length).ok_or(Finding::Undecodable)?;
+        reader.write(&piece[..length]).map_err(finding_in)?;
+    }
+}
+
+/// A finding of ours comes back as it was; any other error means markup that cannot be read.
+#[expect(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]
+fn finding_in(error: RewritingError) -> Finding {
+    match &error {
+        RewritingError::ContentHandlerError(inner) => {
+            inner.downcast_ref().copied().unwrap_or(Finding::Undecodable)
+        }
+        _ => Finding::Undecodable,
+    }
+}
+
+/// The pages within a page, as far as they have been read.
+#[derive(Default)]
+struct Inner {
+    done: Vec<String>,
+    open: String,
+}
+
+impl Inner {
+    fn add_text(&mut self, text: &str, is_last: bool) {
+        self.open.push_str(text);
+        if is_last {
+            self.done.push(std::mem::take(&mut self.open));
+        }
+    }
+
+    fn pages(self) -> impl Iterator<Item = String> {
+        self.done.into_iter().chain([self.open]).filter(|page| page.contains('<'))
+    }
+}
+
+fn inspect_element(element: &Element<'_, '_>, inner: &mut Inner) -> Result<(), Finding> {
+    let tag = element.tag_name();
+    let is_field = FIELDS.contains(&tag.as_str());
+    for attribute in element.attributes() {
+        let name = attribute.name();
+        match name.as_str() {
+            // Repeated attributes are all looked at, though browsers take the first.
+            "name" | "property" if is_field => inspect_field(element, attribute)?,
+            "srcdoc" => inner.add_text(&value(attribute), true),
+            name if is_link(&tag, name) => inspect_link(attribute)?,
+            // A page's address in `og:url`, or the target of a refresh.
+            "content" if tag == "meta" => inspect_link_in_content(element, attribute)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn inspect_field(element: &Element<'_, '_>, attribute: &Attribute<'_>) -> Result<(), Finding> {
+    let value = value(attribute);
+    let name = own_name(&value);
+    // PHP adds its id to forms as a hidden field, beside links.
+    if is_session_field(name.as_bytes()) {
+        return Err(Finding::SessionIdInLink);
+    }
+    let is_constant = || name.eq_ignore_ascii_case("wpEditToken") && has_constant_value(element);
+    if CSRF_NAMES.iter().any(|listed| name.eq_ignore_ascii_case(listed)) && !is_constant() {
+        return Err(Finding::CsrfField);
+    }
+    Ok(())
+}
+
+/// MediaWiki gives every anonymous visitor the same edit token, `+\`.
+fn has_constant_value(element: &Element<'_, '_>) -> bool {
+    let mut values = element.attributes().iter().filter(|attribute| attribute.name() == "value");
+    values.next().is_some_and(|only| value(only) == "+\\") && values.next().is_none()
+}
+
+/// `contact[_token]` is `_token` to Symfony, Rails and Laravel.
+fn own_name(name: &str) -> &str {
+    let name = name.trim();
+    match name.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
+        Some((_, inner)) => inner.trim(),
+        None => name,
+    }
+}
+
+fn inspect_link(attribute: &Attribute<'_>) -> Result<(), Finding> {
+    if text_has_session_id(value(attribute).as_bytes()) {
+        return Err(Finding::SessionIdInLink);
+    }
+    Ok(())
+}
+
+fn inspect_link_in_content(
+    element: &Element<'_, '_>,
+    attribute: &Attribute<'_>,
+) -> Result<(), Finding> {
+    let content = value(attribute);
+    let address = content.trim_start();
+    let is_address = ["http://", "https://", "/"].iter().any(|start| address.starts_with(start));
+    if is_address || element.has_attribute("http-equiv") {
+        return inspect_link(attribute);
+    }
+    Ok(())
+}
+
+/// Whether the attribute holds an address, or a script that may.
+fn is_link(tag: &str, name: &str) -> bool {
+    LINKS.contains(&name)
+        || name.starts_with("data-")
+        || name.starts_with("on")
+        || (name == "data" && tag == "object")
+}
+
+/// An attribute's value with its character references decoded: `&#95;token` is `_token`.
+fn value(attribute: &Attribute<'_>) -> String {
+    let raw = attribute.value();
+    match decoded(&raw) {
+        Cow::Borrowed(_) => raw,
+        Cow::Owned(decoded) => decoded,
+    }
+}
+
+/// Decodes character references as far as they can spell ASCII; others stay as they are. The final
+/// `;` may be missing, as browsers allow for numbers (WHATWG HTML §13.2.5.72).
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('&') {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        plain.push_str(&rest[..at]);
+        let reference = &rest[at + 1..];
+        rest = match numeric_reference(reference).or_else(|| named_reference(reference)) {
+            Some((character, behind)) => {
+                plain.push(character);
+                behind
+            }
+            None => {
+                plain.push('&');
+                reference
+            }
+        };
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
+}
+
+/// `#95;` or `#x5f;`, and what stands behind.
+fn numeric_reference(text: &str) -> Option<(char, &str)> {
+    let number = text.strip_prefix('#')?;
+    let (digits, radix) = match number.strip_prefix(['x', 'X']) {
+        Some(hex) => (hex, 16),
+        None => (number, 10),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (digits, behind) = digits.split_at(end);
+    let character = u32::from_str_radix(digits, radix).ok().and_then(char::from_u32)?;
+    Some((character, behind.strip_prefix(';').unwrap_or(behind)))
+}
+
+/// One of [`NAMED`], and what stands behind.
+fn named_reference(text: &str) -> Option<(char, &str)> {
+    NAMED.iter().find_map(|(name, character)| {
+        let behind = text.strip_prefix(name)?;
+        // `&amp` is the one of them that may lack its `;`.
+        let closed = behind.strip_prefix(';');
+        let behind = if *character == '&' { Some(closed.unwrap_or(behind)) } else { closed };
+        Some((*character, behind?))
+    })
+}
+
+/// The pieces of a body, read one after the other without copying them together.
+struct Pieces<'b> {
+    all: &'b [Bytes],
+    current: &'b [u8],
+}
+
+impl<'b> Pieces<'b> {
+    fn new(all: &'b [Bytes]) -> Self {
+        Self { all, current: &[] }
+    }
+
+    /// The first two bytes; 0 where there are none.
+    fn start(&self) -> [u8; 2] {
+        let mut bytes = self.all.iter().flatten().copied();
+        [bytes.next().unwrap_or(0), bytes.next().unwrap_or(0)]
+    }
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            let Some((next, rest)) = self.all.split_first() else {
+                return Ok(0);
+            };
+            (self.current, self.all) = (next, rest);
+        }
+        self.current.read(buffer)
+    }
+}
+
+/// Elements whose name or property may mean a value of one visitor's.
+const FIELDS: [&str; 5] = ["input", "meta", "textarea", "button", "select"];
+
+/// Names of such values. Compared in any case, to be safe, though HTML tells cases apart.
+const CSRF_NAMES: [&str; 13] = [
+    // Many frameworks; Rails and Laravel in a meta tag.
+    "csrf_token",
+    "csrf-token",
+    "csrftoken",
+    // Laravel, Symfony.
+    "_token",
+    "_csrf_token",
+    // Spring Security, Express.
+    "_csrf",
+    // Tornado.
+    "_xsrf",
+    // Django.
+    "csrfmiddlewaretoken",
+    // Rails.
+    "authenticity_token",
+    // ASP.NET.
+    "__RequestVerificationToken",
+    // MediaWiki.
+    "wpLoginToken",
+    "wpCreateaccountToken",
+    "wpEditToken",
+];
+
+const LINKS: [&str; 15] = [
+    "href",
+    "src",
+    "action",
+    "formaction",
+    "srcset",
+    "imagesrcset",
+    "poster",
+    "cite",
+    "background",
+    "longdesc",
+    "ping",
+    "codebase",
+    "manifest",
+    "xlink:href",
+    "usemap",
+];
+
+/// The named references that spell ASCII and could stand in a name or an address.
+const NAMED: [(&str, char); 17] = [
+    ("amp", '&'),
+    ("AMP", '&'),
+    ("lowbar", '_'),
+    ("UnderBar", '_'),
+    ("semi", ';'),
+    ("equals", '='),
+    ("quest", '?'),
+    ("sol", '/'),
+    ("bsol", '\\'),
+    ("plus", '+'),
+    ("lpar", '('),
+    ("rpar", ')'),
+    ("lsqb", '['),
+    ("rsqb", ']'),
+    ("num", '#'),
+    ("percnt", '%'),
+    ("colon", ':'),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use ::http::HeaderValue;
+    use ::http::header::CONTENT_TYPE;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMIT: usize = 1 << 20;
+
+    fn typed(content_type: &'static str) -> HeaderMap {
+        [(CONTENT_TYPE, HeaderValue::from_static(content_type))].into_iter().collect()
+    }
+
+    fn coded(coding: &'static str) -> HeaderMap {
+        let mut headers = typed("text/html; charset=utf-8");
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
+        headers
+    }
+
+    fn seen(page: &str) -> Result<(), Finding> {
+        inspect(&typed("text/html"), &[Bytes::from(page.to_owned())], LIMIT)
+    }
+
+    fn gzip(page: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        writer.write_all(page).unwrap();
+        writer.finish().unwrap()
+    }
+
+    fn brotli_of(page: &[u8]) -> Vec<u8> {
+        let mut coded = Vec::new();
+        let mut writer = brotli::CompressorWriter::new(&mut coded, 4_096, 5, 20);
+        writer.write_all(page).unwrap();
+        drop(writer);
+        coded
+    }
+
+    #[test]
+    fn csrf_fields_are_found_however_they_are_written() {
+        for page in [
+            "<form><input type=hidden name=csrf_token value=1></form>",
+            "<input name=\"csrf-token\">",
+            "<input name='_token' value=x>",
+            "<INPUT NAME=CSRFMIDDLEWARETOKEN>",
+            "<input\nname\n=\n\"authenticity_token\"\n/>",
+            "<input value='>' name=__RequestVerificationToken>",
+            "<input name=wpLoginToken>",
+            "<input name=wpCreateaccountToken>",
+            "<input name=wpEditToken value=\"0a1b+\\\">",
+            "<input name=wpEditToken>",
+            "<input name=wpEditToken value='+\\' value=x>",
+            "<input name=\"&#95;token\">",
+            "<input name=\"&#x5F;token\">",
+            "<input name=\"&#95token\">",
+            "<input name=\"&lowbar;token\">",
+            "<input name=\" _token \">",
+            "<input name=\"contact[_token]\">",
+            "<input name=a name=_token>",
+            "<meta name=csrf-token content=x>",
+            "<meta property='csrf-token' content=x>",
+            "<textarea name=_token></textarea>",
+            "<button name=_token value=x>",
+            "<noscript><input name=_token></noscript>",
+            "<noscript>a &lt; b</noscript><noscript><p><input name=_token></noscript>",
+            "<head><noscript><meta name=csrf-token></noscript></head>",
+            "<noscript><input name=_token>",
+            "<template><input name=_token></template>",
+            "<iframe srcdoc=\"<input name=_token>\"></iframe>",
+            "<iframe srcdoc=\"&#60;input name='_token'&#62;\"></iframe>",
+            "<svg><foreignObject><input name=_token></foreignObject></svg>",
+            "<table><tr><input name=_token></table>",
+            "<!-- x --><input name=_token>",
+            "<input name=_csrf><p>",
+        ] {
+            assert_eq!(seen(page), Err(Finding::CsrfField), "{page}");
+        }
+    }
+
+    #[test]
+    fn pages_about_csrf_pass() {
+        for page in [
+            "",
+            "plain text csrf_token",
+            "<p>Put <code>&lt;input name=\"csrf_token\"&gt;</code> into the form.</p>",
+            "<textarea><input name=csrf_token></textarea>",
+            "<title><input name=csrf_token></title>",
+            "<script>var x = '<input name=csrf_token>';</script>",
+            "<style>input[name=csrf_token]{}</style>",
+            "<!-- <input name=csrf_token> -->",
+            "<a name=csrf_token>anchor</a>",
+            "<input name=q value=csrf_token>",
+            "<input name=my_csrf_token_is_not_this>",
+            "<meta name=description content=csrf_token>",
+            "<input id=_token name=q>",
+            "<input name=wpEditToken value=\"+\\\">",
+            "<input name=wpEditToken value='&plus;&bsol;'>",
+            "<input name=token>",
+            "<input name=sid>",
+            "<noscript><img src=/pixel.gif></noscript>",
+            "<p>a < b && c > d &amp; &unknown; &#xfffffff; &#; &",
+        ] {
+            assert_eq!(seen(page), Ok(()), "{page}");
+        }
+    }
+
+    #[test]
+    fn session_ids_in_links_are_found() {
+        for page in [
+            "<a href=\"/cart;jsessionid=1A2B\">",
+            "<A HREF=/cart;JSESSIONID=1A2B?x=1>",
+            "<a href='?PHPSESSID=1'>",
+            "<a href=\"?a=1&amp;PHPSESSID=1\">",
+            "<a href=\"?a=1&amp;osCsid=1\">",
+            "<a href='/a&semi;jsessionid&equals;1'>",
+            "<a href='%3Bjsessionid=1'>",
+            "<img src='/i.png;jsessionid=1'>",
+            "<form action='/x;jsessionid=1'>",
+            "<button formaction='/x;jsessionid=1'>",
+            "<a href='/(S(abcdef))/page'>",
+            "<a href='(S(abcdef))/page'>",
+            "<div data-url='/x;jsessionid=1'>",
+            "<a onclick=\"location='/x;jsessionid=1'\">",
+            "<object data='/x;jsessionid=1'>",
+            "<meta http-equiv=refresh content='0;url=/x;jsessionid=1'>",
+            "<meta property=og:url content='https://a.test/x;jsessionid=1'>",
+            "<img srcset='/a.png;jsessionid=1 2x'>",
+            "<input type=hidden name=PHPSESSID value=1>",
+            "<noscript><a href='/x;jsessionid=1'></noscript>",
+            "<svg><a xlink:href='/x;jsessionid=1'/></svg>",
+        ] {
+            assert_eq!(seen(page), Err(Finding::SessionIdInLink), "{page}");
+        }
+    }
+
+    #[test]
+    fn pages_about_session_ids_pass() {
+        for page in [
+            "<p>The link ends with ;jsessionid=1</p>",
+            "<img alt='?PHPSESSID=1'>",
+            "<meta name=description content='What ;jsessionid= means'>",
+            "<a href='/manual/phpsessid'>",
+            "<a href='/wiki/S_(film)'>",
+            "<a href='/a?consideration=1'>",
+            "<script>f(';jsessionid=1')</script>",
+        ] {
+            assert_eq!(seen(page), Ok(()), "{page}");
+        }
+    }
+
+    #[test]
+    fn coded_pages_are_looked_into() {
+        let (good, bad) =
+            ("<p>fine</p>".repeat(9_000), "<p>x</p>".repeat(9_000) + "<input name=_token>");
+        let zlib = |page: &[u8]| {
+            let mut writer =
+                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+            writer.write_all(page).unwrap();
+            writer.finish().unwrap()
+        };
+        let raw = |page: &[u8]| {
+            let mut writer =
+                flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+            writer.write_all(page).unwrap();
+            writer.finish().unwrap()
+        };
+        type Coder<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+        let coders: [(&str, Coder<'_>); 7] = [
+            ("gzip", &gzip),
+            ("X-GZip", &gzip),
+            ("deflate", &zlib),
+            ("deflate", &raw),
+            ("br", &brotli_of),
+            ("identity", &<[u8]>::to_vec),
+            ("", &<[u8]>::to_vec),
+        ];
+        for (name, code) in coders {
+            for (page, expected) in [(&good, Ok(())), (&bad, Err(Finding::CsrfField))] {
+                let body = Bytes::from(code(page.as_bytes()));
+                // In pieces, as it comes from the network.
+                let pieces: Vec<Bytes> = body.chunks(7).map(Bytes::copy_from_slice).collect();
+                assert_eq!(inspect(&coded(name), &pieces, LIMIT), expected, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_not_shared() {
+        let page = "<p>fine</p>".repeat(99);
+        let zipped = gzip(page.as_bytes());
+        let pressed = brotli_of(page.as_bytes());
+        for (name, body) in [
+            ("zstd", page.as_bytes()),
+            ("gzip, br", &zipped),
+            ("gzip, gzip", &zipped),
+            ("gzip", page.as_bytes()),
+            ("gzip", &zipped[..zipped.len() - 9]),
+            ("gzip", &zipped[..5]),
+            ("br", &pressed[..pressed.len() / 2]),
+            ("br", &[0x11, 0x1e, 0x00]),
+            ("deflate", b"\xff\xff\xff\xff"),
+            ("compress", page.as_bytes()),
+        ] {
+            let found = inspect(&coded(name), &[Bytes::copy_from_slice(body)], LIMIT);
+            assert_eq!(found, Err(Finding::Undecodable), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_not_decoded_to_its_end() {
+        let zeros = vec![b' '; LIMIT + 1];
+        for (name, bomb) in [("gzip", gzip(&zeros)), ("br", brotli_of(&zeros)), ("identity", zeros)]
+        {
+            let found = inspect(&coded(name), &[bomb.into()], LIMIT);
+            assert_eq!(found, Err(Finding::Undecodable), "{name}");
+        }
+        let most = vec![b' '; LIMIT];
+        assert_eq!(inspect(&coded("gzip"), &[gzip(&most).into()], LIMIT), Ok(()));
+    }
+
+    #[test]
+    fn charsets_that_hide_tags_are_not_shared() {
+        let page = [Bytes::from_static(b"<p>x")];
+        for label in ["utf-16", "UTF-16LE", "iso-2022-jp", "utf-7", "hz-gb-2312", "no-such-charset"]
+        {
+            let mut headers = HeaderMap::new();
+            let line = format!("text/html; charset={label}");
+            headers.insert(CONTENT_TYPE, HeaderValue::from_str(&line).unwrap());
+            assert_eq!(inspect(&headers, &page, LIMIT), Err(Finding::Undecodable), "{label}");
+        }
+        for mark in [&b"\xff\xfe<\0p\0"[..], b"\xfe\xff\0<\0p"] {
+            let body = [Bytes::copy_from_slice(&mark[..1]), Bytes::copy_from_slice(&mark[1..])];
+            assert_eq!(inspect(&typed("text/html"), &body, LIMIT), Err(Finding::Undecodable));
+        }
+        for label in
+            ["text/html; charset=utf-8", "text/html; charset=\"latin1\"", "text/html; charset="]
+        {
+            assert_eq!(inspect(&typed(label), &page, LIMIT), Ok(()), "{label}");
+        }
+    }
+
+    #[test]
+    fn only_pages_are_read() {
+        let bad = [Bytes::from_static(b"<input name=_token>")];
+        assert_eq!(inspect(&typed("text/css"), &bad, LIMIT), Ok(()));
+        assert_eq!(inspect(&typed("application/xhtml+xml"), &bad, LIMIT), Err(Finding::CsrfField));
+        assert_eq!(inspect(&HeaderMap::new(), &bad, LIMIT), Err(Finding::CsrfField));
+        assert_eq!(inspect(&coded("zstd"), &[], LIMIT), Ok(()));
+        assert_eq!(inspect(&coded("gzip"), &[Bytes::new()], LIMIT), Ok(()));
+    }
+
+    #[test]
+    fn markup_that_browsers_read_in_several_ways_is_not_shared() {
+        let page = "<select><xmp><script>'</select><input name=_token>'</script></select>";
+        assert_eq!(seen(page), Err(Finding::Undecodable));
+    }
+
+    #[test]
+    fn pages_within_pages_have_an_end() {
+        let mut page = "<input name=_token>".to_owned();
+        for _ in 0..=DEPTH_MAX {
+            page =
+                format!("<iframe srcdoc=\"{}\">", page.replace('&', "&amp;").replace('"', "&#34;"));
+        }
+        assert_eq!(seen(&page), Err(Finding::Undecodable));
+    }
+
+    #[test]
+    fn findings_have_stable_names() {
+        let names = [Finding::CsrfField, Finding::SessionIdInLink, Finding::Undecodable];
+        assert_eq!(names.map(Finding::as_str), ["csrf-field", "session-id-in-link", "undecodable"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(
+            body in proptest::collection::vec(any::<u8>(), 0..200), coding in 0_usize..4,
+        ) {
+            let name = ["gzip", "deflate", "br", "identity"][coding];
+            let _ = inspect(&coded(name), &[body.into()], 4_096);
+        }
+
+        #[test]
+        fn any_markup_is_read(page in "[<>a-z\"'= /!&#;\\-]{0,80}") {
+            let _ = seen(&page);
+        }
+
+        #[test]
+        fn a_field_is_found_wherever_it_stands(before in "[a-z &;.,\n]{0,40}", pieces in 1_usize..9) {
+            let page = format!("<p>{before}</p><input type=hidden name=csrf_token>");
+            let body: Vec<_> = page.as_bytes().chunks(pieces).map(Bytes::copy_from_slice).collect();
+            prop_assert_eq!(inspect(&typed("text/html"), &body, LIMIT), Err(Finding::CsrfField));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `hash_request`: the key under which a page is stored.
+
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
+
+use crate::http::cookie::rebuild;
+use crate::http::vary::selecting_value;
+use crate::ident::PageKey;
+
+/// Version of the fields below: another one makes other keys.
+const FORMAT: u8 = 1;
+
+/// With whom a stored page is shared. Pages of different classes never meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShareClass {
+    /// Visitors without a login.
+    Anonymous,
+    /// All visitors, because the origin said `public` and the operator believes it.
+    Public,
+    /// All visitors, because the operator says so.
+    Everyone,
+}
+
+impl ShareClass {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Public => "public",
+            Self::Everyone => "everyone",
+        }
+    }
+}
+
+/// What a page's key is made of. GET and HEAD share it.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyParts<'a> {
+    /// Which origin; `""` is the main one.
+    pub site: &'a str,
+    /// The visitor's scheme.
+    pub scheme: &'a str,
+    /// Lower-case `host` or `host:port`.
+    pub host: &'a str,
+    /// The path's bytes as they came.
+    pub path: &'a str,
+    /// The query after removal of the ignored parameters.
+    pub query: &'a str,
+    /// With whom the page is shared.
+    pub class: ShareClass,
+    /// The request's fields, for those that are keyed.
+    pub headers: &'a HeaderMap,
+    /// Cookies that are part of the key.
+    pub key_cookies: &'a [String],
+    /// Fields that are part of the key.
+    pub key_headers: &'a [HeaderName],
+}
+
+/// Puts a field behind its length, so that no two lists of fields are the same bytes.
+fn field(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_be_bytes());
+    hash.update(bytes);
+}
+
+/// The key of a request's page.
+#[must_use]
+pub fn hash_request(parts: &KeyParts<'_>) -> PageKey {
+    let mut hash = Sha256::new();
+    hash.update([FORMAT]);
+    for text in [
+        parts.site,
+        parts.scheme,
+        parts.host,
+        parts.path,
+        parts.query,
+        parts.class.as_str(),
+        "", // segment or user: no route has one yet
+    ] {
+        field(&mut hash, text.as_bytes());
+    }
+    // As a fill sends them: an origin may take the first or the last of one name, and may or may
+    // not take the quotes off.
+    for name in parts.key_cookies {
+        let line = rebuild(parts.headers, |cookie| cookie == name.as_bytes());
+        chosen(&mut hash, name.as_bytes(), line.as_ref().map(HeaderValue::as_bytes));
+    }
+    for name in parts.key_headers {
+        let value = selecting_value(parts.headers, name);
+        chosen(&mut hash, name.as_str().as_bytes(), value.as_deref());
+    }
+    PageKey(hash.finalize().into())
+}
+
+/// The key of the variant that `sent` chooses by `fields` below the page `primary`.
+#[must_use]
+pub fn variant_key(primary: &PageKey, fields: &[HeaderName], sent: &HeaderMap) -> PageKey {
+    let mut hash = Sha256::new();
+    hash.update([FORMAT]);
+    field(&mut hash, &primary.0);
+    for name in fields {
+        chosen(&mut hash, name.as_str().as_bytes(), selecting_value(sent, name).as_deref());
+    }
+    PageKey(hash.finalize().into())
+}
+
+/// A name with its value, or with the mark that there is none.
+fn chosen(hash: &mut Sha256, name: &[u8], value: Option<&[u8]>) {
+    field(hash, name);
+    match value {
+        Some(value) => {
+            hash.update([1]);
+            field(hash, value);
+        }
+        None => hash.update([0]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::header::{ACCEPT_ENCODING, COOKIE};
+
+    use super::*;
+
+    fn parts<'a>(headers: &'a HeaderMap) -> KeyParts<'a> {
+        KeyParts {
+            site: "",
+            scheme: "http",
+            host: "shop.test",
+            path: "/a",
+            query: "b=1",
+            class: ShareClass::Anonymous,
+            headers,
+            key_cookies: &[],
+            key_headers: &[],
+        }
+    }
+
+    #[test]
+    fn every_part_makes_another_key() {
+        let headers = HeaderMap::new();
+        let base = parts(&headers);
+        let lang = ["lang".to_owned()];
+        let others = [
+            base,
+            KeyParts { site: "x", ..base },
+            KeyParts { scheme: "https", ..base },
+            KeyParts { host: "shop.test:8080", ..base },
+            KeyParts { path: "/A", ..base },
+            KeyParts { path: "/ab=1", query: "", ..base },
+            KeyParts { query: "b=2", ..base },
+            KeyParts { class: ShareClass::Everyone, ..base },
+            KeyParts { class: ShareClass::Public, ..base },
+            KeyParts { key_cookies: &lang, ..base },
+        ];
+        let mut keys: Vec<_> = others.iter().map(hash_request).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), others.len());
+    }
+
+    #[test]
+    fn a_keyed_cookie_splits_and_others_do_not() {
+        let lang = ["lang".to_owned()];
+        let key = |cookie: &'static str| {
+            let headers = HeaderMap::from_iter([(COOKIE, HeaderValue::from_static(cookie))]);
+            hash_request(&KeyParts { key_cookies: &lang, ..parts(&headers) })
+        };
+        assert_eq!(key("lang=de; _ga=1"), key("_ga=2; lang=de"));
+        assert_ne!(key("lang=de"), key("lang=en"));
+        assert_ne!(key("lang="), key("x=y"), "empty is not absent");
+        assert_ne!(key("lang=de"), key("lang=de; lang=en"), "a fill sends both");
+        assert_ne!(key("lang=de"), key("lang=\"de\""), "a fill sends the quotes");
+    }
+
+    #[test]
+    fn variants_differ_by_the_fields_that_were_sent() {
+        let primary = PageKey([7; 32]);
+        let key = |coding: Option<&'static str>| {
+            let sent = coding.map(|c| (ACCEPT_ENCODING, HeaderValue::from_static(c)));
+            variant_key(&primary, &[ACCEPT_ENCODING], &sent.into_iter().collect())
+        };
+        assert_ne!(key(None), key(Some("gzip")));
+        assert_ne!(key(Some("")), key(None));
+        assert_eq!(key(Some("gzip,br")), key(Some("gzip, br")));
+        assert_ne!(key(None), primary);
+    }
+}

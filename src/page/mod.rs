@@ -1,0 +1,427 @@
+//! Pages: which may be shared with whom, where they are kept, and the one fetch that fills them.
+//!
+//! Memory lies over the store. `verdict`, `key`, `entry` and `guard` are pure; `flight` has locks
+//! but no runtime. Nothing here speaks to an origin or knows a client.
+
+pub mod entry;
+pub mod flight;
+pub mod guard;
+pub mod key;
+pub mod memory;
+pub mod verdict;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+
+use crate::ident::PageKey;
+use crate::store::{PageStore, StoreError};
+use entry::{Entry, LifetimeSource, Stored, VariantIndex};
+use flight::Flights;
+use key::variant_key;
+use memory::{Memory, Slot};
+
+/// For how long an index of variants is kept in the store beyond the newest variant's lifetime.
+const INDEX_EXTRA: Duration = Duration::from_secs(3600);
+
+/// For how long after a change the store is not believed about a page, in seconds: a page from
+/// before the change may still be on its way there, or on its way from there. Longer than a write
+/// may take.
+const CHANGED_TTL: u64 = 5;
+/// Changed pages remembered, at most.
+const CHANGED_MAX: usize = 16_384;
+
+/// The pages of this process.
+#[derive(Debug)]
+pub struct Pages {
+    memory: Memory,
+    /// Until when the store is not believed about a page that was changed.
+    changed: Cache<PageKey, u64>,
+    /// Fetches under way.
+    pub flights: Arc<Flights>,
+    variants_max: usize,
+    default_ttl: Duration,
+}
+
+/// Where a page was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// In this process's memory.
+    Memory,
+    /// In the store.
+    Store,
+}
+
+/// What a look-up gave.
+#[derive(Debug)]
+pub enum Lookup {
+    /// A page that is fresh.
+    Fresh(Arc<Entry>, From),
+    /// None; a fetch goes under this key, which is the variant's where variants are known.
+    Absent(PageKey),
+}
+
+/// Why a page was not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyVariants;
+
+impl Pages {
+    /// Room for `memory` bytes of pages; at most `variants_max` variants of one page. A page that
+    /// an app stored by itself counts as fresh for `default_ttl` after it was read.
+    #[must_use]
+    pub fn new(
+        memory: u64,
+        flights: Arc<Flights>,
+        variants_max: usize,
+        default_ttl: Duration,
+    ) -> Self {
+        let (memory, changed) = (Memory::new(memory), Cache::new(CHANGED_MAX));
+        Self { memory, changed, flights, variants_max, default_ttl }
+    }
+
+    /// The memory tier, for its figures and for what is remembered as uncacheable.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// A fresh page in memory. `sent` is what a fill of this request would send.
+    #[must_use]
+    pub fn in_memory<'h>(
+        &self,
+        key: &PageKey,
+        sent: impl FnOnce() -> &'h HeaderMap,
+        now: u64,
+    ) -> Option<Arc<Entry>> {
+        let slot = match self.memory.get(key)? {
+            Slot::Variants(index) => self.memory.get(&named(&index, key, sent()).ok()?)?,
+            page @ Slot::Page(_) => page,
+        };
+        match slot {
+            Slot::Page(entry) if entry.is_fresh(now) => Some(entry),
+            Slot::Page(_) | Slot::Variants(_) => None,
+        }
+    }
+
+    /// Looks in memory, then in the store.
+    ///
+    /// # Errors
+    /// When the store fails; memory had nothing then.
+    pub async fn look_up<S: PageStore>(
+        &self,
+        store: &S,
+        key: &PageKey,
+        sent: &HeaderMap,
+        now: u64,
+    ) -> Result<Lookup, StoreError> {
+        let index = match self.memory.get(key) {
+            Some(Slot::Page(entry)) if entry.is_fresh(now) => {
+                return Ok(Lookup::Fresh(entry, From::Memory));
+            }
+            Some(Slot::Variants(index)) => Some(index),
+            Some(Slot::Page(_)) | None => match self.read(store, key, key, now).await? {
+                Some(Slot::Page(entry)) => return Ok(Lookup::Fresh(entry, From::Store)),
+                Some(Slot::Variants(index)) => Some(index),
+                None => None,
+            },
+        };
+        let Some(index) = index else { return Ok(Lookup::Absent(*key)) };
+        let variant = match named(&index, key, sent) {
+            Ok(variant) => variant,
+            Err(variant) => return Ok(Lookup::Absent(variant)),
+        };
+        match self.memory.get(&variant) {
+            Some(Slot::Page(entry)) if entry.is_fresh(now) => {
+                return Ok(Lookup::Fresh(entry, From::Memory));
+            }
+            _ => {}
+        }
+        match self.read(store, key, &variant, now).await? {
+            Some(Slot::Page(entry)) => Ok(Lookup::Fresh(entry, From::Store)),
+            Some(Slot::Variants(_)) | None => Ok(Lookup::Absent(variant)),
+        }
+    }
+
+    /// Reads what belongs to the page `primary` from the store into memory; nothing that is not
+    /// fresh, or that may be from before a change. What cannot be read as ours is
+    /// as good as absent: the next fill replaces it.
+    async fn read<S: PageStore>(
+        &self,
+        store: &S,
+        primary: &PageKey,
+        key: &PageKey,
+        now: u64,
+    ) -> Result<Option<Slot>, StoreError> {
+        let Some(bytes) = store.page(key).await? else { return Ok(None) };
+        let slot = match Stored::decode(bytes) {
+            Ok(Stored::Page(entry)) if entry.is_fresh(now) => Slot::Page(Arc::new(entry)),
+            Ok(Stored::Variants(index)) => Slot::Variants(Arc::new(index)),
+            Ok(Stored::Plain(body)) => Slot::Page(Arc::new(self.plain(body, now))),
+            Ok(Stored::Page(_)) | Err(_) => return Ok(None),
+        };
+        self.memory.put(*key, slot.clone());
+        // Looked at last: a change from now on finds the page in memory.
+        if self.changed.get(primary).is_some_and(|until| now < until) {
+            self.memory.remove(key);
+            return Ok(None);
+        }
+        Ok(Some(slot))
+    }
+
+    /// A page that an app stored in the book's layout: a 200 of text/html. Its key's time to live
+    /// is not read along, so it stays in memory for a second only.
+    fn plain(&self, body: Bytes, now: u64) -> Entry {
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        Entry {
+            status: 200,
+            reason: None,
+            headers: HeaderMap::from_iter([(CONTENT_TYPE, html)]),
+            body,
+            stored_at: now,
+            initial_age: 0,
+            lifetime: self.default_ttl.as_secs().min(1),
+            source: LifetimeSource::Default,
+            static_proof: false,
+            vary: Vec::new(),
+        }
+    }
+
+    /// Keeps a page in memory under `primary`, or as one of its variants, and tells what the store
+    /// has to hold for others to find it.
+    ///
+    /// # Errors
+    /// When the page has too many variants already.
+    pub fn keep(
+        &self,
+        primary: PageKey,
+        sent: &HeaderMap,
+        entry: Entry,
+        now: u64,
+    ) -> Result<Vec<ToStore>, TooManyVariants> {
+        let ttl = Duration::from_secs(u64::try_from(entry.ttl(now)).unwrap_or(0).max(1));
+        let entry = Arc::new(entry);
+        let known = match self.memory.get(&primary) {
+            Some(Slot::Variants(index)) => Some(index),
+            Some(Slot::Page(_)) | None => None,
+        };
+        if entry.vary.is_empty() && known.is_none() {
+            self.memory.put(primary, Slot::Page(Arc::clone(&entry)));
+            return Ok(vec![ToStore { key: primary, what: Slot::Page(entry), ttl }]);
+        }
+        let fields = all_fields(known.as_deref(), &entry.vary);
+        let variant = variant_key(&primary, &fields, sent);
+        let mut keys = match &known {
+            // Other fields make other keys: the old variants cannot be found any more.
+            Some(index) if index.fields == fields => index.keys.clone(),
+            _ => Vec::new(),
+        };
+        if !keys.contains(&variant) {
+            if keys.len() >= self.variants_max {
+                // Those that nobody can be given any more make room: else requests with made-up
+                // fields would keep a page's true variants out for good.
+                keys.retain(|key| self.is_fresh(key, now));
+            }
+            if keys.len() >= self.variants_max {
+                return Err(TooManyVariants);
+            }
+            keys.push(variant);
+        }
+        let index = Arc::new(VariantIndex { fields, keys });
+        self.memory.put(variant, Slot::Page(Arc::clone(&entry)));
+        self.memory.put(primary, Slot::Variants(Arc::clone(&index)));
+        Ok(vec![
+            ToStore { key: variant, what: Slot::Page(entry), ttl },
+            ToStore { key: primary, what: Slot::Variants(index), ttl: ttl + INDEX_EXTRA },
+        ])
+    }
+
+    fn is_fresh(&self, key: &PageKey, now: u64) -> bool {
+        matches!(self.memory.get(key), Some(Slot::Page(entry)) if entry.is_fresh(now))
+    }
+
+    /// Forgets the page under `key`, changed at `now`: here, its variants too, and any fetch of it
+    /// under way. Returns the keys that the store has to forget.
+    #[must_use]
+    pub fn invalidate(&self, key: &PageKey, now: u64) -> Vec<PageKey> {
+        self.changed.insert(*key, now.saturating_add(CHANGED_TTL));
+        self.flights.invalidate(key);
+        let mut keys = vec![*key];
+        if let Some(Slot::Variants(index)) = self.memory.get(key) {
+            keys.extend_from_slice(&index.keys);
+        }
+        for key in &keys {
+            self.memory.remove(key);
+        }
+        keys
+    }
+}
+
+/// The key of the variant that `sent` chooses: `Ok` where the index names it. One that it does not
+/// name may lie about from before a change to the page.
+fn named(index: &VariantIndex, primary: &PageKey, sent: &HeaderMap) -> Result<PageKey, PageKey> {
+    let variant = variant_key(primary, &index.fields, sent);
+    if index.keys.contains(&variant) { Ok(variant) } else { Err(variant) }
+}
+
+/// The fields of an index after a response that varies by `new`: never fewer than before, so that
+/// a page is not found by a request that differs in any of them. Where these are too many, the old
+/// ones go, and with them the old variants: a field of `new` is never left out.
+fn all_fields(known: Option<&VariantIndex>, new: &[HeaderName]) -> Vec<HeaderName> {
+    let mut fields = known.map_or_else(Vec::new, |index| index.fields.clone());
+    fields.extend(new.iter().filter(|name| !fields.contains(name)).cloned().collect::<Vec<_>>());
+    if fields.len() > crate::http::vary::FIELDS_MAX {
+        fields = new.to_vec();
+    }
+    fields.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+    fields
+}
+
+/// Something that the store has to hold.
+#[derive(Clone, Debug)]
+pub struct ToStore {
+    /// Under which key.
+    pub key: PageKey,
+    /// What.
+    pub what: Slot,
+    /// For how long.
+    pub ttl: Duration,
+}
+
+impl ToStore {
+    /// The bytes to store.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        match &self.what {
+            Slot::Page(entry) => Stored::Page(Entry::clone(entry)).encode(),
+            Slot::Variants(index) => Stored::Variants(VariantIndex::clone(index)).encode(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::header::{ACCEPT, ACCEPT_LANGUAGE};
+
+    use super::*;
+
+    fn pages() -> Pages {
+        Pages::new(1 << 20, Flights::new(1 << 20, 10), 32, Duration::from_secs(300))
+    }
+
+    fn page(vary: &[HeaderName]) -> Entry {
+        Entry {
+            status: 200,
+            reason: None,
+            headers: HeaderMap::new(),
+            body: "page".into(),
+            stored_at: 0,
+            initial_age: 0,
+            lifetime: 300,
+            source: LifetimeSource::Default,
+            static_proof: false,
+            vary: vary.to_vec(),
+        }
+    }
+
+    fn speaking(language: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(ACCEPT_LANGUAGE, HeaderValue::from_static(language))])
+    }
+
+    #[test]
+    fn a_variant_from_before_a_change_is_not_found_by_a_newer_index() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, de, en) = (pages(), speaking("de"), speaking("en"));
+        for sent in [&de, &en] {
+            pages.keep(KEY, sent, page(&[ACCEPT_LANGUAGE]), 0).unwrap();
+        }
+        // The index was pushed out of memory before the change came.
+        pages.memory.remove(&KEY);
+        let _ = pages.invalidate(&KEY, 0);
+        pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 0).unwrap();
+        assert!(pages.in_memory(&KEY, || &de, 0).is_some());
+        assert!(pages.in_memory(&KEY, || &en, 0).is_none());
+    }
+
+    /// A store that has this page under every key, whatever it is told: one in which a write from
+    /// before a change arrives behind the removal.
+    struct Late(Bytes);
+
+    impl PageStore for Late {
+        async fn page(&self, _: &PageKey) -> Result<Option<Bytes>, StoreError> {
+            Ok(Some(self.0.clone()))
+        }
+
+        async fn put_page(&self, _: &PageKey, _: Bytes, _: Duration) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        async fn delete_pages(&self, _: &[PageKey]) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn right_after_a_change_the_store_is_not_believed() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, none) = (pages(), HeaderMap::new());
+        let store = Late(Stored::Page(page(&[])).encode());
+        let found = |now| {
+            let looked_up = pages.look_up(&store, &KEY, &none, now);
+            let mut looked_up = std::pin::pin!(looked_up);
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            match looked_up.as_mut().poll(&mut cx) {
+                std::task::Poll::Ready(found) => matches!(found, Ok(Lookup::Fresh(..))),
+                std::task::Poll::Pending => panic!("this store answers at once"),
+            }
+        };
+        assert!(found(100));
+        let _ = pages.invalidate(&KEY, 100);
+        assert_eq!([100, 104, 105].map(found), [false, false, true]);
+    }
+
+    #[test]
+    fn variants_over_the_limit_are_refused_until_others_are_stale() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let pages = Pages { variants_max: 2, ..pages() };
+        let keep = |language, stored_at| {
+            let page = Entry { stored_at, ..page(&[ACCEPT_LANGUAGE]) };
+            pages.keep(KEY, &speaking(language), page, stored_at).is_ok()
+        };
+        let is_kept = |language, now| {
+            let sent = speaking(language);
+            pages.in_memory(&KEY, || &sent, now).is_some()
+        };
+        assert!(keep("de", 0) && keep("en", 100));
+        assert!(!keep("fr", 299));
+        assert!(keep("de", 299), "a known one is renewed");
+        assert!(keep("fr", 400), "en is stale by then");
+        assert_eq!(["de", "en", "fr"].map(|one| is_kept(one, 400)), [true, false, true]);
+        assert!(!keep("en", 400));
+    }
+
+    #[test]
+    fn a_page_is_kept_under_all_the_fields_that_ever_chose_it() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, de) = (pages(), speaking("de"));
+        let data = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("text/html"))]);
+        pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 0).unwrap();
+        pages.keep(KEY, &data, page(&[ACCEPT]), 0).unwrap();
+        assert!(pages.in_memory(&KEY, || &data, 0).is_some());
+        let mut both = data;
+        both.extend(de);
+        assert!(pages.in_memory(&KEY, || &both, 0).is_none(), "a page for another language");
+    }
+
+    #[test]
+    fn a_field_that_a_response_varies_by_is_never_left_out() {
+        let names = |first: char| -> Vec<HeaderName> {
+            (0..10).map(|n| format!("{first}-{n}").parse().unwrap()).collect()
+        };
+        let index = VariantIndex { fields: names('a'), keys: Vec::new() };
+        assert_eq!(all_fields(Some(&index), &names('b')), names('b'));
+    }
+}

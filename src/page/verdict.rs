@@ -1,0 +1,356 @@
+//! `can_cache` and its other half, `may_store`: who may share which page, and for how long.
+//!
+//! Pure: header fields in, a verdict with its reason out. No clock, no store, no socket.
+
+use std::time::Duration;
+
+use ::http::header::{
+    ACCESS_CONTROL_ALLOW_ORIGIN, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION,
+    CONTENT_ENCODING, COOKIE, ETAG, LAST_MODIFIED, ORIGIN, PRAGMA, RANGE, REFRESH,
+    WWW_AUTHENTICATE,
+};
+use ::http::{HeaderMap, HeaderName, Method, StatusCode};
+
+use super::entry::LifetimeSource;
+use super::key::ShareClass;
+use crate::http::cache_control::CacheControl;
+use crate::http::freshness;
+use crate::http::media::{self, Kind};
+use crate::http::vary::Vary;
+use crate::http::{forwarded, path, query, set_cookie};
+use crate::reason::Reason;
+use crate::route::{Route, Share};
+
+/// How long a 404 or 410 is kept at most on a route with a `ttl`.
+const GONE_TTL: Duration = Duration::from_secs(10);
+
+/// Fields with which scripts ask for a fragment of a page instead of the page.
+static FRAGMENT: [HeaderName; 6] = [
+    HeaderName::from_static("x-requested-with"),
+    HeaderName::from_static("x-pjax"),
+    HeaderName::from_static("hx-request"),
+    HeaderName::from_static("x-inertia"),
+    HeaderName::from_static("turbo-frame"),
+    HeaderName::from_static("rsc"),
+];
+
+/// Who asks, as far as sharing goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Logged in.
+    Known,
+    /// Surely nobody.
+    Anonymous,
+    /// It cannot be told, and why.
+    Unknown(Reason),
+}
+
+/// A request, as far as the page cache looks at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Method.
+    pub method: &'a Method,
+    /// Path as it came.
+    pub path: &'a str,
+    /// Query as it came.
+    pub query: &'a str,
+    /// Fields as they came.
+    pub headers: &'a HeaderMap,
+    /// Whether it has a body.
+    pub has_body: bool,
+    /// Whether its connection is bound to a log-in.
+    pub bound: bool,
+    /// Who asks.
+    pub who: Who,
+}
+
+/// The settings of the whole cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// What a page gets when the origin says nothing; zero: the origin's word only.
+    pub default_ttl: Duration,
+    /// Whether visitors with a login may be given what is static by proof.
+    pub static_for_all: bool,
+    /// The largest body that is stored, in bytes.
+    pub max_object: u64,
+}
+
+/// How far the cache may serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Answered from the class's pages, and filling them.
+    Shared(ShareClass),
+    /// Answered from anonymous pages that are static by proof; else forwarded for this reason.
+    StaticOnly(Reason),
+    /// Forwarded.
+    Bypass(Reason),
+}
+
+/// May this request be answered from the page cache, or fill it?
+#[must_use]
+pub fn can_cache(asked: &Asked<'_>, route: &Route, policy: &Policy) -> Access {
+    if let Some(reason) = never(asked, route) {
+        return Access::Bypass(reason);
+    }
+    let class = match route.share {
+        Share::None => return Access::Bypass(Reason::Route),
+        Share::Everyone => return Access::Shared(ShareClass::Everyone),
+        Share::Anonymous if route.trust_public => ShareClass::Public,
+        Share::Anonymous => ShareClass::Anonymous,
+    };
+    let reason = match asked.who {
+        Who::Anonymous if asked.headers.contains_key(AUTHORIZATION) => Reason::Authorization,
+        Who::Anonymous => return Access::Shared(ShareClass::Anonymous),
+        Who::Known => Reason::Login,
+        Who::Unknown(reason) => reason,
+    };
+    match class {
+        ShareClass::Public => Access::Shared(ShareClass::Public),
+        _ if policy.static_for_all => Access::StaticOnly(reason),
+        _ => Access::Bypass(reason),
+    }
+}
+
+/// What no route can allow.
+fn never(asked: &Asked<'_>, route: &Route) -> Option<Reason> {
+    let fragment =
+        |name: &&HeaderName| asked.headers.contains_key(*name) && !route.key_headers.contains(name);
+    if !matches!(*asked.method, Method::GET | Method::HEAD) {
+        Some(Reason::Method)
+    } else if asked.has_body {
+        Some(Reason::RequestBody)
+    } else if asked.bound {
+        Some(Reason::BoundConnection)
+    } else if path::is_odd(asked.path) {
+        Some(Reason::OddPath)
+    } else if asked.who == Who::Unknown(Reason::SessionInUrl) {
+        Some(Reason::SessionInUrl)
+    } else if asked.headers.contains_key(RANGE) {
+        Some(Reason::Range)
+    } else if CacheControl::parse(asked.headers, &CACHE_CONTROL).no_store {
+        // RFC 9111 §5.2.1.5: nothing of this exchange may be stored.
+        Some(Reason::RequestNoStore)
+    } else if FRAGMENT.iter().any(|name| fragment(&name)) {
+        Some(Reason::Fragment)
+    } else {
+        None
+    }
+}
+
+/// The head of a response to a fill.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered<'a> {
+    /// Status.
+    pub status: StatusCode,
+    /// Fields as they came.
+    pub headers: &'a HeaderMap,
+    /// Length of the body, where it was announced.
+    pub length: Option<u64>,
+    /// Whether the body ends only with the connection.
+    pub unframed: bool,
+    /// How old it is, in seconds (RFC 9111 §4.2.3).
+    pub age: u64,
+    /// Unix time in seconds.
+    pub now: u64,
+}
+
+/// How a response is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storing {
+    /// Seconds for which it is fresh, counted from its origination.
+    pub lifetime: u64,
+    /// Who said so.
+    pub source: LifetimeSource,
+    /// Whether visitors with a login may be given it, too.
+    pub static_proof: bool,
+    /// The request fields that it depends on.
+    pub vary: Vec<HeaderName>,
+    /// Whether the leak guard must read the whole body before anybody shares it.
+    pub guarded: bool,
+}
+
+/// May the response to a fill be stored and shared?
+///
+/// # Errors
+/// Why not.
+pub fn may_store(
+    asked: &Asked<'_>,
+    class: ShareClass,
+    answer: &Answered<'_>,
+    route: &Route,
+    policy: &Policy,
+) -> Result<Storing, Reason> {
+    refuse_personal(class, answer, route)?;
+    if answer.unframed {
+        return Err(Reason::Unframed);
+    }
+    if answer.length.is_some_and(|length| length > policy.max_object) {
+        return Err(Reason::TooLarge);
+    }
+    let vary = vary_of(answer.headers)?;
+    let kind = media::kind(answer.headers);
+    let (lifetime, source) = lifetime(asked, answer, kind, route, policy)?;
+    if lifetime <= answer.age {
+        return Err(Reason::Stale);
+    }
+    let static_proof = class == ShareClass::Anonymous
+        && answer.status == StatusCode::OK
+        && kind.is_static()
+        && has_validator(answer.headers)
+        && !vary.contains(&COOKIE);
+    let guarded = media::may_be_page(answer.headers);
+    Ok(Storing { lifetime, source, static_proof, vary, guarded })
+}
+
+/// What the response itself says against sharing it.
+fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<(), Reason> {
+    // First, for it decides whether anybody is given the response at all.
+    if answer.headers.keys().any(|name| forwarded::is_own(name.as_str())) {
+        return Err(Reason::Anteroom);
+    }
+    // RFC 9111 §3: a response to our request, which has no Range and no condition.
+    let partial = matches!(answer.status, StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED);
+    if partial || answer.status.is_informational() {
+        return Err(Reason::Status);
+    }
+    let listed = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
+    if set_cookie::names(answer.headers).any(|name| !listed(name)) {
+        return Err(Reason::SetCookie);
+    }
+    let control = CacheControl::parse(answer.headers, &CACHE_CONTROL);
+    // The fill carried nothing of the visitor, so an operator may know `private` to be a habit.
+    let private_is_habit = route.override_private && class == ShareClass::Anonymous;
+    if control.private && !private_is_habit {
+        return Err(Reason::Private);
+    }
+    if control.no_store && route.override_ttl.is_none() {
+        return Err(Reason::NoStore);
+    }
+    if control.no_cache && route.override_ttl.is_none() {
+        return Err(Reason::NoCache);
+    }
+    // RFC 9111 §3.5: what a shared cache may keep of a response to a request with a login.
+    let public = control.public || control.s_maxage.is_some() || control.must_revalidate;
+    if class == ShareClass::Public && !public {
+        return Err(Reason::Login);
+    }
+    Ok(())
+}
+
+/// The request fields that choose this response, also where the origin forgets to say so.
+fn vary_of(headers: &HeaderMap) -> Result<Vec<HeaderName>, Reason> {
+    let mut fields = match Vary::parse(headers) {
+        Vary::None => Vec::new(),
+        Vary::Any => return Err(Reason::VaryAny),
+        Vary::Fields(fields) => fields,
+    };
+    let mut add = |name: HeaderName| {
+        if !fields.contains(&name) {
+            fields.push(name);
+        }
+    };
+    if headers.contains_key(CONTENT_ENCODING) {
+        add(::http::header::ACCEPT_ENCODING);
+    }
+    if headers.get_all(ACCESS_CONTROL_ALLOW_ORIGIN).iter().any(|allowed| allowed != "*") {
+        add(ORIGIN);
+    }
+    fields.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+    Ok(fields)
+}
+
+/// How long the response is fresh: `override_ttl`, then the origin's word, then the route's `ttl`,
+/// then the default.
+fn lifetime(
+    asked: &Asked<'_>,
+    answer: &Answered<'_>,
+    kind: Kind,
+    route: &Route,
+    policy: &Policy,
+) -> Result<(u64, LifetimeSource), Reason> {
+    if let Some(ttl) = route.override_ttl {
+        default_applies(asked, answer, kind)?;
+        return Ok((ours(answer, ttl), LifetimeSource::Override));
+    }
+    let control = CacheControl::parse(answer.headers, &CACHE_CONTROL);
+    if let Some(lifetime) = freshness::lifetime(&control, answer.headers, answer.now) {
+        return Ok((lifetime.seconds, LifetimeSource::Explicit));
+    }
+    if answer.headers.get_all(PRAGMA).iter().any(|pragma| {
+        pragma.as_bytes().windows(8).any(|part| part.eq_ignore_ascii_case(b"no-cache"))
+    }) {
+        return Err(Reason::ResponseField);
+    }
+    if let Some(ttl) = route.ttl {
+        default_applies(asked, answer, kind)?;
+        return Ok((ours(answer, ttl), LifetimeSource::Route));
+    }
+    if policy.default_ttl.is_zero() {
+        return Err(Reason::NoLifetime);
+    }
+    default_applies(asked, answer, kind)?;
+    if is_gone(answer.status) {
+        return Err(Reason::Status);
+    }
+    has_default_type(answer, kind)?;
+    if !media::accept_names_pages(asked.headers) {
+        return Err(Reason::Accept);
+    }
+    Ok((ours(answer, policy.default_ttl), LifetimeSource::Default))
+}
+
+/// A lifetime that we grant begins when the response arrives, however old it is by then.
+fn ours(answer: &Answered<'_>, ttl: Duration) -> u64 {
+    let ttl = if is_gone(answer.status) { ttl.min(GONE_TTL) } else { ttl };
+    ttl.as_secs().saturating_add(answer.age)
+}
+
+fn is_gone(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
+}
+
+/// Whether a lifetime may be granted at all where the origin is silent (or overridden).
+fn default_applies(asked: &Asked<'_>, answer: &Answered<'_>, kind: Kind) -> Result<(), Reason> {
+    let fits = matches!(answer.status.as_u16(), 200 | 203 | 301 | 308) || is_gone(answer.status);
+    if !fits {
+        return Err(Reason::Status);
+    }
+    let attachment = answer.headers.get_all(CONTENT_DISPOSITION).iter().any(|value| {
+        let text = value.as_bytes().trim_ascii_start();
+        text.len() >= 10 && text[..10].eq_ignore_ascii_case(b"attachment")
+    });
+    let spoken = [REFRESH, WWW_AUTHENTICATE].iter().any(|name| answer.headers.contains_key(name));
+    if attachment || spoken {
+        return Err(Reason::ResponseField);
+    }
+    if query::has_uncacheable_parameter(asked.query) {
+        return Err(Reason::QueryParameter);
+    }
+    if media::contradicts(asked.path, kind) {
+        return Err(Reason::Deception);
+    }
+    Ok(())
+}
+
+/// The types that the default lifetime is for. A redirect's body is of no interest.
+fn has_default_type(answer: &Answered<'_>, kind: Kind) -> Result<(), Reason> {
+    if !matches!(answer.status.as_u16(), 200 | 203) {
+        return Ok(());
+    }
+    match kind {
+        Kind::Html | Kind::Css | Kind::JavaScript => Ok(()),
+        // Without a validator it may be a captcha.
+        Kind::Image | Kind::Font | Kind::Audio | Kind::Video if has_validator(answer.headers) => {
+            Ok(())
+        }
+        Kind::Image | Kind::Font | Kind::Audio | Kind::Video => Err(Reason::NoValidator),
+        Kind::Json | Kind::Xml | Kind::Other => Err(Reason::ContentType),
+    }
+}
+
+fn has_validator(headers: &HeaderMap) -> bool {
+    headers.contains_key(ETAG) || headers.contains_key(LAST_MODIFIED)
+}
+
+#[cfg(test)]
+mod tests;
