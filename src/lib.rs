@@ -2,9 +2,11 @@
 
 pub mod clock;
 pub mod config;
+pub mod fill;
 pub mod http;
 pub mod ident;
 pub mod metrics;
+pub mod origin;
 pub mod page;
 pub mod reason;
 pub mod route;

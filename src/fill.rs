@@ -1,0 +1,476 @@
+//! A fill: one fetch from the origin for the cache, carried out for a flight.
+//!
+//! The fetch belongs to the flight and not to the request that began it. What the response may be
+//! used for is `page::verdict`'s word; what is done about it is done here.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{AGE, SET_COOKIE};
+use ::http::{HeaderMap, Request, StatusCode, Uri};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::clock::unix_now;
+use crate::http::freshness::initial_age;
+use crate::http::{forwarded, hop};
+use crate::ident::PageKey;
+use crate::metrics::{Count, Sheet};
+use crate::origin::{Keep, Origin, OriginBody, OriginError, OriginResponse, Outgoing};
+use crate::page::entry::{Entry, compact};
+use crate::page::flight::{EndGuard, Flight, Pushed, Seat, Verdict};
+use crate::page::guard::{self, Finding};
+use crate::page::key::ShareClass;
+use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
+use crate::page::{Pages, ToStore, TooManyVariants};
+use crate::reason::Reason;
+use crate::route::Route;
+use crate::store::{AnyStore, PageStore, StoreError};
+
+/// A decoded page that the guard reads may be this many times larger than `max_object`.
+const DECODED_FACTOR: u64 = 4;
+/// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
+/// room, in seconds.
+const ERROR_TTL: u64 = 1;
+/// How long others wait for the whole of a page that the guard has to read.
+const GUARD_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How the fetch differs from the visitor's own request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Not at all, as far as a response can depend on it.
+    None,
+    /// It names another client address.
+    Address,
+    /// Something of the visitor's was left out.
+    Visitor,
+}
+
+impl Loss {
+    /// Whether an unshareable response is still the right one for the visitor whose request it was.
+    fn spares(self, head: &::http::response::Parts) -> bool {
+        match self {
+            Self::None => true,
+            // A session or a refusal may hang on the address.
+            Self::Address => {
+                !head.headers.contains_key(SET_COOKIE)
+                    && !matches!(head.status.as_u16(), 401 | 403 | 407 | 429 | 451)
+            }
+            Self::Visitor => false,
+        }
+    }
+}
+
+/// What to fetch, and as what to keep it.
+#[derive(Debug)]
+pub struct Order {
+    /// The key without variants.
+    pub primary: PageKey,
+    /// With whom the page is shared.
+    pub class: ShareClass,
+    /// The request to the origin, without what is not in the key.
+    pub request: Request<Outgoing>,
+    /// The route.
+    pub route: Arc<Route>,
+    /// How the fetch differs from the visitor's own request.
+    pub loss: Loss,
+}
+
+/// What the request that began the flight gets.
+#[derive(Debug)]
+pub enum Led {
+    /// The response, unshared.
+    Own(OriginResponse, Reason),
+    /// The shared response.
+    Shared {
+        /// Its head.
+        head: Arc<Entry>,
+        /// Its body.
+        seat: Seat,
+        /// The body's length, where it is known.
+        length: Option<u64>,
+        /// Whether it is kept, as far as can be told: the guard may still have to read the body.
+        stored: bool,
+    },
+    /// Nothing: the request is to be forwarded as it came.
+    Again(Reason),
+    /// No response.
+    Failed(OriginError),
+}
+
+/// Fetches for the cache. One a thread.
+#[derive(Debug)]
+pub struct Filler {
+    /// The pages to fill.
+    pub pages: Arc<Pages>,
+    /// Where from.
+    pub origin: Rc<Origin>,
+    /// The store behind the pages.
+    pub store: AnyStore,
+    /// The cache's settings.
+    pub policy: Policy,
+    /// Counters of this thread.
+    pub sheet: Arc<Sheet>,
+}
+
+impl Filler {
+    /// Begins the fetch in a task of its own. The first to ask hears from it once.
+    pub fn begin(self: &Rc<Self>, flight: Arc<Flight>, order: Order) -> oneshot::Receiver<Led> {
+        let (tell, told) = oneshot::channel();
+        let this = Rc::clone(self);
+        let end = EndGuard(flight);
+        tokio::task::spawn_local(async move { this.fly(&end.0, order, tell).await });
+        told
+    }
+
+    async fn fly(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) {
+        let seat = flight.lead_seat();
+        let Order { primary, class, request, route, loss } = order;
+        let target = request.uri().clone();
+        let asked_at = unix_now();
+        let came = match self.origin.send(request, Keep::Pool(None)).await {
+            Ok(came) => came,
+            Err(error) => {
+                flight.decide(Verdict::Failed { timed_out: error.timed_out() });
+                say(tell, Led::Failed(error));
+                return;
+            }
+        };
+        let fetch = Fetch { primary, target, route, class, loss, asked_at, came_at: unix_now() };
+        match self.judge(&fetch, flight, &came) {
+            Ok(storing) => self.share(fetch, flight, came, storing, Lead { seat, tell }).await,
+            Err(reason) => self.refuse(&fetch, flight, came, reason, tell),
+        }
+    }
+
+    fn judge(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        came: &OriginResponse,
+    ) -> Result<Storing, Reason> {
+        let asked = Asked {
+            method: &::http::Method::GET,
+            path: fetch.target.path(),
+            query: fetch.target.query().unwrap_or_default(),
+            headers: &flight.sent,
+            has_body: false,
+            bound: false,
+            who: Who::Anonymous,
+        };
+        let headers = came.response.headers();
+        let answer = Answered {
+            status: came.response.status(),
+            headers,
+            length: came.length,
+            unframed: came.unframed,
+            age: fetch.age(headers),
+            now: fetch.came_at as u64,
+        };
+        may_store(&asked, fetch.class, &answer, &fetch.route, &self.policy)
+    }
+
+    /// The response is for nobody else.
+    fn refuse(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        came: OriginResponse,
+        reason: Reason,
+        tell: oneshot::Sender<Led>,
+    ) {
+        // What a cache before the origin was about to drop comes anew the next time.
+        let aged = reason == Reason::Stale && fetch.age(came.response.headers()) > 0;
+        self.mark(fetch, reason, aged || passes(came.response.status()));
+        flight.decide(Verdict::Refused(reason));
+        let (head, body) = came.response.into_parts();
+        if reason != Reason::Anteroom && fetch.loss.spares(&head) {
+            let response = ::http::Response::from_parts(head, body);
+            say(tell, Led::Own(OriginResponse { response, ..came }, reason));
+        } else {
+            say(tell, Led::Again(reason));
+        }
+    }
+
+    /// Counts a refusal and remembers that the key is uncacheable: not for long where that passes,
+    /// and not at all where it lies with the request.
+    fn mark(&self, fetch: &Fetch, reason: Reason, passing: bool) {
+        self.sheet.refused(reason);
+        let path = fetch.target.path();
+        tracing::debug!(path, reason = reason.as_str(), "a page is not shared");
+        let now = fetch.came_at as u64;
+        let memory = self.pages.memory();
+        if reason == Reason::Accept {
+            return;
+        }
+        if passing || reason == Reason::Crowded {
+            memory.mark_uncacheable_for(fetch.primary, reason, now, ERROR_TTL);
+        } else {
+            memory.mark_uncacheable(fetch.primary, reason, now);
+        }
+    }
+
+    /// The response may be shared, unless the guard finds something in its body.
+    async fn share(
+        &self,
+        fetch: Fetch,
+        flight: &Arc<Flight>,
+        came: OriginResponse,
+        storing: Storing,
+        lead: Lead,
+    ) {
+        let length = came.length;
+        let guarded = storing.guarded;
+        let (head, body) = came.response.into_parts();
+        let head = Arc::new(fetch.entry(head, storing));
+        if !guarded {
+            flight.decide(Verdict::Shared(Arc::clone(&head), length));
+        }
+        // Where it is the right response for its visitor whatever the guard says, he has it now.
+        let waiting = if guarded && fetch.loss == Loss::Visitor {
+            Some(lead)
+        } else {
+            lead.shared(&head, length, !guarded);
+            None
+        };
+        let read = match (guarded, waiting.is_some()) {
+            (false, _) => self.read(flight, body).await,
+            (true, withheld) => self.read_guarded(&fetch, flight, body, withheld).await,
+        };
+        match read.and_then(|body| self.inspect(&head, body, guarded)) {
+            Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
+            Ok(None) => flight.end_whole(),
+            Err(Stop::Refused(reason)) => {
+                self.mark(&fetch, reason, false);
+                flight.decide(Verdict::Refused(reason));
+                flight.end_whole();
+                if let Some(lead) = waiting {
+                    say(lead.tell, Led::Again(reason));
+                }
+            }
+            Err(Stop::Failed(error)) => {
+                tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
+                if let Some(lead) = waiting {
+                    say(lead.tell, Led::Failed(error));
+                }
+            }
+            Err(Stop::Abandoned) => {}
+        }
+    }
+
+    /// Reads the body into the flight. `None`: it went to its readers, but is not kept whole.
+    async fn read(&self, flight: &Flight, mut body: OriginBody) -> Result<Option<Bytes>, Stop> {
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            length += part.len() as u64;
+            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
+                self.sheet.refused(self.no_room(length));
+            }
+            if !std::future::poll_fn(|cx| flight.poll_room(cx)).await {
+                return Err(Stop::Abandoned);
+            }
+        }
+        Ok(flight.body())
+    }
+
+    /// The same for a body that the guard has to see whole before anybody shares it. Nobody waits
+    /// for one that grows too large or takes too long: it is the first visitor's alone then, and
+    /// not even his where it was `withheld` from him.
+    async fn read_guarded(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        mut body: OriginBody,
+        withheld: bool,
+    ) -> Result<Option<Bytes>, Stop> {
+        let patience = tokio::time::Instant::now() + GUARD_PATIENCE;
+        let mut length = 0;
+        let reason = loop {
+            let Ok(frame) = tokio::time::timeout_at(patience, body.frame()).await else {
+                break Reason::Slow;
+            };
+            let Some(frame) = frame else { return Ok(flight.body()) };
+            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            length += part.len() as u64;
+            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
+                break self.no_room(length);
+            }
+        };
+        if withheld {
+            return Err(Stop::Refused(reason));
+        }
+        self.mark(fetch, reason, false);
+        flight.decide(Verdict::Refused(reason));
+        self.read(flight, body).await.map(|_| None)
+    }
+
+    /// Why a body of which so much has come is not kept.
+    fn no_room(&self, length: u64) -> Reason {
+        if length > self.policy.max_object { Reason::TooLarge } else { Reason::Crowded }
+    }
+
+    fn inspect(
+        &self,
+        head: &Entry,
+        body: Option<Bytes>,
+        guarded: bool,
+    ) -> Result<Option<Bytes>, Stop> {
+        let (true, Some(body)) = (guarded, &body) else { return Ok(body) };
+        let decoded_max = self.policy.max_object.saturating_mul(DECODED_FACTOR);
+        let decoded_max = usize::try_from(decoded_max).unwrap_or(usize::MAX);
+        guard::inspect(&head.headers, std::slice::from_ref(body), decoded_max)
+            .map_err(|finding| Stop::Refused(reason_of(finding)))?;
+        Ok(Some(body.clone()))
+    }
+
+    /// The body is whole and passed the guard: kept first, so that whoever comes after the flight
+    /// finds it; then told; then stored.
+    async fn land(
+        &self,
+        fetch: &Fetch,
+        flight: &Arc<Flight>,
+        head: &Arc<Entry>,
+        body: Bytes,
+        waiting: Option<Lead>,
+    ) {
+        let length = Some(body.len() as u64);
+        let to_store = self.keep(fetch, flight, Entry { body, ..Entry::clone(head) });
+        flight.decide_landed(Verdict::Shared(Arc::clone(head), length));
+        if let Some(lead) = waiting {
+            lead.shared(head, length, true);
+        }
+        flight.end_whole();
+        if !to_store.is_empty() {
+            self.sheet.count(Count::Stored);
+        }
+        for one in to_store {
+            self.put(&one, flight).await;
+        }
+    }
+
+    /// Keeps the page in memory, unless an unsafe request has changed it meanwhile.
+    fn keep(&self, fetch: &Fetch, flight: &Flight, entry: Entry) -> Vec<ToStore> {
+        if flight.is_invalidated() {
+            return Vec::new();
+        }
+        let kept = self.pages.keep(fetch.primary, &flight.sent, entry, unix_now() as u64);
+        let kept = kept.unwrap_or_else(|TooManyVariants| {
+            self.sheet.refused(Reason::Variants);
+            Vec::new()
+        });
+        if !flight.is_invalidated() {
+            return kept;
+        }
+        // A change between the two looks may have come too soon to find the page.
+        kept.iter().for_each(|one| self.pages.memory().remove(&one.key));
+        Vec::new()
+    }
+
+    async fn put(&self, one: &ToStore, flight: &Flight) {
+        match self.store.put_page(&one.key, one.encode(), one.ttl).await {
+            // It may have been changed by an unsafe request while it was on its way.
+            Ok(()) if flight.is_invalidated() => {
+                if let Err(error) = self.store.delete_pages(&[one.key]).await {
+                    tracing::warn!(%error, "a page that was changed stays in the store for its time");
+                }
+            }
+            Ok(()) | Err(StoreError::Full) => {}
+            Err(error) => {
+                self.sheet.count(Count::StoreWriteErrors);
+                tracing::debug!(%error, "a page was not stored");
+            }
+        }
+    }
+}
+
+/// The request that began a flight, waiting for its answer.
+struct Lead {
+    seat: Seat,
+    tell: oneshot::Sender<Led>,
+}
+
+impl Lead {
+    fn shared(self, head: &Arc<Entry>, length: Option<u64>, stored: bool) {
+        let (head, seat) = (Arc::clone(head), self.seat);
+        say(self.tell, Led::Shared { head, seat, length, stored });
+    }
+}
+
+/// Answers the request that began the flight, if its client is still there.
+fn say(tell: oneshot::Sender<Led>, what: Led) {
+    if tell.send(what).is_err() {
+        tracing::debug!("the client that began a fetch has left");
+    }
+}
+
+/// Why a body did not land.
+enum Stop {
+    Refused(Reason),
+    Failed(OriginError),
+    /// It is not kept, and nobody reads it any more.
+    Abandoned,
+}
+
+/// Whether a status is of the moment, or of one request: some field that a fill sends may be too
+/// much for the origin, and another visitor's not.
+fn passes(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status.as_u16(), 400 | 406 | 408 | 409 | 411..=431)
+}
+
+fn reason_of(finding: Finding) -> Reason {
+    match finding {
+        Finding::CsrfField => Reason::CsrfField,
+        Finding::SessionIdInLink => Reason::SessionInLink,
+        Finding::Undecodable => Reason::Undecodable,
+    }
+}
+
+/// A fetch whose response has begun.
+struct Fetch {
+    primary: PageKey,
+    target: Uri,
+    route: Arc<Route>,
+    class: ShareClass,
+    loss: Loss,
+    /// Unix times, in seconds.
+    asked_at: f64,
+    came_at: f64,
+}
+
+impl Fetch {
+    /// The time that the fetch took counts in whole seconds: were both moments rounded first, a
+    /// fetch of a few milliseconds would make some pages a second older.
+    fn age(&self, headers: &HeaderMap) -> u64 {
+        let (came, took) = (self.came_at as u64, (self.came_at - self.asked_at) as u64);
+        initial_age(headers, came.saturating_sub(took), came)
+    }
+
+    /// The head of the page as it is kept and shown to everyone.
+    fn entry(&self, mut head: ::http::response::Parts, storing: Storing) -> Entry {
+        let initial_age = self.age(&head.headers);
+        hop::strip_for_storing(&mut head.headers);
+        // What the route lets a fill lose; any other Set-Cookie made the response unshareable.
+        head.headers.remove(SET_COOKIE);
+        head.headers.remove(AGE);
+        let own: Vec<_> =
+            head.headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+        for name in own {
+            head.headers.remove(name);
+        }
+        let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
+        Entry {
+            status: head.status.as_u16(),
+            reason: reason.map(|phrase| Bytes::copy_from_slice(phrase.as_bytes())),
+            headers: compact(&head.headers),
+            body: Bytes::new(),
+            stored_at: self.came_at as u64,
+            initial_age,
+            lifetime: storing.lifetime,
+            source: storing.source,
+            static_proof: storing.static_proof,
+            vary: storing.vary,
+        }
+    }
+}

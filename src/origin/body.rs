@@ -1,0 +1,263 @@
+//! Bodies on their way: the client's to the origin, and the origin's back.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use super::OriginError;
+use super::pool::Return;
+
+/// What went wrong with a client's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyFault {
+    /// It did not move for the stall timeout.
+    #[error("the body stopped")]
+    Stalled,
+    /// It grew over `max_body`.
+    #[error("the body is too large")]
+    TooLarge,
+    /// It broke off or is malformed.
+    #[error("the body broke off")]
+    Broken,
+}
+
+/// A body towards the origin.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// None.
+    Empty,
+    /// The client's, as it comes.
+    Upload(Upload),
+}
+
+/// A client's body with its limits; says through `Progress` how it goes.
+pub struct Upload {
+    body: Incoming,
+    stall: Duration,
+    left: u64,
+    timer: Option<Pin<Box<Sleep>>>,
+    progress: Rc<Progress>,
+    filter: Box<dyn Fn(&mut HeaderMap)>,
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upload").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+/// How an upload goes, for whoever waits for the response.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// When the last part went on, or the end came.
+    pub(super) last: Cell<Instant>,
+    /// What ended it.
+    pub(super) fault: Cell<Option<BodyFault>>,
+    /// Whether any of it was taken.
+    pub(super) begun: Cell<bool>,
+}
+
+impl Progress {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            last: Cell::new(Instant::now()),
+            fault: Cell::new(None),
+            begun: Cell::new(false),
+        })
+    }
+}
+
+impl Upload {
+    /// A body of at most `max` bytes that may pause for `stall`; `filter` cleans its trailers.
+    #[must_use]
+    pub fn new(
+        body: Incoming,
+        max: u64,
+        stall: Duration,
+        filter: impl Fn(&mut HeaderMap) + 'static,
+    ) -> Self {
+        let filter = Box::new(filter);
+        Self { body, stall, left: max, timer: None, progress: Progress::new(), filter }
+    }
+
+    pub(super) fn progress(&self) -> Rc<Progress> {
+        Rc::clone(&self.progress)
+    }
+
+    fn fail(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        self.progress.fault.set(Some(fault));
+        Poll::Ready(Some(Err(fault)))
+    }
+
+    fn take(&mut self, frame: Frame<Bytes>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        if let Some(part) = frame.data_ref() {
+            let Some(left) = self.left.checked_sub(part.len() as u64) else {
+                return self.fail(BodyFault::TooLarge);
+            };
+            self.left = left;
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        let cleaned = frame.into_trailers().map(|mut trailers| {
+            (self.filter)(&mut trailers);
+            trailers
+        });
+        Poll::Ready(cleaned.ok().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+}
+
+/// Ready when nothing came for `limit`; the timer is made at the first wait.
+fn waited_too_long(
+    timer: &mut Option<Pin<Box<Sleep>>>,
+    limit: Duration,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit))).as_mut().poll(cx)
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        let this = &mut *self;
+        this.progress.begun.set(true);
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+            ready!(waited_too_long(&mut this.timer, this.stall, cx));
+            return this.fail(BodyFault::Stalled);
+        };
+        this.timer = None;
+        this.progress.last.set(Instant::now());
+        match frame {
+            None => Poll::Ready(None),
+            Some(Ok(frame)) => this.take(frame),
+            Some(Err(_)) => this.fail(BodyFault::Broken),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Upload(upload) => Pin::new(upload).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Upload(upload) => upload.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Upload(upload) => upload.size_hint(),
+        }
+    }
+}
+
+/// The origin's body as it comes. Read to its end, it gives the connection back.
+pub struct OriginBody {
+    body: Incoming,
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    give_back: Option<Return>,
+}
+
+impl std::fmt::Debug for OriginBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OriginBody").finish_non_exhaustive()
+    }
+}
+
+impl OriginBody {
+    pub(super) fn new(body: Incoming, limit: Duration, give_back: Return) -> Self {
+        let mut this = Self { body, limit, timer: None, give_back: Some(give_back) };
+        this.give_back_at_end();
+        this
+    }
+
+    fn give_back_at_end(&mut self) {
+        if self.body.is_end_stream()
+            && let Some(give_back) = self.give_back.take()
+        {
+            give_back.now();
+        }
+    }
+
+    /// The next part of the body; `None` at its end. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the origin breaks off or stops.
+    pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, OriginError>> {
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await
+    }
+}
+
+impl Body for OriginBody {
+    type Data = Bytes;
+    type Error = OriginError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+            ready!(waited_too_long(&mut this.timer, this.limit, cx));
+            this.give_back = None;
+            return Poll::Ready(Some(Err(OriginError::BodyTimedOut)));
+        };
+        this.timer = None;
+        match frame {
+            Some(Ok(frame)) => {
+                this.give_back_at_end();
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Some(Err(error)) => {
+                this.give_back = None;
+                Poll::Ready(Some(Err(OriginError::Broken(error))))
+            }
+            None => {
+                this.give_back_at_end();
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,37 @@
+//! What can go wrong between us and the origin.
+
+use super::body::BodyFault;
+
+/// Why there is no response, or not all of it.
+#[derive(Debug, thiserror::Error)]
+pub enum OriginError {
+    /// No connection: refused, unreachable, or no such name.
+    #[error("no connection to the origin")]
+    Connect(#[source] std::io::Error),
+    /// No connection within `connect_timeout`.
+    #[error("connecting to the origin took too long")]
+    ConnectTimedOut,
+    /// No head within `first_byte_timeout`.
+    #[error("the origin did not answer in time")]
+    FirstByteTimedOut,
+    /// The body stopped for `between_bytes_timeout`.
+    #[error("the origin stopped in the middle of a body")]
+    BodyTimedOut,
+    /// The connection broke before the response was whole.
+    #[error("the origin broke off")]
+    Broken(#[source] hyper::Error),
+    /// The response is not HTTP as we can pass it on.
+    #[error("the origin's response is malformed: {0}")]
+    Malformed(&'static str),
+    /// The client's own body failed while it was sent on.
+    #[error("the client's body failed")]
+    ClientBody(BodyFault),
+}
+
+impl OriginError {
+    /// Whether the origin was too slow, and not just unreachable or wrong.
+    #[must_use]
+    pub fn timed_out(&self) -> bool {
+        matches!(self, Self::ConnectTimedOut | Self::FirstByteTimedOut | Self::BodyTimedOut)
+    }
+}

@@ -1,0 +1,13 @@
+//! The origin: connections kept for each thread, deadlines, and the rule for sending again.
+//!
+//! Knows HTTP framing and time limits; what a request or a response means is decided elsewhere.
+
+mod body;
+mod error;
+mod pool;
+mod send;
+
+pub use body::{BodyFault, OriginBody, Outgoing, Upload};
+pub use error::OriginError;
+pub use pool::{Bound, BoundSlot, Origin, Settings};
+pub use send::{Keep, OriginResponse, is_connection_scheme};
