@@ -1,0 +1,85 @@
+//! Admission: what must not go on is refused here; later steps trust what has passed.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, PROXY_AUTHORIZATION};
+use ::http::request::Parts;
+use ::http::{HeaderMap, Method};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use super::Settings;
+use super::client::Client;
+use super::error::Error;
+use crate::http::host::{self, Host, Scheme};
+use crate::http::{forwarded, hop, path};
+use crate::origin::is_connection_scheme;
+
+/// What is known of a request that may go on.
+pub(super) struct Admitted {
+    /// The Host, rebuilt from the target or the field.
+    pub(super) host: Host,
+    /// The site: lower-case host, with the port where it is not the scheme's own.
+    pub(super) site: String,
+    /// The visitor's scheme.
+    pub(super) scheme: Scheme,
+    /// Whether a trusted proxy sent the request, whose connections carry many visitors.
+    pub(super) by_proxy: bool,
+    /// The visitor's address.
+    pub(super) address: IpAddr,
+    /// The path, percent-decoded, for choosing a route.
+    pub(super) path: String,
+}
+
+/// Checks a request's head.
+pub(super) fn admit(
+    settings: &Settings,
+    client: &Client,
+    head: &Parts,
+    body: &Incoming,
+) -> Result<Admitted, Error> {
+    if head.method == Method::CONNECT {
+        return Err(Error::BadRequest("CONNECT is not for this server"));
+    }
+    hop::transfer_encoding(&head.headers)
+        .map_err(|_| Error::BadRequest("Transfer-Encoding must be chunked and nothing else"))?;
+    if head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        return Err(Error::BadRequest("Content-Length came twice"));
+    }
+    let target_length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    if target_length > settings.uri_max {
+        return Err(Error::UriTooLong);
+    }
+    let star = head.method == Method::OPTIONS && head.uri.path() == "*";
+    if !star && !head.uri.path().starts_with('/') {
+        return Err(Error::BadRequest("the target has no path"));
+    }
+    if let (Some(max), Some(length)) = (settings.body_max, body.size_hint().exact())
+        && length > max
+    {
+        return Err(Error::BodyTooLarge);
+    }
+    let host = host::site(&head.uri, &head.headers)
+        .map_err(|_| Error::BadRequest("exactly one valid Host is needed"))?;
+    let peer = client.peer.ip().to_canonical();
+    let trusted = &settings.trusted_proxies;
+    let scheme = forwarded::client_scheme(peer, Scheme::Http, &head.headers, trusted);
+    let site = host.normalised(scheme).into_owned();
+    if !settings.hosts.is_empty() && !settings.hosts.contains(&site) {
+        return Err(Error::Misdirected);
+    }
+    let address = forwarded::client_address(peer, &head.headers, trusted);
+    let path = path::decoded(head.uri.path())
+        .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
+        .into_owned();
+    let by_proxy = trusted.iter().any(|net| net.contains(&peer));
+    Ok(Admitted { by_proxy, host, site, scheme, address, path })
+}
+
+/// Whether a request carries credentials that log its connection in.
+pub(super) fn logs_connection_in(headers: &HeaderMap) -> bool {
+    [AUTHORIZATION, PROXY_AUTHORIZATION].iter().any(|name| {
+        headers.get_all(name).iter().any(|value| is_connection_scheme(value.as_bytes()))
+    })
+}

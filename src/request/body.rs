@@ -1,0 +1,174 @@
+//! The body of a response to a client, whatever it comes from; its end is the request's end.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use super::trail::Trail;
+use crate::http::{forwarded, hop};
+use crate::origin::{OriginBody, OriginError};
+use crate::page::flight::{CutOff, Seat};
+
+/// The body of a response.
+#[derive(Debug)]
+pub struct Body {
+    from: From,
+    trail: Option<Box<Trail>>,
+}
+
+#[derive(Debug)]
+enum From {
+    Nothing,
+    Bytes(Bytes),
+    Origin(OriginBody),
+    Flight { seat: Seat, left: Option<u64> },
+}
+
+/// Why a body broke off. The client sees a broken connection.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// At the origin.
+    #[error(transparent)]
+    Origin(#[from] OriginError),
+    /// At the origin, in a fetch shared with others.
+    #[error(transparent)]
+    Flight(#[from] CutOff),
+}
+
+impl Body {
+    fn new(from: From) -> Self {
+        Self { from, trail: None }
+    }
+
+    /// No body.
+    pub(super) fn empty() -> Self {
+        Self::new(From::Nothing)
+    }
+
+    /// These bytes.
+    pub(super) fn full(bytes: Bytes) -> Self {
+        Self::new(if bytes.is_empty() { From::Nothing } else { From::Bytes(bytes) })
+    }
+
+    /// What comes from the origin.
+    pub(super) fn origin(body: OriginBody) -> Self {
+        Self::new(From::Origin(body))
+    }
+
+    /// What a flight brings, of this length where it is known.
+    pub(super) fn flight(seat: Seat, length: Option<u64>) -> Self {
+        Self::new(From::Flight { seat, left: length })
+    }
+
+    /// Ties the request's trail to the end of the body.
+    pub(super) fn with_trail(mut self, mut trail: Box<Trail>) -> Self {
+        if http_body::Body::is_end_stream(&self) {
+            trail.whole();
+        }
+        self.trail = Some(trail);
+        self
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        let ended = http_body::Body::is_end_stream(self);
+        let Some(trail) = &mut self.trail else { return };
+        trail.sent(bytes as u64);
+        if ended {
+            trail.whole();
+        }
+    }
+
+    fn ended(&mut self) {
+        if let Some(trail) = &mut self.trail {
+            trail.whole();
+        }
+    }
+}
+
+/// Trailers must not say what heads may not (RFC 9110 §6.5.1).
+fn clean(trailers: &mut HeaderMap) {
+    hop::strip_hop_by_hop(trailers);
+    let own: Vec<_> =
+        trailers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    for name in own {
+        trailers.remove(name);
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let frame = match &mut this.from {
+            From::Nothing => None,
+            From::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                this.from = From::Nothing;
+                Some(Ok(Frame::data(bytes)))
+            }
+            From::Origin(body) => {
+                ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(BodyError::from))
+            }
+            From::Flight { seat, left } => match ready!(Pin::new(seat).poll_part(cx)) {
+                Some(Ok(part)) => {
+                    if let Some(left) = left {
+                        *left = left.saturating_sub(part.len() as u64);
+                    }
+                    Some(Ok(Frame::data(part)))
+                }
+                Some(Err(cut)) => Some(Err(cut.into())),
+                None => None,
+            },
+        };
+        match frame {
+            Some(Ok(frame)) => {
+                let frame = match frame.into_trailers() {
+                    Ok(mut trailers) => {
+                        clean(&mut trailers);
+                        Frame::trailers(trailers)
+                    }
+                    Err(frame) => frame,
+                };
+                this.sent(frame.data_ref().map_or(0, Bytes::len));
+                Poll::Ready(Some(Ok(frame)))
+            }
+            None => {
+                this.ended();
+                Poll::Ready(None)
+            }
+            broken @ Some(Err(_)) => {
+                if let Some(trail) = &mut this.trail {
+                    trail.broke_off();
+                }
+                Poll::Ready(broken)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.from {
+            From::Nothing => true,
+            From::Bytes(_) => false,
+            From::Origin(body) => http_body::Body::is_end_stream(body),
+            From::Flight { left, .. } => *left == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.from {
+            From::Nothing => SizeHint::with_exact(0),
+            From::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            From::Origin(body) => http_body::Body::size_hint(body),
+            From::Flight { left: Some(left), .. } => SizeHint::with_exact(*left),
+            From::Flight { left: None, .. } => SizeHint::default(),
+        }
+    }
+}

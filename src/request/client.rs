@@ -1,0 +1,129 @@
+//! The client connection, as far as a request may know it.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use tokio::time::Instant;
+
+use crate::origin::BoundSlot;
+
+/// A client connection.
+#[derive(Debug)]
+pub struct Client {
+    /// The peer of the socket.
+    pub peer: SocketAddr,
+    /// Our side of the socket.
+    pub local: SocketAddr,
+    /// The connection's state: whoever answers says when a request begins and ends.
+    pub pulse: Rc<Pulse>,
+    /// The origin connection that a log-in by NTLM or Negotiate bound to this one.
+    pub bound: BoundSlot,
+    /// Whether such a log-in was ever seen here: then nothing is pooled, stored or shared.
+    is_bound: Cell<bool>,
+}
+
+impl Client {
+    /// A connection that was just accepted.
+    #[must_use]
+    pub fn new(peer: SocketAddr, local: SocketAddr) -> Rc<Self> {
+        Rc::new(Self {
+            peer,
+            local,
+            pulse: Pulse::new(),
+            bound: BoundSlot::default(),
+            is_bound: Cell::new(false),
+        })
+    }
+
+    /// Whether a log-in by NTLM or Negotiate was ever seen here.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.is_bound.get()
+    }
+
+    /// A log-in by NTLM or Negotiate was seen here.
+    pub fn bind(&self) {
+        self.is_bound.set(true);
+    }
+}
+
+/// What the connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// For the rest of a head, or for the very first one.
+    Head,
+    /// For another request.
+    Idle,
+    /// For us: a request is being answered.
+    Answer,
+}
+
+/// The connection's state, shared by its socket and by whoever answers on it.
+#[derive(Debug)]
+pub struct Pulse {
+    phase: Cell<Phase>,
+    since: Cell<Instant>,
+    timed_out: Cell<bool>,
+    looks_whole: Cell<bool>,
+}
+
+impl Pulse {
+    /// A connection that was just accepted.
+    #[must_use]
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self {
+            phase: Cell::new(Phase::Head),
+            since: Cell::new(Instant::now()),
+            timed_out: Cell::new(false),
+            looks_whole: Cell::new(false),
+        })
+    }
+
+    /// A request's head is there: the client waits for us.
+    pub fn request_begins(&self) {
+        self.phase.set(Phase::Answer);
+    }
+
+    /// The response has been handed over: we wait for the client.
+    pub fn request_ends(&self) {
+        self.phase.set(Phase::Idle);
+        self.since.set(Instant::now());
+    }
+
+    /// Whether a deadline ended the connection.
+    #[must_use]
+    pub fn timed_out(&self) -> bool {
+        self.timed_out.get()
+    }
+
+    /// A response broke off whose end the client knows by the end of the connection only.
+    pub fn response_broke_off(&self) {
+        self.looks_whole.set(true);
+    }
+
+    /// Whether the connection must not end in the usual way: what came would pass for all.
+    #[must_use]
+    pub fn looks_whole(&self) -> bool {
+        self.looks_whole.get()
+    }
+
+    /// Bytes came from the client.
+    pub fn bytes_came(&self) {
+        if self.phase.get() == Phase::Idle {
+            self.phase.set(Phase::Head);
+            self.since.set(Instant::now());
+        }
+    }
+
+    /// What the connection waits for, and since when.
+    #[must_use]
+    pub fn waits(&self) -> (Phase, Instant) {
+        (self.phase.get(), self.since.get())
+    }
+
+    /// A deadline ended the connection.
+    pub fn ran_out_of_time(&self) {
+        self.timed_out.set(true);
+    }
+}

@@ -1,0 +1,123 @@
+//! What the client is sent: connection fields out, `Age`, `Cache-Status` and privacy in.
+
+use ::http::header::{AGE, CACHE_CONTROL, CONTENT_LENGTH, COOKIE, TRAILER, VARY};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use hyper::ext::ReasonPhrase;
+
+use super::outgoing::StatusDetail;
+use super::{Body, Case, Room};
+use crate::http::cache_control::CacheControl;
+use crate::http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
+use crate::http::{forwarded, hop};
+use crate::log::VisitorClass;
+use crate::origin::OriginBody;
+use crate::page::entry::Entry;
+use crate::reason::Reason;
+
+/// What outweighs `Cache-Control` for the caches that know it (RFC 9213, and Fastly's).
+static FOR_SHARED_CACHES: [HeaderName; 2] =
+    [HeaderName::from_static("cdn-cache-control"), HeaderName::from_static("surrogate-control")];
+
+/// `Cache-Status` of a request that was only forwarded.
+pub(super) fn bypassed(reason: Reason) -> CacheStatus<'static> {
+    let why = match reason {
+        Reason::Method => Forward::Method,
+        Reason::Vary => Forward::VaryMiss,
+        Reason::Miss | Reason::Head => Forward::UriMiss,
+        Reason::RequestNoStore | Reason::Range => Forward::Request,
+        _ => Forward::Bypass,
+    };
+    CacheStatus::forwarded(why, Some(reason.as_str()))
+}
+
+/// Adds our `Cache-Status` behind those of caches nearer to the origin (RFC 9211 §2).
+pub(super) fn put_status(room: &Room, headers: &mut HeaderMap, status: &CacheStatus<'_>) {
+    let value = match room.settings.status {
+        StatusDetail::Full => status.value(),
+        StatusDetail::Short => status.short_value(),
+        StatusDetail::Off => return,
+    };
+    headers.append(&CACHE_STATUS, value);
+}
+
+/// The origin's response to a visitor's own request.
+pub(super) fn own(
+    case: &Case<'_>,
+    response: Response<OriginBody>,
+    status: &CacheStatus<'_>,
+) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    let trailers: Vec<HeaderValue> = head.headers.get_all(TRAILER).iter().cloned().collect();
+    hop::strip_hop_by_hop(&mut head.headers);
+    if hop::te_trailers(&case.head.headers) {
+        for value in trailers {
+            head.headers.append(TRAILER, value);
+        }
+    }
+    remove_own(&mut head.headers);
+    if case.visitor.class == VisitorClass::Known {
+        keep_private(&mut head.headers);
+    }
+    put_status(case.room, &mut head.headers, status);
+    Response::from_parts(head, Body::origin(body))
+}
+
+fn remove_own(headers: &mut HeaderMap) {
+    let own: Vec<HeaderName> =
+        headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    for name in own {
+        headers.remove(name);
+    }
+}
+
+/// A response to a known visitor, of which the origin says nothing to caches, was chosen by his
+/// login: caches between us and him are told so.
+pub(super) fn keep_private(headers: &mut HeaderMap) {
+    if headers.contains_key(CACHE_CONTROL) {
+        return;
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    headers.append(VARY, HeaderValue::from_name(COOKIE));
+}
+
+/// A response that belongs to one visitor goes to no cache, whatever the origin says of it.
+pub(super) fn keep_from_caches(headers: &mut HeaderMap) {
+    let control = CacheControl::parse(headers, &CACHE_CONTROL);
+    if !control.private && !control.no_store {
+        headers.remove(CACHE_CONTROL);
+    }
+    for name in &FOR_SHARED_CACHES {
+        headers.remove(name);
+    }
+    keep_private(headers);
+}
+
+/// A stored page. Its age is as right as the clock; everything else is as it came.
+pub(super) fn stored(
+    case: &Case<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    body: Body,
+) -> Response<Body> {
+    let is_head = case.head.method == Method::HEAD;
+    let length = http_body::Body::size_hint(&body).exact();
+    let mut response = Response::new(if is_head { Body::empty() } else { body });
+    // PERF: two fields more than stored fit without the map's growing.
+    let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
+    headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let age = entry.age(case.now as u64);
+    headers.insert(AGE, HeaderValue::from(age));
+    // RFC 9110 §8.6: a 204 says no length.
+    if let (true, Some(length), true) = (is_head, length, entry.status != 204) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    put_status(case.room, &mut headers, status);
+    *response.headers_mut() = headers;
+    *response.status_mut() = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
+    if let Some(reason) = &entry.reason
+        && let Ok(phrase) = ReasonPhrase::try_from(reason.as_ref())
+    {
+        response.extensions_mut().insert(phrase);
+    }
+    response
+}

@@ -1,0 +1,130 @@
+//! The one table from errors to responses.
+
+use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use ::http::{HeaderValue, Response, StatusCode};
+use bytes::Bytes;
+
+use super::trail::Trail;
+use super::{Body, Room, deliver};
+use crate::metrics::Outcome;
+use crate::origin::{BodyFault, OriginError};
+use crate::reason::Reason;
+
+/// Seconds after which a client may try again.
+const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("5");
+
+/// Why a request is answered by us.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The request is wrong.
+    #[error("bad request: {0}")]
+    BadRequest(&'static str),
+    /// The target is too long.
+    #[error("the target is too long")]
+    UriTooLong,
+    /// The body is larger than `max_body`.
+    #[error("the body is too large")]
+    BodyTooLarge,
+    /// The body stopped.
+    #[error("the body stopped")]
+    BodyStalled,
+    /// The site is not served here.
+    #[error("the site is not served here")]
+    Misdirected,
+    /// The origin.
+    #[error("the origin failed")]
+    Origin(#[source] OriginError),
+    /// A fetch for the cache, shared with others, failed.
+    #[error("the origin failed for another request")]
+    OriginShared {
+        /// Whether it was too slow.
+        timed_out: bool,
+    },
+    /// A log-in or log-out could not be stored.
+    #[error("the session could not be stored")]
+    Session(#[source] Box<dyn std::error::Error>),
+}
+
+impl From<OriginError> for Error {
+    fn from(error: OriginError) -> Self {
+        match error {
+            OriginError::ClientBody(BodyFault::TooLarge) => Self::BodyTooLarge,
+            OriginError::ClientBody(BodyFault::Stalled) => Self::BodyStalled,
+            OriginError::ClientBody(BodyFault::Broken) => Self::BadRequest("the body broke off"),
+            other => Self::Origin(other),
+        }
+    }
+}
+
+impl Error {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UriTooLong => StatusCode::URI_TOO_LONG,
+            Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+            Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
+            Self::OriginShared { timed_out: true } => StatusCode::GATEWAY_TIMEOUT,
+            Self::Origin(_) | Self::OriginShared { .. } => StatusCode::BAD_GATEWAY,
+            Self::Session(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// What the client is told: never an inner text.
+    fn sentence(&self) -> &'static str {
+        match self {
+            Self::BadRequest(why) => why,
+            Self::BodyStalled => "the request body stopped",
+            Self::BodyTooLarge => "the request body is too large",
+            Self::UriTooLong => "the request target is too long",
+            Self::Misdirected => "this site is not served here",
+            Self::Origin(error) if error.timed_out() => "the site took too long to answer",
+            Self::OriginShared { timed_out: true } => "the site took too long to answer",
+            Self::Origin(_) | Self::OriginShared { .. } => "the site gave no usable answer",
+            Self::Session(_) => "please try again in a few seconds",
+        }
+    }
+
+    /// Whether the connection ends with the answer: after a request that cannot be trusted, or
+    /// whose body was not read.
+    fn closes(&self) -> bool {
+        !matches!(self, Self::Origin(_) | Self::OriginShared { .. } | Self::Session(_))
+    }
+
+    fn reason(&self) -> Reason {
+        match self {
+            Self::Origin(_) | Self::OriginShared { .. } => Reason::Origin,
+            Self::Session(_) => Reason::StoreAway,
+            _ => Reason::Refused,
+        }
+    }
+
+    /// The response, and the line in our own log where an operator could act on it.
+    pub(super) fn into_response(self, room: &Room, trail: &mut Trail) -> Response<Body> {
+        if let Self::Origin(_) | Self::Session(_) = self {
+            let cause = std::error::Error::source(&self).map(ToString::to_string);
+            let detail = std::error::Error::source(&self)
+                .and_then(std::error::Error::source)
+                .map(ToString::to_string);
+            tracing::warn!(error = %self, cause, detail, "a request failed");
+        }
+        let status = self.status();
+        let name = status.canonical_reason().unwrap_or_default();
+        let text = format!("{} {name}: {}\n", status.as_u16(), self.sentence());
+        let mut response = Response::new(Body::full(Bytes::from(text)));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, RETRY_SECONDS);
+        }
+        if self.closes() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        trail.outcome(Outcome::Error, Some(self.reason()));
+        deliver::put_status(room, headers, &deliver::bypassed(self.reason()));
+        response
+    }
+}

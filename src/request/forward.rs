@@ -1,0 +1,122 @@
+//! Forwarding: the visitor's own request to the origin, and the origin's answer to it.
+
+use std::time::Duration;
+
+use ::http::{Method, Response};
+use hyper::body::Incoming;
+
+use super::error::Error;
+use super::trail::Trail;
+use super::{Body, Case, admit, deliver, login, outgoing};
+use crate::clock::unix_now;
+use crate::http::path;
+use crate::metrics::Outcome;
+use crate::origin::{Keep, OriginResponse};
+use crate::page::key::ShareClass;
+use crate::reason::Reason;
+use crate::route::{self, Route};
+
+/// How long an answer waits until the pages that its request changed are gone from the store.
+const DELETE_PATIENCE: Duration = Duration::from_millis(250);
+
+/// Forwards a request as it came, for `reason`.
+pub(super) async fn forward(
+    case: &Case<'_>,
+    body: Incoming,
+    reason: Reason,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Error> {
+    let keep = which_connection(case);
+    let request = outgoing::forwarded(case, body);
+    let came = case.room.origin.send(request, keep).await?;
+    trail.origin_answered();
+    trail.outcome(Outcome::Bypass, Some(reason));
+    if came.bound {
+        case.client.bind();
+    }
+    own(case, came, reason).await
+}
+
+/// The origin connection for a request. One that a log-in binds goes with the client's connection,
+/// unless that is a trusted proxy's, which carries many visitors: then with this request alone.
+fn which_connection(case: &Case<'_>) -> Keep {
+    let logs_in = admit::logs_connection_in(&case.head.headers);
+    let slot = case.client.bound.clone();
+    match (case.admitted.by_proxy, case.client.is_bound() || logs_in) {
+        (true, true) => Keep::Alone,
+        (true, false) => Keep::Pool(None),
+        (false, false) => Keep::Pool(Some(slot)),
+        (false, true) => {
+            case.client.bind();
+            Keep::Bound(slot)
+        }
+    }
+}
+
+/// Hands the visitor the response to his own request, after what it says of his session.
+pub(super) async fn own(
+    case: &Case<'_>,
+    came: OriginResponse,
+    reason: Reason,
+) -> Result<Response<Body>, Error> {
+    let change = login::carry_out(case, came.response.headers()).await;
+    let status = came.response.status();
+    let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));
+    // The origin has changed its pages, whatever became of the session.
+    if !case.head.method.is_safe() && (status.is_success() || status.is_redirection()) {
+        invalidate(case, &response).await;
+    }
+    change?.show(response.headers_mut());
+    Ok(response)
+}
+
+/// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out.
+async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
+    use crate::store::PageStore;
+    let mut targets = vec![case.head.uri.path_and_query().map_or("/", |p| p.as_str()).to_owned()];
+    for name in [::http::header::LOCATION, ::http::header::CONTENT_LOCATION] {
+        let value = response.headers().get(name).and_then(|value| value.to_str().ok());
+        targets.extend(value.and_then(|text| same_site(case, text)));
+    }
+    let (mut gone, now) = (Vec::new(), unix_now() as u64);
+    for target in &targets {
+        let route = route_of(case, target);
+        for class in [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone] {
+            let key = case.page_key(target, route, class);
+            gone.extend(case.room.pages.invalidate(&key, now));
+        }
+    }
+    let deleting = case.room.store.delete_pages(&gone);
+    match tokio::time::timeout(DELETE_PATIENCE, deleting).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "changed pages stay in the store for their time"),
+        Err(_) => tracing::debug!("the store is slow: changed pages may stay there for their time"),
+    }
+}
+
+/// The route under which a GET of a target on this request's site falls: its pages' keys hold what
+/// that one says, and not what the changing request's says.
+fn route_of<'c>(case: &'c Case<'_>, target: &str) -> &'c Route {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let decoded = path::decoded(path);
+    let asked = route::Asked {
+        method: &Method::GET,
+        host: &case.admitted.site,
+        path: decoded.as_deref().unwrap_or(path),
+        query,
+    };
+    case.room.settings.routes.find(&asked).0
+}
+
+/// The target that a Location means, where it is on the same site; its fragment dropped.
+fn same_site(case: &Case<'_>, location: &str) -> Option<String> {
+    let location = location.split('#').next().unwrap_or_default();
+    if location.starts_with('/') && !location.starts_with("//") {
+        return Some(location.to_owned());
+    }
+    let uri: ::http::Uri = location.parse().ok()?;
+    let host = crate::http::host::Host::parse(uri.authority()?.as_str().as_bytes()).ok()?;
+    let same = uri.scheme_str() == Some(case.admitted.scheme.as_str())
+        && host.normalised(case.admitted.scheme) == case.admitted.site.as_str();
+    same.then(|| uri.path_and_query().map_or_else(|| "/".to_owned(), |p| p.as_str().to_owned()))
+}

@@ -1,0 +1,72 @@
+//! Log-in and log-out by an app that cooperates: `Anteroom-Login` and `Anteroom-Logout` on the
+//! response to a visitor's own forwarded request.
+
+use ::http::header::SET_COOKIE;
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::percent_decode;
+
+use super::error::Error;
+use super::{Case, deliver};
+use crate::http::host::Scheme;
+use crate::ident::User;
+use crate::metrics::Count;
+
+static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
+static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
+
+/// What a response changed of the visitor's session.
+pub(super) enum Change {
+    Nothing,
+    /// The cookie that says so.
+    Cookie(HeaderValue),
+}
+
+impl Change {
+    /// Sets the cookie. It is one visitor's: no cache may have it, whatever the app says of caches.
+    pub(super) fn show(self, headers: &mut HeaderMap) {
+        let Self::Cookie(value) = self else { return };
+        headers.append(SET_COOKIE, value);
+        deliver::keep_from_caches(headers);
+    }
+}
+
+/// Carries out what the origin says, in the store before the response goes out. A log-out
+/// outweighs a log-in.
+pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Change, Error> {
+    let room = case.room;
+    let Some(cookie) = room.settings.minted.as_ref().filter(|_| room.settings.origin.sessions)
+    else {
+        return Ok(Change::Nothing);
+    };
+    let https = case.admitted.scheme == Scheme::Https;
+    if headers.contains_key(&LOGOUT) {
+        if let Some(token) = &case.visitor.token {
+            room.visits.forget(token);
+            room.sessions
+                .log_out(&room.store, token)
+                .await
+                .map_err(|error| Error::Session(error.into()))?;
+        }
+        room.sheet.count(Count::LogOuts);
+        return Ok(cookie.clear(https).map_or(Change::Nothing, Change::Cookie));
+    }
+    let Some(value) = headers.get(&LOGIN) else { return Ok(Change::Nothing) };
+    let name: Vec<u8> = percent_decode(value.as_bytes().trim_ascii()).collect();
+    let Some(user) = User::new(&name) else {
+        tracing::warn!(
+            "the origin's Anteroom-Login is empty or over 256 bytes; nobody is logged in"
+        );
+        return Ok(Change::Nothing);
+    };
+    let old = case.visitor.token.clone();
+    if let Some(old) = &old {
+        room.visits.forget(old);
+    }
+    let token = room
+        .sessions
+        .log_in(&room.store, old, user, case.now)
+        .await
+        .map_err(|error| Error::Session(error.into()))?;
+    room.sheet.count(Count::LogIns);
+    Ok(cookie.set(&token, https).map_or(Change::Nothing, Change::Cookie))
+}

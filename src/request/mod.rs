@@ -1,0 +1,199 @@
+//! The life of a request, from its head to the line in the access log.
+//!
+//! The steps are told in [`respond`] and `answer`; each file below carries out one of them. What
+//! may be shared is decided in `page::verdict`, never here.
+
+mod admit;
+mod body;
+mod cached;
+pub mod client;
+mod deliver;
+mod error;
+mod forward;
+mod login;
+mod outgoing;
+mod trail;
+mod visitor;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::{Method, Request, Response};
+use hyper::body::Incoming;
+use ipnet::IpNet;
+
+use crate::clock::unix_now;
+use crate::fill::Filler;
+use crate::http::pattern::Pattern;
+use crate::http::query;
+use crate::ident::{Item, PageKey};
+use crate::log::Pen;
+use crate::metrics::{Count, Sheet};
+use crate::origin::Origin;
+use crate::page::key::{KeyParts, ShareClass, hash_request};
+use crate::page::verdict::{Access, can_cache};
+use crate::page::{Pages, verdict};
+use crate::route::{self, Routes};
+use crate::session::{SessionCookie, Sessions};
+use crate::store::AnyStore;
+use crate::visit::VisitQueue;
+
+pub use body::Body;
+use client::Client;
+use error::Error;
+pub use outgoing::{OriginRules, StatusDetail};
+use trail::Trail;
+pub use visitor::CookieRules;
+
+/// What all threads share for answering requests.
+#[derive(Debug)]
+pub struct Settings {
+    /// Whose forwarding fields are believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Sites that are served, lower-case; empty: any.
+    pub hosts: Vec<String>,
+    /// The longest target, in bytes.
+    pub uri_max: usize,
+    /// The largest request body, in bytes.
+    pub body_max: Option<u64>,
+    /// How long a request body may pause.
+    pub stall: std::time::Duration,
+    /// Which cookies mean what.
+    pub cookies: CookieRules,
+    /// The cookie that we set at log-in, when we do (`mint`).
+    pub minted: Option<SessionCookie>,
+    /// Query parameters that are removed from shared pages' requests.
+    pub ignore_query: Vec<Pattern>,
+    /// What the origin is sent.
+    pub origin: OriginRules,
+    /// How much `Cache-Status` says.
+    pub status: StatusDetail,
+    /// Whether the access log names users.
+    pub log_user: bool,
+    /// Routes.
+    pub routes: Routes,
+}
+
+/// The room: all that a thread needs to answer requests.
+#[derive(Debug)]
+pub struct Room {
+    /// Settings, shared by all threads.
+    pub settings: Arc<Settings>,
+    /// Pages, shared by all threads.
+    pub pages: Arc<Pages>,
+    /// Sessions, shared by all threads.
+    pub sessions: Arc<Sessions>,
+    /// Visits to be recorded, shared by all threads.
+    pub visits: Arc<VisitQueue>,
+    /// The store, as this thread reaches it.
+    pub store: AnyStore,
+    /// The origin, as this thread reaches it.
+    pub origin: Rc<Origin>,
+    /// Fetches for the cache.
+    pub filler: Rc<Filler>,
+    /// This thread's counters.
+    pub sheet: Arc<Sheet>,
+    /// This thread's part of the access log, if there is one.
+    pub pen: Option<Arc<Pen>>,
+}
+
+/// Answers a request. Never fails: an error is a response, too.
+pub async fn respond(
+    room: Rc<Room>,
+    client: Rc<Client>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let mut trail = Trail::begin(&room, &client, &request);
+    let response = match answer(&room, &client, request, &mut trail).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(&room, &mut trail),
+    };
+    trail.attach(response)
+}
+
+/// The steps of a request's life.
+async fn answer(
+    room: &Rc<Room>,
+    client: &Rc<Client>,
+    request: Request<Incoming>,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Error> {
+    let (head, body) = request.into_parts();
+    let now = unix_now();
+    let admitted = admit::admit(&room.settings, client, &head, &body)?;
+    trail.admitted(&admitted);
+    let (route, item) = room.settings.routes.find(&route::Asked {
+        method: &head.method,
+        host: &admitted.site,
+        path: &admitted.path,
+        query: head.uri.query().unwrap_or_default(),
+    });
+    trail.route(&route.name);
+    let visitor = visitor::recognise(room, &head, route, now).await;
+    trail.visitor(&visitor, room.settings.log_user);
+    let asked = verdict::Asked {
+        method: &head.method,
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers: &head.headers,
+        has_body: !http_body::Body::is_end_stream(&body),
+        bound: client.is_bound() || admit::logs_connection_in(&head.headers),
+        who: visitor.sharing,
+    };
+    let access = can_cache(&asked, route, &room.filler.policy);
+    let case = Case { room, client, head: &head, admitted, route, visitor, now };
+    let response = match access {
+        Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
+        Access::Shared(_) | Access::StaticOnly(_) => {
+            cached::answer(&case, body, access, trail).await
+        }
+    }?;
+    note_visit(&case, item, &response);
+    Ok(response)
+}
+
+/// A request with all that was found out about it.
+struct Case<'a> {
+    room: &'a Rc<Room>,
+    client: &'a Rc<Client>,
+    head: &'a ::http::request::Parts,
+    admitted: admit::Admitted,
+    route: &'a Arc<route::Route>,
+    visitor: visitor::Visitor,
+    /// Unix time in seconds.
+    now: f64,
+}
+
+impl Case<'_> {
+    /// `hash_request` for a target on this request's site that falls under `route`.
+    fn page_key(&self, target: &str, route: &route::Route, class: ShareClass) -> PageKey {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        hash_request(&KeyParts {
+            site: "",
+            scheme: self.admitted.scheme.as_str(),
+            host: &self.admitted.site,
+            path,
+            query: &query::without(query, &self.room.settings.ignore_query),
+            class,
+            headers: &self.head.headers,
+            key_cookies: &route.key_cookies,
+            key_headers: &route.key_headers,
+        })
+    }
+}
+
+/// Records the visit of a known visitor behind the response: `update_token`'s guarded form. An item
+/// counts as viewed when a GET of it was answered 200 or 304, but not by a prefetch.
+fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
+    let Some((token, user)) = case.visitor.known() else { return };
+    let prefetch = case.head.headers.contains_key("sec-purpose");
+    let seen = case.head.method == Method::GET
+        && matches!(response.status().as_u16(), 200 | 304)
+        && !prefetch;
+    let item = item.filter(|_| seen);
+    if let Some(item) = &item {
+        case.room.visits.count_view(item.clone());
+    }
+    case.room.visits.note(token.clone(), user.clone(), item, case.now);
+    case.room.sheet.count(Count::Visits);
+}

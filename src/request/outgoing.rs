@@ -1,0 +1,333 @@
+//! What the origin is sent: a forwarded request as it came, or a fill from an allow-list.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ::http::header::{
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE,
+    DNT, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
+    ORIGIN, PRAGMA, RANGE, REFERER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    UPGRADE_INSECURE_REQUESTS, USER_AGENT,
+};
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use hmac::{Hmac, KeyInit, Mac};
+use hyper::body::Incoming;
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use sha2::Sha256;
+
+use super::Case;
+use crate::fill::Loss;
+use crate::http::cookie::{cookies, rebuild};
+use crate::http::forwarded as fwd;
+use crate::http::host::Host;
+use crate::http::vary::normalised_accept_encoding;
+use crate::http::{hop, query};
+use crate::ident::hex;
+use crate::log::VisitorClass;
+use crate::origin::{Outgoing, Upload};
+
+/// `X-Anteroom-Session: known|none|unknown`.
+static SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
+/// The HMAC over user, method, path and time.
+static SIGNATURE: HeaderName = HeaderName::from_static("x-anteroom-signature");
+
+/// What a field value may not hold as it is. `%` is encoded, too: else the user `a%20b` would be
+/// told as the user `a b`.
+const IN_FIELD: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+
+/// Fields that a fill may send on, and that `Vary` may name.
+static SENT: [HeaderName; 7] =
+    [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT, REFERER, ORIGIN, SAVE_DATA, DPR];
+const SAVE_DATA: HeaderName = HeaderName::from_static("save-data");
+/// Goes with `Upgrade: h2c` (RFC 7540 §3.2.1).
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const DPR: HeaderName = HeaderName::from_static("dpr");
+
+/// Fields whose absence changes no page: conditions and ranges that the cache answers itself, what
+/// concerns the connection, and what browsers add to everything.
+static NEUTRAL: [HeaderName; 20] = [
+    ACCEPT_ENCODING,
+    CACHE_CONTROL,
+    CONNECTION,
+    CONTENT_LENGTH,
+    DNT,
+    EXPECT,
+    HOST,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    PRAGMA,
+    RANGE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    UPGRADE_INSECURE_REQUESTS,
+    HeaderName::from_static("priority"),
+];
+
+/// How much `Cache-Status` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusDetail {
+    /// With TTL and reason.
+    Full,
+    /// Hit or forwarded only.
+    Short,
+    /// No field at all.
+    Off,
+}
+
+/// What the origin is told.
+#[derive(Clone)]
+pub struct OriginRules {
+    /// The Host that it gets; `None`: the client's.
+    pub host: Option<HeaderValue>,
+    /// Whether it is told who the visitor is, and its `Anteroom-*` believed.
+    pub sessions: bool,
+    /// The field with the user's name.
+    pub identity: HeaderName,
+    /// The key of the signature.
+    pub secret: Option<Vec<u8>>,
+    /// Whether request fields with `_` in their names are passed on.
+    pub pass_underscores: bool,
+    /// Whether a fill names the visitor's address, and not ours.
+    pub fill_client_address: bool,
+}
+
+impl std::fmt::Debug for OriginRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OriginRules").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// A forwarded request: as it came, less what no client may say, plus what we say.
+pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
+    let rules = &case.room.settings.origin;
+    let mut headers = HeaderMap::with_capacity(case.head.headers.len() + 8);
+    for (name, value) in &case.head.headers {
+        if passes(name, rules) {
+            headers.append(name, value.clone());
+        }
+    }
+    let trailers_wanted = hop::te_trailers(&case.head.headers);
+    let announced: Vec<HeaderValue> = headers.get_all(TRAILER).iter().cloned().collect();
+    hop::strip_hop_by_hop(&mut headers);
+    for name in [EXPECT, CONTENT_LENGTH, HOST, HTTP2_SETTINGS] {
+        headers.remove(name);
+    }
+    for value in announced {
+        headers.append(TRAILER, value);
+    }
+    if trailers_wanted {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
+    introduce(case, &mut headers, &case.admitted.host, case.admitted.address);
+    identify(case, &mut headers);
+    let body = outgoing_body(case, body);
+    if matches!(body, Outgoing::Empty) && says_length(case) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    build(case, target(case.head.uri.path_and_query().cloned()), headers, body)
+}
+
+/// RFC 9110 §8.6: a request whose method anticipates content says that it has none; some origins
+/// answer 411 otherwise.
+fn says_length(case: &Case<'_>) -> bool {
+    matches!(case.head.method, Method::POST | Method::PUT | Method::PATCH)
+        || case.head.headers.contains_key(CONTENT_LENGTH)
+}
+
+fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
+    if http_body::Body::is_end_stream(&body) {
+        return Outgoing::Empty;
+    }
+    let settings = &case.room.settings;
+    let max = settings.body_max.unwrap_or(u64::MAX);
+    let rules = Arc::clone(settings);
+    let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origin);
+    Outgoing::Upload(Upload::new(body, max, settings.stall, filter))
+}
+
+/// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).
+fn clean_trailers(trailers: &mut HeaderMap, rules: &OriginRules) {
+    hop::strip_hop_by_hop(trailers);
+    let unwanted: Vec<_> = trailers
+        .keys()
+        .filter(|name| {
+            let text = name.as_str();
+            !passes(name, rules)
+                || fwd::has_underscore(text)
+                || matches!(text, "host" | "content-length" | "authorization" | "cookie")
+        })
+        .cloned()
+        .collect();
+    for name in unwanted {
+        trailers.remove(name);
+    }
+}
+
+/// Whether a client may say this to the origin.
+fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
+    let text = name.as_str();
+    !(fwd::is_reserved(text)
+        || fwd::same_name(text, rules.identity.as_str())
+        || (fwd::has_underscore(text) && !rules.pass_underscores))
+}
+
+/// What we say of the request: Host, where it came from, and the trace.
+fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: IpAddr) {
+    let scheme = case.admitted.scheme;
+    let rules = &case.room.settings.origin;
+    headers.insert(HOST, rules.host.clone().unwrap_or_else(|| fwd::host(host)));
+    headers.insert(&fwd::X_FORWARDED_FOR, fwd::x_forwarded_for(address));
+    headers.insert(&fwd::X_FORWARDED_PROTO, fwd::x_forwarded_proto(scheme));
+    headers.insert(&fwd::X_FORWARDED_HOST, fwd::host(host));
+    let forwarded = fwd::forwarded(address, host, scheme);
+    headers.insert(::http::header::FORWARDED, forwarded);
+    fwd::append_via(headers, case.head.version);
+    fwd::set_traceparent(headers, fastrand::u128(..), fastrand::u64(..));
+}
+
+/// Tells the origin who the visitor is.
+fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
+    let rules = &case.room.settings.origin;
+    if !rules.sessions {
+        return;
+    }
+    let class = match case.visitor.class {
+        VisitorClass::Known => "known",
+        VisitorClass::Anonymous => "none",
+        VisitorClass::Unknown => "unknown",
+    };
+    headers.insert(&SESSION, HeaderValue::from_static(class));
+    let user =
+        case.visitor.user().map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
+    let user = user.unwrap_or_default();
+    // Percent-encoded text is visible ASCII.
+    if let (false, Ok(value)) = (user.is_empty(), HeaderValue::try_from(user.as_str())) {
+        headers.insert(&rules.identity, value);
+    }
+    let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
+}
+
+/// Signs what we say of the visitor, for an origin that can be reached around us:
+/// `t=<Unix time>,v1=<HMAC-SHA256 over user, method, target and time, a line each>`.
+fn sign(
+    rules: &OriginRules,
+    headers: &mut HeaderMap,
+    user: &str,
+    method: &str,
+    target: &str,
+    now: u64,
+) {
+    let Some(secret) = &rules.secret else { return };
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return };
+    mac.update(format!("{user}\n{method}\n{target}\n{now}").as_bytes());
+    let tag = hex(&mac.finalize().into_bytes());
+    if let Ok(value) = HeaderValue::try_from(format!("t={now},v1={tag}")) {
+        headers.insert(&SIGNATURE, value);
+    }
+}
+
+/// The fields of a fill that come from the request: what the key holds, and what `Vary` may name.
+pub(super) fn fill_fields(case: &Case<'_>) -> HeaderMap {
+    let from = &case.head.headers;
+    let route = case.route;
+    let mut headers = HeaderMap::with_capacity(12);
+    let listed = |name: &HeaderName| {
+        SENT.contains(name) || is_client_hint(name) || route.key_headers.contains(name)
+    };
+    for (name, value) in from.iter().filter(|(name, _)| listed(name)) {
+        headers.append(name, value.clone());
+    }
+    if let Some(coding) = normalised_accept_encoding(from) {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(coding));
+    }
+    if !route.key_cookies.is_empty()
+        && let Some(line) = rebuild(from, |name| route.keys_cookie(name))
+    {
+        headers.insert(COOKIE, line);
+    }
+    headers
+}
+
+fn is_client_hint(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.starts_with("sec-ch-")
+        || matches!(name, "width" | "viewport-width" | "device-memory" | "rtt" | "downlink" | "ect")
+}
+
+/// The request that fills a shared page with `fields`, and how it differs from the visitor's own.
+pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, Loss) {
+    let rules = &case.room.settings.origin;
+    let mut headers = fields.clone();
+    let address = if rules.fill_client_address {
+        case.admitted.address
+    } else {
+        case.client.local.ip().to_canonical()
+    };
+    // The key holds the site: a port that goes without saying must not stand in a shared page.
+    let admitted = &case.admitted;
+    let site = Host::parse(admitted.site.as_bytes());
+    introduce(case, &mut headers, site.as_ref().unwrap_or(&admitted.host), address);
+    let uri = &case.head.uri;
+    let query = uri.query().unwrap_or_default();
+    let kept = query::without(query, &case.room.settings.ignore_query);
+    if rules.sessions {
+        headers.insert(&SESSION, HeaderValue::from_static("none"));
+        sign(rules, &mut headers, "", "GET", &with_query(uri.path(), &kept), case.now as u64);
+    }
+    let loss = if kept.len() != query.len() || loses_fields(case, fields) {
+        Loss::Visitor
+    } else if address == case.admitted.address {
+        Loss::None
+    } else {
+        Loss::Address
+    };
+    let target = if kept.len() == query.len() {
+        target(uri.path_and_query().cloned())
+    } else {
+        target(PathAndQuery::try_from(with_query(uri.path(), &kept)).ok())
+    };
+    (build(case, target, headers, Outgoing::Empty), loss)
+}
+
+/// An emptied query loses its `?`.
+fn with_query(path: &str, query: &str) -> String {
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// Whether a fill with `fields` lacks something of the request's that the origin may look at.
+fn loses_fields(case: &Case<'_>, fields: &HeaderMap) -> bool {
+    let settings = &case.room.settings;
+    case.head.headers.keys().any(|name| {
+        if *name == COOKIE {
+            return cookies(&case.head.headers).any(|(cookie, _)| {
+                !case.route.keys_cookie(cookie) && !settings.cookies.is_harmless(cookie)
+            });
+        }
+        let neutral = NEUTRAL.contains(name)
+            || name.as_str().starts_with("sec-fetch-")
+            || name.as_str() == "sec-gpc"
+            || name.as_str() == "sec-purpose"
+            || !passes(name, &settings.origin);
+        !neutral && !fields.contains_key(name)
+    })
+}
+
+fn target(path: Option<PathAndQuery>) -> Uri {
+    path.map_or_else(Uri::default, Uri::from)
+}
+
+fn build(case: &Case<'_>, uri: Uri, headers: HeaderMap, body: Outgoing) -> Request<Outgoing> {
+    let mut request = Request::new(body);
+    *request.method_mut() = case.head.method.clone();
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    request
+}

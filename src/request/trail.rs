@@ -1,0 +1,171 @@
+//! The trail of a request: what happened, told once at its end to the log and the counters.
+//!
+//! The end is when the body is dropped, whole or not, or when the request's future is: so a client
+//! who leaves is noted, too.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::header::{REFERER, USER_AGENT};
+use ::http::{HeaderMap, Method, Request, Response, Uri, Version};
+use tokio::time::Instant;
+
+use super::admit::Admitted;
+use super::client::Client;
+use super::visitor::Visitor;
+use super::{Body, Room};
+use crate::clock::unix_now;
+use crate::ident::User;
+use crate::log::{Record, VisitorClass};
+use crate::metrics::{Count, Outcome};
+use crate::reason::Reason;
+
+/// The status that is logged when the client left before there was one (nginx's custom).
+const CLIENT_LEFT: u16 = 499;
+
+/// What happened to a request so far.
+#[derive(Debug)]
+pub(super) struct Trail {
+    room: Rc<Room>,
+    client: Rc<Client>,
+    begun: Instant,
+    at: f64,
+    address: IpAddr,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    headers: (Option<::http::HeaderValue>, Option<::http::HeaderValue>),
+    host: Option<Arc<str>>,
+    route: Option<Arc<str>>,
+    visitor: VisitorClass,
+    user: Option<User>,
+    outcome: Outcome,
+    reason: Option<Reason>,
+    status: u16,
+    sent: u64,
+    origin: Option<std::time::Duration>,
+    whole: bool,
+}
+
+impl Trail {
+    /// A request's head is there.
+    pub(super) fn begin<B>(
+        room: &Rc<Room>,
+        client: &Rc<Client>,
+        request: &Request<B>,
+    ) -> Box<Self> {
+        client.pulse.request_begins();
+        let logged =
+            |headers: &HeaderMap, name| room.pen.as_ref().and_then(|_| headers.get(name).cloned());
+        Box::new(Self {
+            room: Rc::clone(room),
+            client: Rc::clone(client),
+            begun: Instant::now(),
+            at: unix_now(),
+            address: client.peer.ip().to_canonical(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            headers: (logged(request.headers(), REFERER), logged(request.headers(), USER_AGENT)),
+            host: None,
+            route: None,
+            visitor: VisitorClass::Unknown,
+            user: None,
+            outcome: Outcome::Error,
+            reason: None,
+            status: CLIENT_LEFT,
+            sent: 0,
+            origin: None,
+            whole: false,
+        })
+    }
+
+    /// The visitor's address and the site that he asks for.
+    pub(super) fn admitted(&mut self, admitted: &Admitted) {
+        self.address = admitted.address;
+        if self.room.pen.is_some() {
+            self.host = Some(admitted.site.as_str().into());
+        }
+    }
+
+    /// The route.
+    pub(super) fn route(&mut self, name: &Arc<str>) {
+        self.route = Some(Arc::clone(name));
+    }
+
+    /// Who asks.
+    pub(super) fn visitor(&mut self, visitor: &Visitor, with_user: bool) {
+        self.visitor = visitor.class;
+        if with_user {
+            self.user = visitor.user().cloned();
+        }
+    }
+
+    /// How the cache answered, and why not from the cache.
+    pub(super) fn outcome(&mut self, outcome: Outcome, reason: Option<Reason>) {
+        self.outcome = outcome;
+        self.reason = reason;
+    }
+
+    /// The head of the origin's response is there.
+    pub(super) fn origin_answered(&mut self) {
+        self.origin = Some(self.begun.elapsed());
+    }
+
+    /// Ties the trail to the response's body.
+    pub(super) fn attach(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
+        self.status = response.status().as_u16();
+        let (head, body) = response.into_parts();
+        Response::from_parts(head, body.with_trail(self))
+    }
+
+    /// Part of the body was handed to the connection.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.sent += bytes;
+    }
+
+    /// The body broke off. A client of HTTP/1.0 knows no chunks: to him the connection's end would
+    /// be the body's.
+    pub(super) fn broke_off(&mut self) {
+        if self.version < Version::HTTP_11 {
+            self.client.pulse.response_broke_off();
+        }
+    }
+
+    /// The body was handed over whole.
+    pub(super) fn whole(&mut self) {
+        self.whole = true;
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        self.client.pulse.request_ends();
+        let took = self.begun.elapsed();
+        let sheet = &self.room.sheet;
+        sheet.answered(self.status, self.outcome, self.reason, took);
+        sheet.add(Count::BytesSent, self.sent);
+        let Some(pen) = &self.room.pen else { return };
+        pen.write(Record {
+            at: self.at,
+            client: self.address,
+            method: std::mem::take(&mut self.method),
+            uri: std::mem::take(&mut self.uri),
+            host: self.host.take(),
+            version: self.version,
+            status: self.status,
+            outcome: self.outcome,
+            reason: self.reason,
+            route: self.route.take(),
+            visitor: self.visitor,
+            user: self.user.take(),
+            sent: self.sent,
+            took,
+            origin: self.origin,
+            aborted: !self.whole,
+            referer: self.headers.0.take(),
+            agent: self.headers.1.take(),
+        });
+    }
+}

@@ -1,0 +1,142 @@
+//! The visitor: what the cookies say, and who the store says it is.
+
+use ::http::request::Parts;
+
+use super::Room;
+use crate::http::cookie::{cookies, is_harmless};
+use crate::http::pattern::Pattern;
+use crate::http::query::session_id_in;
+use crate::ident::{StoredToken, Token, User};
+use crate::log::VisitorClass;
+use crate::metrics::Count;
+use crate::page::verdict::Who;
+use crate::reason::Reason;
+use crate::route::Route;
+
+/// Which cookies mean what.
+#[derive(Clone, Debug)]
+pub struct CookieRules {
+    /// Cookies whose presence may mean a person; the token is the first of them that came.
+    pub session: Vec<Pattern>,
+    /// Whether the session cookie is one that only we mint.
+    pub minted: bool,
+    /// Harmless ones, beside the built-in list.
+    pub ignored: Vec<Pattern>,
+    /// Whether a cookie that is none of these makes its visitor unknown.
+    pub unknown_bypass: bool,
+}
+
+impl CookieRules {
+    fn session(&self, name: &[u8]) -> Option<usize> {
+        self.session.iter().position(|pattern| pattern.matches(name))
+    }
+
+    /// Whether no origin reads the cookie: scripts in the browser do, or the operator said so.
+    pub(super) fn is_harmless(&self, name: &[u8]) -> bool {
+        is_harmless(name) || self.ignored.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Visitor {
+    /// For the identity header and the log.
+    pub(super) class: VisitorClass,
+    /// For sharing: a known visitor may be unknown here.
+    pub(super) sharing: Who,
+    /// The token that came, if it is one.
+    pub(super) token: Option<StoredToken>,
+    user: Option<User>,
+}
+
+impl Visitor {
+    /// Token and user of a known visitor.
+    pub(super) fn known(&self) -> Option<(&StoredToken, &User)> {
+        self.token.as_ref().zip(self.user.as_ref())
+    }
+
+    /// The user of a known visitor.
+    pub(super) fn user(&self) -> Option<&User> {
+        self.user.as_ref()
+    }
+
+    fn unknown(reason: Reason, token: Option<StoredToken>) -> Self {
+        let sharing = Who::Unknown(reason);
+        Self { class: VisitorClass::Unknown, sharing, token, user: None }
+    }
+}
+
+/// What the cookies alone say.
+enum Carried {
+    Nothing,
+    Token(Token),
+    Malformed,
+}
+
+/// Recognises the visitor of a request.
+pub(super) async fn recognise(room: &Room, head: &Parts, route: &Route, now: f64) -> Visitor {
+    let rules = &room.settings.cookies;
+    let (carried, has_unknown) = sort(rules, head, route);
+    let query = head.uri.query().unwrap_or_default();
+    let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
+    let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
+    match carried {
+        Carried::Malformed => Visitor::unknown(in_url.unwrap_or(Reason::BadSessionCookie), None),
+        Carried::Nothing => nobody(None, in_url.or(unknown_cookie)),
+        Carried::Token(token) => {
+            let token = room.sessions.stored(&token);
+            match room.sessions.check_token(&room.store, &token, now).await {
+                Ok(Some(user)) => Visitor {
+                    class: VisitorClass::Known,
+                    sharing: in_url.map_or(Who::Known, Who::Unknown),
+                    token: Some(token),
+                    user: Some(user),
+                },
+                Ok(None) if rules.minted => nobody(Some(token), in_url.or(unknown_cookie)),
+                Ok(None) => Visitor::unknown(in_url.unwrap_or(Reason::UnknownToken), Some(token)),
+                Err(error) => {
+                    tracing::debug!(%error, "a token could not be looked up");
+                    room.sheet.count(Count::StoreReadErrors);
+                    Visitor::unknown(in_url.unwrap_or(Reason::StoreAway), Some(token))
+                }
+            }
+        }
+    }
+}
+
+/// A visitor without a login, unless something else makes him unknown.
+fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
+    match unknown {
+        Some(reason) => Visitor::unknown(reason, token),
+        None => {
+            Visitor { class: VisitorClass::Anonymous, sharing: Who::Anonymous, token, user: None }
+        }
+    }
+}
+
+/// Sorts the cookies: the session's token, and whether there is one that nobody knows.
+fn sort(rules: &CookieRules, head: &Parts, route: &Route) -> (Carried, bool) {
+    let mut best: Option<(usize, &[u8])> = None;
+    let mut names: Vec<&[u8]> = Vec::new();
+    let mut unknown = false;
+    for (name, value) in cookies(&head.headers) {
+        match rules.session(name) {
+            Some(rank) => {
+                names.push(name);
+                if best.is_none_or(|(first, _)| rank < first) {
+                    best = Some((rank, value));
+                }
+            }
+            None => unknown |= !rules.is_harmless(name) && !route.keys_cookie(name),
+        }
+    }
+    // A head has room for thousands of them: sorted, that costs little.
+    names.sort_unstable();
+    let twice = names.windows(2).any(|pair| pair[0] == pair[1]);
+    let carried = match best {
+        None => Carried::Nothing,
+        Some(_) if twice => Carried::Malformed,
+        Some((_, value)) => Token::parse(value).map_or(Carried::Malformed, Carried::Token),
+    };
+    (carried, unknown)
+}
