@@ -1,5 +1,6 @@
 //! Anteroom: the room in front of a web app with logins.
 
+pub mod admin;
 pub mod clock;
 pub mod config;
 pub mod fill;
@@ -12,6 +13,8 @@ pub mod page;
 pub mod reason;
 pub mod request;
 pub mod route;
+pub mod serve;
 pub mod session;
 pub mod store;
+pub mod task;
 pub mod visit;

@@ -1,0 +1,304 @@
+//! The socket of a client, watched: head, idle and write deadlines that really run.
+//!
+//! hyper's own head timer also ends idle keep-alive connections and cannot tell the two apart, so
+//! the deadlines are kept here. Request bodies have theirs where they are read.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use crate::request::client::{Phase, Pulse};
+
+/// The deadlines of a client connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadlines {
+    /// From the first byte of a head (or from the accept) to its end.
+    pub head: Duration,
+    /// Between two requests.
+    pub idle: Duration,
+    /// A write that does not move.
+    pub stall: Duration,
+}
+
+/// A timer that is re-armed only when it must ring earlier, or rang too early.
+///
+/// PERF: deadlines mostly move away from us; a request then costs no work in the timer wheel.
+#[derive(Debug, Default)]
+struct LazyTimer(Option<Pin<Box<Sleep>>>);
+
+impl LazyTimer {
+    /// Ready when `deadline` has passed.
+    fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+/// A client's socket with its deadlines.
+#[derive(Debug)]
+pub struct Watched<S> {
+    socket: S,
+    pulse: Rc<Pulse>,
+    deadlines: Deadlines,
+    read_timer: LazyTimer,
+    write_timer: LazyTimer,
+    /// Since when a write has not moved.
+    stalled: Option<Instant>,
+    /// When a write that had not moved went on.
+    moved: Option<Instant>,
+}
+
+impl<S> Watched<S> {
+    /// Watches `socket`.
+    pub fn new(socket: S, pulse: Rc<Pulse>, deadlines: Deadlines) -> Self {
+        Self {
+            socket,
+            pulse,
+            deadlines,
+            read_timer: LazyTimer::default(),
+            write_timer: LazyTimer::default(),
+            stalled: None,
+            moved: None,
+        }
+    }
+
+    /// The socket itself.
+    pub fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    /// A response counts as answered once hyper has all of it, and may be long on its way then: the
+    /// client is idle only when it is through. Until then the write has its own deadline.
+    fn read_deadline(&self) -> Option<Instant> {
+        let (phase, since) = self.pulse.waits();
+        let since = match self.stalled {
+            Some(stalled) => stalled + self.deadlines.stall,
+            None => self.moved.map_or(since, |moved| moved.max(since)),
+        };
+        match phase {
+            Phase::Head => Some(since + self.deadlines.head),
+            Phase::Idle => Some(since + self.deadlines.idle),
+            Phase::Answer => None,
+        }
+    }
+
+    fn out_of_time(&self) -> io::Error {
+        self.pulse.ran_out_of_time();
+        io::ErrorKind::TimedOut.into()
+    }
+
+    /// Passes a write's result on; a pending one gets a deadline.
+    fn written<T>(
+        &mut self,
+        result: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            // PERF: a write that never waited costs no look at the clock.
+            if self.stalled.take().is_some() {
+                self.moved = Some(Instant::now());
+            }
+            return result;
+        }
+        let since = *self.stalled.get_or_insert_with(Instant::now);
+        ready!(self.write_timer.poll(since + self.deadlines.stall, cx));
+        Poll::Ready(Err(self.out_of_time()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if let Poll::Ready(result) = Pin::new(&mut self.socket).poll_read(cx, buf) {
+            if buf.filled().len() > before {
+                self.pulse.bytes_came();
+            }
+            return Poll::Ready(result);
+        }
+        let this = &mut *self;
+        let Some(deadline) = this.read_deadline() else {
+            return Poll::Pending;
+        };
+        ready!(this.read_timer.poll(deadline, cx));
+        Poll::Ready(Err(this.out_of_time()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.written(result, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.written(result, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.socket).poll_flush(cx);
+        self.written(result, cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.socket).poll_shutdown(cx);
+        self.written(result, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const DEADLINES: Deadlines = Deadlines {
+        head: Duration::from_secs(10),
+        idle: Duration::from_secs(75),
+        stall: Duration::from_secs(30),
+    };
+
+    fn paused<F: Future>(test: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
+            .block_on(test)
+    }
+
+    async fn timed_out_after(mut io: Watched<tokio::io::DuplexStream>) -> Duration {
+        let begin = Instant::now();
+        let mut buf = [0; 8];
+        while io.read(&mut buf).await.is_ok() {}
+        begin.elapsed()
+    }
+
+    #[test]
+    fn a_silent_connection_ends_at_the_head_deadline() {
+        paused(async {
+            let (_client, server) = tokio::io::duplex(64);
+            let io = Watched::new(server, Pulse::new(), DEADLINES);
+            let took = timed_out_after(io).await;
+            assert_eq!(took.as_secs(), 10);
+        });
+    }
+
+    #[test]
+    fn an_idle_connection_ends_at_the_idle_deadline() {
+        paused(async {
+            let (_client, server) = tokio::io::duplex(64);
+            let pulse = Pulse::new();
+            pulse.request_begins();
+            pulse.request_ends();
+            let took = timed_out_after(Watched::new(server, Rc::clone(&pulse), DEADLINES)).await;
+            assert_eq!(took.as_secs(), 75);
+            assert!(pulse.timed_out());
+        });
+    }
+
+    #[test]
+    fn bytes_that_trickle_do_not_move_the_head_deadline() {
+        paused(async {
+            let (mut client, server) = tokio::io::duplex(64);
+            let pulse = Pulse::new();
+            pulse.request_begins();
+            pulse.request_ends();
+            let trickle = async {
+                loop {
+                    if client.write_all(b"x").await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                }
+            };
+            let took = tokio::select! {
+                took = timed_out_after(Watched::new(server, pulse, DEADLINES)) => took,
+                () = trickle => Duration::ZERO,
+            };
+            assert_eq!(took.as_secs(), 10);
+        });
+    }
+
+    #[test]
+    fn a_client_that_reads_slowly_is_idle_only_when_it_has_all() {
+        paused(async {
+            let (mut client, server) = tokio::io::duplex(8);
+            let pulse = Pulse::new();
+            pulse.request_begins();
+            pulse.request_ends();
+            let (reader, mut writer) = tokio::io::split(Watched::new(server, pulse, DEADLINES));
+            let begin = Instant::now();
+            let mut reader = reader;
+            let mut buf = [0; 8];
+            let write = async {
+                writer.write_all(&[0; 64]).await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            let read_slowly = async {
+                let mut part = [0; 8];
+                for _ in 0..8 {
+                    tokio::time::sleep(Duration::from_secs(20)).await;
+                    client.read_exact(&mut part).await.unwrap();
+                }
+                std::future::pending::<()>().await;
+            };
+            let result = tokio::select! {
+                result = reader.read(&mut buf) => result,
+                () = write => Ok(0),
+                () = read_slowly => Ok(0),
+            };
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert_eq!(
+                begin.elapsed().as_secs(),
+                7 * 20 + 75,
+                "the last write went on after 140 s"
+            );
+        });
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_ends_at_the_stall_deadline() {
+        paused(async {
+            let (_client, server) = tokio::io::duplex(8);
+            let pulse = Pulse::new();
+            pulse.request_begins();
+            let mut io = Watched::new(server, pulse, DEADLINES);
+            let begin = Instant::now();
+            let error = io.write_all(&[0; 64]).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert_eq!(begin.elapsed().as_secs(), 30);
+        });
+    }
+}

@@ -1,0 +1,12 @@
+//! The client side: listeners, connections, and the deadlines that a client must keep.
+//!
+//! Accepts, wraps the socket in [`io::Watched`], and runs hyper's own http1 builder on it. What a
+//! request means is decided in `request`; nothing here looks into one.
+
+mod accept;
+mod connection;
+pub mod io;
+pub mod listen;
+
+pub use accept::{Caps, Door, serve};
+pub use connection::Settings;

@@ -1,0 +1,33 @@
+//! Log-outs that the store did not take at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Next, Task};
+use crate::session::Sessions;
+use crate::store::{AnyStore, StoreError};
+
+/// How often they are tried again.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Tries the log-outs that wait.
+#[derive(Debug)]
+pub struct LogOuts {
+    /// The store.
+    pub store: AnyStore,
+    /// The sessions.
+    pub sessions: Arc<Sessions>,
+}
+
+impl Task for LogOuts {
+    const NAME: &'static str = "log_outs";
+
+    async fn step(&self) -> Result<Next, StoreError> {
+        self.sessions.flush_log_outs(&self.store).await;
+        Ok(Next::Idle)
+    }
+
+    async fn rest(&self) {
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,86 @@
+//! Background work: bounded, idempotent steps, and the one driver that calls them.
+//!
+//! A task knows no request, and a request no task. Whatever a step does, it may be the last: the
+//! driver stops between steps, notices a panic, and starts the task again.
+
+mod clean;
+mod log_outs;
+mod visits;
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{Count, Sheet};
+use crate::store::StoreError;
+
+pub use clean::Clean;
+pub use log_outs::LogOuts;
+pub use visits::Visits;
+
+/// How long a task rests after a step that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// What a step says of the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// There is more to do.
+    Again,
+    /// Nothing for now.
+    Idle,
+}
+
+/// A piece of background work.
+pub trait Task {
+    /// For logs.
+    const NAME: &'static str;
+
+    /// One bounded batch. Safe to call again after any failure.
+    fn step(&self) -> impl Future<Output = Result<Next, StoreError>>;
+
+    /// Ends when the task wants to be called again after [`Next::Idle`].
+    fn rest(&self) -> impl Future<Output = ()>;
+}
+
+/// Runs a task on the current runtime until `stop`. A panic is logged and counted, and the task
+/// begins anew.
+pub async fn drive<T: Task + 'static>(task: T, sheet: Arc<Sheet>, stop: CancellationToken) {
+    let task = Rc::new(task);
+    while !stop.is_cancelled() {
+        let (same, counters, end) = (Rc::clone(&task), Arc::clone(&sheet), stop.clone());
+        let work = tokio::task::spawn_local(async move { repeat(&*same, &counters, &end).await });
+        if let Err(error) = work.await {
+            sheet.count(Count::TaskErrors);
+            tracing::error!(task = T::NAME, %error, "a background task failed and begins anew");
+            pause(AFTER_FAILURE, &stop).await;
+        }
+    }
+}
+
+async fn repeat<T: Task>(task: &T, sheet: &Sheet, stop: &CancellationToken) {
+    while !stop.is_cancelled() {
+        match task.step().await {
+            Ok(Next::Again) => tokio::task::yield_now().await,
+            Ok(Next::Idle) => tokio::select! {
+                () = task.rest() => {}
+                () = stop.cancelled() => {}
+            },
+            Err(StoreError::Away) => pause(AFTER_FAILURE, stop).await,
+            Err(error) => {
+                sheet.count(Count::TaskErrors);
+                tracing::warn!(task = T::NAME, %error, "a background step failed");
+                pause(AFTER_FAILURE, stop).await;
+            }
+        }
+    }
+}
+
+async fn pause(time: Duration, stop: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(time) => {}
+        () = stop.cancelled() => {}
+    }
+}
