@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod clock;
 pub mod config;
+pub mod demo;
 pub mod fill;
 pub mod http;
 pub mod ident;
