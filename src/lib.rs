@@ -1,6 +1,18 @@
 //! Anteroom: the room in front of a web app with logins.
+//!
+//! A caching reverse proxy that knows which cookie is the session, and so can share pages safely.
+//! The modules, from the edge inwards:
+//!
+//! - [`app`] puts the parts together from a [`config`] plan; [`serve`] accepts clients;
+//! - [`request`] is the life of one request; [`fill`] a fetch for the cache;
+//! - [`page`], [`session`], [`visit`] and [`route`] are what the proxy is about;
+//! - [`origin`] and [`store`] are what stands behind it;
+//! - [`task`] works in the background, [`admin`] answers operators;
+//! - [`http`] is pure protocol knowledge; [`ident`], [`reason`] and [`clock`] are shared words;
+//! - [`metrics`] and [`log`] tell what happened; [`demo`] is a shop to try it on.
 
 pub mod admin;
+pub mod app;
 pub mod clock;
 pub mod config;
 pub mod demo;

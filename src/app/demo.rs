@@ -1,0 +1,148 @@
+//! `anteroom demo`: the demo shop and the proxy before it, in one process.
+//!
+//! What is said here of routes and sessions is what an operator would write in `proxy.toml`.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::{App, StartError, runtime};
+use crate::config::{AccessFormat, OriginUrl, Plan, Route, Share, StoreUrl};
+use crate::demo::{Settings, Shop, serve};
+use crate::http::path::PathPattern;
+
+/// The folder among the system's temporary ones. Always the same, so that visitors are still known
+/// after a restart.
+const FOLDER: &str = "anteroom-demo";
+
+/// The shop with the proxy before it, ready to run.
+#[derive(Debug)]
+pub struct Demo {
+    app: App,
+    shop: TcpListener,
+    folder: PathBuf,
+}
+
+/// Why the demo did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The proxy.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The folder for the sessions.
+    #[error("cannot use the folder {folder:?}: {source}; choose another with --data")]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The shop's own port.
+    #[error("the shop found no free port: {0}")]
+    Shop(#[source] io::Error),
+}
+
+impl Demo {
+    /// Opens the shop on a free port and the proxy on `listen`; sessions are kept in `data`, or in
+    /// a folder among the system's temporary ones.
+    ///
+    /// # Errors
+    /// When a port or the folder cannot be had.
+    pub fn open(listen: SocketAddr, data: Option<&Path>) -> Result<Self, DemoError> {
+        let folder = data.map_or_else(|| std::env::temp_dir().join(FOLDER), Path::to_owned);
+        private_folder(&folder)
+            .map_err(|source| DemoError::Folder { folder: folder.clone(), source })?;
+        let shop = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(DemoError::Shop)?;
+        let port = shop.local_addr().map_err(DemoError::Shop)?.port();
+        let app = App::open(plan(listen, port, &folder))?;
+        Ok(Self { app, shop, folder })
+    }
+
+    /// What to open, and three lines that show what the proxy does.
+    #[must_use]
+    pub fn invitation(&self) -> String {
+        let address = self.app.addresses().first().copied();
+        let site = address.map(|address| format!("http://{address}")).unwrap_or_default();
+        format!(
+            "Open {site}/ in a browser. The shop behind it takes 300 ms to make a page.\n\
+             \n\
+             A miss, in 0.3 s; say it again for a hit, in no time:\n  \
+             curl -so /dev/null -D - -w '%{{time_total}} s\\n' {site}/item/umbrella\n\
+             A hit: the same page, now from memory, with its age:\n  \
+             curl -so /dev/null -D - -w '%{{time_total}} s\\n' {site}/item/umbrella\n\
+             A visitor logs in: a page of his own, which nobody else gets:\n  \
+             curl -sL -b '' -d user=ada {site}/login | grep -E 'Hello|Made by'\n\
+             \n\
+             Sessions are kept in {folder}. End with Ctrl-C.",
+            folder = self.folder.display(),
+        )
+    }
+
+    /// Serves until TERM or INT.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn run(self) -> Result<(), StartError> {
+        let shop = self.shop;
+        std::thread::Builder::new()
+            .name("shop".to_owned())
+            .spawn(move || keep_shop(shop))
+            .map_err(|source| StartError::System { what: "a thread", source })?;
+        self.app.run()
+    }
+}
+
+/// Serves the shop for as long as the process lives.
+fn keep_shop(listener: TcpListener) {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!(%error, "the shop did not open"),
+    };
+    runtime.block_on(async {
+        let listener = listener
+            .set_nonblocking(true)
+            .and_then(|()| tokio::net::TcpListener::from_std(listener));
+        match listener {
+            Ok(listener) => match serve(listener, Rc::new(Shop::new(Settings::default()))).await {},
+            Err(error) => tracing::error!(%error, "the shop did not open"),
+        }
+    });
+}
+
+fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
+    let mut plan = Plan::new(OriginUrl { host: Ipv4Addr::LOCALHOST.to_string(), port: shop });
+    plan.listen = vec![listen];
+    plan.store.url = StoreUrl::Embedded(folder.to_owned());
+    plan.session.token_storage = plan.store.url.usual_token_storage();
+    plan.session.mint = true;
+    plan.admin.address = None;
+    plan.log.access = AccessFormat::Off;
+    // The goods are the same for everyone. `/account` is left to the default, which protects it.
+    plan.routes = ["/", "/item/{item}"]
+        .iter()
+        .filter_map(|path| PathPattern::parse(path).ok())
+        .map(|path| Route {
+            name: path.to_string(),
+            paths: vec![path],
+            share: Share::Everyone,
+            ..Route::default()
+        })
+        .collect();
+    plan
+}
+
+/// Makes a folder that only we can read, or takes one that is ours already: in a temporary folder
+/// a stranger may have made it first.
+fn private_folder(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let found = fs::symlink_metadata(folder)?;
+            let ours = found.is_dir() && found.uid() == fs::metadata("/proc/self")?.uid();
+            ours.then_some(()).ok_or_else(|| io::Error::other("it belongs to somebody else"))
+        }
+        result => result,
+    }
+}

@@ -1,0 +1,329 @@
+//! The composition root: a plan becomes a running proxy, and ends in good order.
+//!
+//! The only module that sees the whole plan and names the concrete store. It opens everything
+//! first, so that whatever is wrong is told before the first visitor comes.
+
+mod demo;
+mod parts;
+mod worker;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, Desk};
+use crate::config::Plan;
+use crate::log::AccessLog;
+use crate::metrics::Metrics;
+use crate::serve::{Caps, listen};
+use crate::store::{AnyStore, OpenError, OpenStore, StoreState};
+use crate::task::{self, Clean, LogOuts, Visits};
+
+pub use demo::{Demo, DemoError};
+use parts::Shared;
+
+/// How often the store's state is looked at for `/readyz` and the metrics.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Why the proxy did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address to listen on.
+    #[error(
+        "cannot listen on {address} for {what}: {source}; is another process there? \
+         Choose another address with {flag}"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What for.
+        what: &'static str,
+        /// What sets it.
+        flag: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The access log.
+    #[error("the access log {path:?} cannot be opened: {source}")]
+    Log {
+        /// Its file; empty: standard output.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread, a runtime or a signal handler.
+    #[error("the system refused {what}: {source}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A proxy with everything open, ready to run.
+#[derive(Debug)]
+pub struct App {
+    plan: Plan,
+    listeners: Vec<Vec<TcpListener>>,
+    admin: Option<TcpListener>,
+    log: Option<(Arc<AccessLog>, JoinHandle<()>)>,
+    runtime: LocalRuntime,
+    store: OpenStore,
+    metrics: Arc<Metrics>,
+}
+
+impl App {
+    /// Opens listeners, log and store.
+    ///
+    /// # Errors
+    /// When one of them cannot be opened; what was opened is closed again.
+    pub fn open(plan: Plan) -> Result<Self, StartError> {
+        let listeners = plan
+            .listen
+            .iter()
+            .map(|address| open_listener(*address, plan.threads, "visitors", "--listen"))
+            .collect::<Result<Vec<_>, _>>()?;
+        let admin = match plan.admin.address {
+            Some(address) => open_listener(address, 1, "administration", "--admin")?.pop(),
+            None => None,
+        };
+        let runtime = runtime()?;
+        let store = runtime.block_on(OpenStore::open(&parts::store_settings(&plan)))?;
+        let log = parts::access_log(&plan.log)?;
+        Ok(Self { plan, listeners, admin, log, runtime, store, metrics: Arc::default() })
+    }
+
+    /// Where visitors are served; a port 0 in the plan has become a real one.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let first = self.listeners.iter().filter_map(|threads| threads.first());
+        first.filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Where operators are served.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Serves until TERM or INT, then drains: listeners close at once, open requests finish within
+    /// `drain_timeout`, visits are written down, the store is closed.
+    ///
+    /// # Errors
+    /// When the system refuses a thread or a signal handler.
+    pub fn run(self) -> Result<(), StartError> {
+        let Self { plan, listeners, admin, log, runtime, store, metrics } = self;
+        let drain = CancellationToken::new();
+        let stop = CancellationToken::new();
+        let caps = Arc::new(Caps::new(
+            plan.limits.connections,
+            plan.limits.connections_per_address,
+            plan.client.trusted_proxies.clone(),
+        ));
+        let shared = Shared::new(&plan, Arc::clone(&metrics), caps);
+        let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
+        shared.register(writer.as_ref(), &store);
+        let mut by_thread: Vec<Vec<TcpListener>> = (0..plan.threads).map(|_| Vec::new()).collect();
+        for address in listeners {
+            for (thread, listener) in by_thread.iter_mut().zip(address) {
+                thread.push(listener);
+            }
+        }
+        let workers = by_thread
+            .into_iter()
+            .map(|listeners| {
+                let pen = writer.as_ref().map(|log| log.pen());
+                worker::start(&plan, &shared, &store, listeners, pen, drain.clone())
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let lane_store = store.clone();
+        runtime.block_on(async {
+            let signals = Signals::new()?;
+            let lane = lane_store.lane();
+            let ready = Arc::new(AtomicBool::new(true));
+            let connected = Arc::new(AtomicBool::new(false));
+            shared.gauge_store(&connected);
+            if let Some(listener) = admin {
+                let desk = Desk {
+                    metrics,
+                    ready: Arc::clone(&ready),
+                    store_connected: Arc::clone(&connected),
+                };
+                let listener = tokio::net::TcpListener::from_std(listener)
+                    .map_err(|source| StartError::System { what: "a listener", source })?;
+                tokio::task::spawn_local(admin::serve(listener, Rc::new(desk), stop.clone()));
+            }
+            tokio::task::spawn_local(watch(lane.clone(), connected, stop.clone()));
+            tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
+            let tasks = start_tasks(&plan, &shared, &lane, &stop);
+            tracing::info!(threads = plan.threads, "serving");
+            signals.end().await;
+            tracing::info!("draining");
+            ready.store(false, Ordering::Release);
+            drain.cancel();
+            worker::join(workers).await;
+            stop.cancel();
+            for task in tasks {
+                if let Err(error) = task.await {
+                    tracing::error!(%error, "a background task did not end well");
+                }
+            }
+            finish(&shared, &lane).await;
+            Ok::<_, StartError>(())
+        })?;
+        runtime.block_on(store.close());
+        if let Some((log, writer)) = log {
+            log.stop();
+            if writer.join().is_err() {
+                tracing::error!("the access log's thread panicked");
+            }
+        }
+        tracing::info!("ended");
+        Ok(())
+    }
+}
+
+/// Starts the background tasks on this thread's runtime.
+fn start_tasks(
+    plan: &Plan,
+    shared: &Arc<Shared>,
+    lane: &AnyStore,
+    stop: &CancellationToken,
+) -> Vec<tokio::task::JoinHandle<()>> {
+    let sheet = shared.metrics.sheet();
+    let visits = Visits { store: lane.clone(), queue: Arc::clone(&shared.visits) };
+    let clean = Clean {
+        store: lane.clone(),
+        visits: Arc::clone(&shared.visits),
+        keep: plan.session.max_sessions,
+        batch: plan.session.clean_batch,
+        carts: plan.session.clean_carts,
+        sheet: Arc::clone(&sheet),
+    };
+    let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
+    vec![
+        tokio::task::spawn_local(task::drive(visits, Arc::clone(&sheet), stop.clone())),
+        tokio::task::spawn_local(task::drive(clean, Arc::clone(&sheet), stop.clone())),
+        tokio::task::spawn_local(task::drive(log_outs, sheet, stop.clone())),
+    ]
+}
+
+/// Writes down what still waits, as far as the store takes it.
+async fn finish(shared: &Shared, lane: &AnyStore) {
+    loop {
+        let progress = shared.visits.drain_all(lane).await;
+        if let Some(error) = &progress.failure {
+            tracing::warn!(%error, visits = shared.visits.backlog(), "visits are lost");
+            break;
+        }
+        if !progress.more {
+            break;
+        }
+    }
+    if !shared.sessions.flush_log_outs(lane).await {
+        tracing::warn!(
+            log_outs = shared.sessions.log_outs_waiting(),
+            "log-outs did not reach the store"
+        );
+    }
+}
+
+/// Keeps the store's state for those who cannot ask it themselves.
+async fn watch(lane: AnyStore, connected: Arc<AtomicBool>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        connected.store(lane.state() == StoreState::Connected, Ordering::Relaxed);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Warns where Redis may drop sessions when its memory is full.
+async fn look_at_policy(store: OpenStore, lane: AnyStore) {
+    lane.connected().await;
+    match store.drops_sessions().await {
+        Ok(None) => {}
+        Ok(Some(policy)) => tracing::warn!(
+            policy,
+            "Redis drops any key when its memory is full, sessions too: set maxmemory-policy to \
+             volatile-lru, which takes pages only"
+        ),
+        Err(error) => tracing::debug!(%error, "Redis does not tell its eviction policy"),
+    }
+}
+
+fn open_listener(
+    address: SocketAddr,
+    count: usize,
+    what: &'static str,
+    flag: &'static str,
+) -> Result<Vec<TcpListener>, StartError> {
+    listen::open(address, count).map_err(|source| StartError::Listen {
+        address,
+        what,
+        flag,
+        source,
+    })
+}
+
+fn runtime() -> Result<LocalRuntime, StartError> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(|source| StartError::System { what: "a runtime", source })
+}
+
+/// The signals that end the proxy.
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+    hup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, StartError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let listen = |kind| {
+            signal(kind).map_err(|source| StartError::System { what: "a signal handler", source })
+        };
+        Ok(Self {
+            term: listen(SignalKind::terminate())?,
+            int: listen(SignalKind::interrupt())?,
+            hup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Ends at TERM or INT.
+    async fn end(mut self) {
+        loop {
+            tokio::select! {
+                _ = self.term.recv() => return,
+                _ = self.int.recv() => return,
+                _ = self.hup.recv() => {
+                    tracing::warn!("HUP does not reload the configuration; restart to apply it");
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn gauge_store(&self, connected: &Arc<AtomicBool>) {
+        let connected = Arc::clone(connected);
+        self.metrics.gauge(
+            "anteroom_store_connected",
+            "Whether the store can be reached",
+            move || u64::from(connected.load(Ordering::Relaxed)),
+        );
+    }
+}

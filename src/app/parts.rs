@@ -1,0 +1,224 @@
+//! From a plan's values to the values that each part wants.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use ::http::{HeaderValue, Method};
+
+use super::StartError;
+use crate::config::{self, Plan};
+use crate::http::pattern::Pattern;
+use crate::log::{AccessLog, Format, Style, Target};
+use crate::metrics::Metrics;
+use crate::page::Pages;
+use crate::page::flight::Flights;
+use crate::request::{CookieRules, OriginRules, Settings, StatusDetail};
+use crate::route::{QueryValue, Route, Routes, Share};
+use crate::serve::Caps;
+use crate::session::{SameSite, Secure, SessionCookie, Sessions};
+use crate::store::{self, OpenStore};
+use crate::visit::VisitQueue;
+
+/// What all threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) settings: Arc<Settings>,
+    pub(super) pages: Arc<Pages>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) visits: Arc<VisitQueue>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) caps: Arc<Caps>,
+}
+
+impl Shared {
+    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, caps: Arc<Caps>) -> Arc<Self> {
+        let flights = Flights::new(plan.limits.in_flight, plan.limits.waiters);
+        let cache = &plan.cache;
+        Arc::new(Self {
+            settings: Arc::new(settings(plan)),
+            pages: Arc::new(Pages::new(
+                cache.memory,
+                flights,
+                plan.limits.variants,
+                cache.default_ttl,
+            )),
+            sessions: Arc::new(Sessions::new(plan.session.token_storage)),
+            visits: Arc::new(VisitQueue::new(plan.limits.visit_queue)),
+            metrics,
+            caps,
+        })
+    }
+
+    /// Adds the figures that are read at each scrape.
+    pub(super) fn register(&self, log: Option<&Arc<AccessLog>>, store: &OpenStore) {
+        let metrics = &self.metrics;
+        let caps = Arc::clone(&self.caps);
+        metrics
+            .gauge("anteroom_connections", "Client connections open", move || caps.open() as u64);
+        let pages = Arc::clone(&self.pages);
+        metrics.gauge("anteroom_memory_pages_bytes", "Bytes of pages in memory", move || {
+            pages.memory().bytes()
+        });
+        let pages = Arc::clone(&self.pages);
+        metrics
+            .gauge("anteroom_memory_pages", "Pages in memory", move || pages.memory().len() as u64);
+        let flights = Arc::clone(&self.pages.flights);
+        metrics.gauge("anteroom_in_flight_bytes", "Bytes of bodies in flight", move || {
+            flights.bytes()
+        });
+        let flights = Arc::clone(&self.pages.flights);
+        metrics.gauge("anteroom_waiting", "Requests on others' fetches", move || {
+            flights.waiting() as u64
+        });
+        let visits = Arc::clone(&self.visits);
+        metrics.gauge("anteroom_visits_waiting", "Visits that wait for the store", move || {
+            visits.backlog() as u64
+        });
+        let visits = Arc::clone(&self.visits);
+        metrics.counter("anteroom_visits_dropped", "Visits dropped at the bound", move || {
+            visits.dropped()
+        });
+        let sessions = Arc::clone(&self.sessions);
+        metrics.gauge("anteroom_log_outs_waiting", "Log-outs that wait for the store", move || {
+            sessions.log_outs_waiting() as u64
+        });
+        let counters = store.counters();
+        let timeouts = Arc::clone(&counters);
+        metrics.counter("anteroom_store_timeouts", "Store calls over their budget", move || {
+            timeouts.read().timeouts
+        });
+        metrics.counter("anteroom_store_breaker_openings", "Times the breaker opened", move || {
+            counters.read().breaker_openings
+        });
+        if let Some(log) = log {
+            let log = Arc::clone(log);
+            metrics
+                .counter("anteroom_log_dropped", "Access-log lines dropped", move || log.dropped());
+        }
+    }
+}
+
+pub(super) fn store_settings(plan: &Plan) -> store::Settings {
+    let url = match &plan.store.url {
+        config::StoreUrl::Embedded(folder) => store::Url::Embedded(folder.clone()),
+        config::StoreUrl::Redis(url) => store::Url::Redis(url.expose().to_owned()),
+    };
+    let limits = store::Limits {
+        read_timeout: plan.store.timeout,
+        write_timeout: std::time::Duration::from_secs(2),
+        viewed_items: plan.session.viewed_items,
+        pages: plan.store.pages,
+        max_page: plan.store.max_page,
+    };
+    store::Settings { url, prefix: plan.store.prefix.clone(), limits }
+}
+
+/// The access log and its thread.
+type Log = Option<(Arc<AccessLog>, JoinHandle<()>)>;
+
+pub(super) fn access_log(plan: &config::Log) -> Result<Log, StartError> {
+    let format = match plan.access {
+        config::AccessFormat::Json => Format::Json,
+        config::AccessFormat::Combined => Format::Combined,
+        config::AccessFormat::Off => return Ok(None),
+    };
+    let (target, path) = match &plan.to {
+        config::LogTarget::Stdout => (Target::Stdout, PathBuf::new()),
+        config::LogTarget::File(path) => (Target::File(path.clone()), path.clone()),
+    };
+    let redact = plan.redact_paths.clone();
+    AccessLog::start(&target, Style { format, redact })
+        .map(Some)
+        .map_err(|source| StartError::Log { path, source })
+}
+
+fn settings(plan: &Plan) -> Settings {
+    let session = &plan.session;
+    let origin = &plan.origin;
+    Settings {
+        trusted_proxies: plan.client.trusted_proxies.clone(),
+        hosts: origin.hosts.clone(),
+        uri_max: plan.limits.uri,
+        body_max: plan.limits.max_body,
+        stall: plan.limits.stall_timeout,
+        cookies: CookieRules {
+            session: session.cookies.clone(),
+            minted: session.mint,
+            ignored: plan.cache.ignore_cookies.clone(),
+            unknown_bypass: plan.cache.unknown_cookies_bypass,
+        },
+        minted: minted(session),
+        ignore_query: plan.cache.ignore_query.clone(),
+        origin: OriginRules {
+            host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
+            sessions: origin.sessions,
+            identity: session.identity_header.clone(),
+            secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
+            pass_underscores: plan.client.pass_underscore_headers,
+            fill_client_address: plan.cache.fill_client_address,
+        },
+        status: match plan.cache.status {
+            config::StatusDetail::Full => StatusDetail::Full,
+            config::StatusDetail::Short => StatusDetail::Short,
+            config::StatusDetail::Off => StatusDetail::Off,
+        },
+        log_user: plan.log.user,
+        routes: Routes::new(
+            plan.routes.iter().map(route).collect(),
+            Route::rest(plan.cache.trust_public),
+        ),
+    }
+}
+
+fn minted(session: &config::Session) -> Option<SessionCookie> {
+    let (true, [Pattern::Exact(name)]) = (session.mint, &session.cookies[..]) else {
+        return None;
+    };
+    Some(SessionCookie {
+        name: name.clone(),
+        same_site: match session.same_site {
+            config::SameSite::Lax => SameSite::Lax,
+            config::SameSite::Strict => SameSite::Strict,
+            config::SameSite::None => SameSite::None,
+        },
+        secure: match session.secure {
+            config::SecureCookie::Auto => Secure::Auto,
+            config::SecureCookie::Always => Secure::Always,
+            config::SecureCookie::Never => Secure::Never,
+        },
+    })
+}
+
+fn route(route: &config::Route) -> Route {
+    let query = route.query.iter().map(|(name, value)| {
+        let value = match value.as_str() {
+            "{item}" => QueryValue::Item,
+            text => QueryValue::Exactly(text.to_owned()),
+        };
+        (name.clone(), value)
+    });
+    Route {
+        name: route.name.as_str().into(),
+        paths: route.paths.clone(),
+        hosts: route.hosts.clone(),
+        methods: route
+            .methods
+            .iter()
+            .filter_map(|name| Method::from_bytes(name.as_bytes()).ok())
+            .collect(),
+        query: query.collect(),
+        share: match route.share {
+            config::Share::Anonymous => Share::Anonymous,
+            config::Share::Everyone => Share::Everyone,
+            config::Share::None => Share::None,
+        },
+        ttl: route.ttl,
+        override_ttl: route.override_ttl,
+        override_private: route.override_private,
+        trust_public: route.trust_public,
+        strip_set_cookie: route.strip_set_cookie.clone(),
+        key_cookies: route.key_cookies.clone(),
+        key_headers: route.key_headers.clone(),
+    }
+}

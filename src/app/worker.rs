@@ -1,0 +1,176 @@
+//! A worker: one thread with its own runtime, listeners, origin connections and store lane.
+
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::parts::Shared;
+use super::{StartError, runtime};
+use crate::config::Plan;
+use crate::fill::Filler;
+use crate::log::Pen;
+use crate::origin::{self, Origin};
+use crate::page::verdict::Policy;
+use crate::request::Room;
+use crate::serve::io::Deadlines;
+use crate::serve::{Door, Settings, serve};
+use crate::store::OpenStore;
+
+/// How often the end of the workers is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How long visitors wait for the store when the proxy starts.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// What one worker is made of.
+struct Kit {
+    shared: Arc<Shared>,
+    store: OpenStore,
+    listeners: Vec<tokio::net::TcpListener>,
+    pen: Option<Arc<Pen>>,
+    origin: origin::Settings,
+    policy: Policy,
+    connection: Settings,
+    drain: CancellationToken,
+    drain_timeout: Duration,
+}
+
+/// Starts a worker on `listeners`.
+pub(super) fn start(
+    plan: &Plan,
+    shared: &Arc<Shared>,
+    store: &OpenStore,
+    listeners: Vec<TcpListener>,
+    pen: Option<Arc<Pen>>,
+    drain: CancellationToken,
+) -> Result<JoinHandle<()>, StartError> {
+    let refused = |what| move |source| StartError::System { what, source };
+    let origin = origin_settings(&plan.origin);
+    let policy = Policy {
+        default_ttl: plan.cache.default_ttl,
+        static_for_all: plan.cache.static_for_all,
+        max_object: plan.cache.max_object,
+    };
+    let limits = &plan.limits;
+    let connection = Settings {
+        deadlines: Deadlines {
+            head: limits.head_timeout,
+            idle: limits.idle_timeout,
+            stall: limits.stall_timeout,
+        },
+        request_head: limits.request_head,
+    };
+    let (shared, store, drain_timeout) = (Arc::clone(shared), store.clone(), limits.drain_timeout);
+    std::thread::Builder::new()
+        .name("worker".to_owned())
+        .spawn(move || {
+            let runtime = match runtime() {
+                Ok(runtime) => runtime,
+                Err(error) => return tracing::error!(%error, "a worker did not start"),
+            };
+            runtime.block_on(async {
+                let listeners: Result<Vec<_>, _> =
+                    listeners.into_iter().map(tokio::net::TcpListener::from_std).collect();
+                let listeners = match listeners {
+                    Ok(listeners) => listeners,
+                    Err(error) => return tracing::error!(%error, "a worker cannot listen"),
+                };
+                let kit = Kit {
+                    shared,
+                    store,
+                    listeners,
+                    pen,
+                    origin,
+                    policy,
+                    connection,
+                    drain,
+                    drain_timeout,
+                };
+                work(kit).await;
+            });
+        })
+        .map_err(refused("a thread"))
+}
+
+async fn work(kit: Kit) {
+    let Kit { shared, store, listeners, pen, .. } = kit;
+    let sheet = shared.metrics.sheet();
+    let lane = store.lane();
+    let origin = Origin::new(kit.origin, Arc::clone(&sheet));
+    let filler = Rc::new(Filler {
+        pages: Arc::clone(&shared.pages),
+        origin: Rc::clone(&origin),
+        store: lane.clone(),
+        policy: kit.policy,
+        sheet: Arc::clone(&sheet),
+    });
+    let room = Rc::new(Room {
+        settings: Arc::clone(&shared.settings),
+        pages: Arc::clone(&shared.pages),
+        sessions: Arc::clone(&shared.sessions),
+        visits: Arc::clone(&shared.visits),
+        store: lane,
+        origin,
+        filler,
+        sheet: Arc::clone(&sheet),
+        pen,
+    });
+    // The first visitors shall be recognised, too; but nobody waits for a store that is away.
+    if tokio::time::timeout(CONNECT_PATIENCE, room.store.connected()).await.is_err() {
+        tracing::warn!("the store cannot be reached yet; serving without it");
+    }
+    let connections = TaskTracker::new();
+    let door = Rc::new(Door {
+        caps: Arc::clone(&shared.caps),
+        settings: kit.connection,
+        sheet,
+        drain: kit.drain,
+        connections: connections.clone(),
+    });
+    let accepting: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| {
+            tokio::task::spawn_local(serve(listener, Rc::clone(&door), Rc::clone(&room)))
+        })
+        .collect();
+    for listener in accepting {
+        if let Err(error) = listener.await {
+            tracing::error!(%error, "a listener failed");
+        }
+    }
+    connections.close();
+    if tokio::time::timeout(kit.drain_timeout, connections.wait()).await.is_err() {
+        tracing::warn!(open = connections.len(), "connections were cut at the drain timeout");
+    }
+}
+
+/// Waits for the workers to end.
+pub(super) async fn join(workers: Vec<JoinHandle<()>>) {
+    while !workers.iter().all(JoinHandle::is_finished) {
+        tokio::time::sleep(LOOK).await;
+    }
+    for worker in workers {
+        if worker.join().is_err() {
+            tracing::error!("a worker panicked");
+        }
+    }
+}
+
+fn origin_settings(origin: &crate::config::Origin) -> origin::Settings {
+    let host = origin.url.host.trim_start_matches('[').trim_end_matches(']');
+    origin::Settings {
+        host: host.to_owned(),
+        port: origin.url.port,
+        connect_timeout: origin.connect_timeout,
+        first_byte_timeout: origin.first_byte_timeout,
+        between_bytes_timeout: origin.between_bytes_timeout,
+        keep_idle: origin.keep_idle,
+        idle_timeout: origin.idle_timeout,
+        head_reuse: origin.head_reuse,
+    }
+}

@@ -1,0 +1,100 @@
+//! The command line: commands, options, and the help that shows them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anteroom::config::Overrides;
+use clap::{Args, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  anteroom demo
+      Try it: a small shop with Anteroom in front of it, nothing to install
+  anteroom run --listen 127.0.0.1:8080 --origin http://127.0.0.1:3000
+      In front of an app on port 3000, no file needed
+  anteroom run --config /etc/anteroom/proxy.toml
+  anteroom check --config proxy.toml
+
+Exit codes: 0 fine, 1 failed, 2 wrong usage, 64 bad configuration";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  anteroom run --config proxy.toml
+  anteroom run --listen 127.0.0.1:8080 --origin http://127.0.0.1:3000
+  anteroom run --config proxy.toml --store redis://127.0.0.1/0 --threads 4
+
+The command line wins over the environment (ANTEROOM__SECTION__KEY, such as
+ANTEROOM__CACHE__DEFAULT_TTL=60s), which wins over the file.
+ANTEROOM_LOG=debug tells more on standard error. TERM and INT end it once open requests are answered.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  anteroom demo
+  anteroom demo --listen 127.0.0.1:9000 --data ./demo-data";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  anteroom check --config proxy.toml
+  ANTEROOM__ORIGIN__URL=http://127.0.0.1:3000 anteroom check
+
+Every problem is printed with its place and its mend; the exit code is then 64.";
+
+const PRINT_EXAMPLES: &str = "\
+Examples:
+  anteroom config print --config proxy.toml
+  anteroom config print --origin http://127.0.0.1:3000 > proxy.toml";
+
+/// A caching reverse proxy for web apps with logins: it knows who is asking, and shares only what
+/// may be shared
+#[derive(Parser, Debug)]
+#[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) run: PlanArgs,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve visitors (the default)
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(PlanArgs),
+    /// Serve a small shop to try things on, with Anteroom in front of it
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Check the configuration and tell every problem in it
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(PlanArgs),
+    /// Show the configuration
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// Print the configuration in force, as TOML, without its secrets
+    #[command(after_help = PRINT_EXAMPLES)]
+    Print(PlanArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PlanArgs {
+    /// The configuration file; without it, defaults, environment and command line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) overrides: Overrides,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Where to open the shop
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Where sessions are kept, instead of a folder among the system's temporary ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
