@@ -1,0 +1,224 @@
+//! The command line: what it prints, and how it ends.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::client::{Ask, Client};
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::{free_port, wait_until};
+
+/// Runs the command in `folder` to its end.
+fn anteroom(folder: &Path, words: &[&str]) -> Output {
+    Command::new(ANTEROOM).args(words).current_dir(folder).stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes)).concat()
+}
+
+#[test]
+fn help_shows_examples() {
+    let folder = TempDir::new().unwrap();
+    for words in [&["--help"][..], &["run", "--help"], &["demo", "--help"], &["check", "--help"]] {
+        let output = anteroom(folder.path(), words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert!(said(&output).contains("anteroom "), "{words:?}: {}", said(&output));
+    }
+    let run = said(&anteroom(folder.path(), &["run", "--help"]));
+    for option in ["--config", "--listen", "--origin", "--store", "--admin", "--threads"] {
+        assert!(run.contains(option), "{option}");
+    }
+}
+
+#[test]
+fn an_unknown_flag_is_a_usage_error() {
+    let folder = TempDir::new().unwrap();
+    let output = anteroom(folder.path(), &["run", "--no-such-flag"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("--no-such-flag"));
+}
+
+#[test]
+fn a_run_without_an_origin_says_what_is_missing() {
+    let folder = TempDir::new().unwrap();
+    let output = anteroom(folder.path(), &["run", "--listen", "127.0.0.1:0"]);
+    assert!(matches!(output.status.code(), Some(2 | 64)), "{:?}", output.status);
+    assert!(said(&output).contains("origin"), "{}", said(&output));
+}
+
+#[test]
+fn check_tells_all_problems_at_once() {
+    let folder = TempDir::new().unwrap();
+    let config = "[origin]\nurl = \"http://127.0.0.1:3000\"\nfirst_byte_timeout = 60\n\
+                  [cache]\ndefault_tll = \"300s\"\nmemory = \"many\"\n\
+                  [session]\nmax_sessions = -1\n[[route]]\nmatch.path = \"/a\"\nshare = \"all\"\n";
+    fs::write(folder.path().join("bad.toml"), config).unwrap();
+
+    let output = anteroom(folder.path(), &["check", "--config", "bad.toml"]);
+
+    assert_eq!(output.status.code(), Some(64), "{}", said(&output));
+    let said = said(&output);
+    for wanted in [
+        "bad.toml",
+        "first_byte_timeout",
+        "default_tll",
+        "default_ttl",
+        "memory",
+        "max_sessions",
+        "share",
+    ] {
+        assert!(said.contains(wanted), "{wanted} in:\n{said}");
+    }
+    for line in [3, 5, 6, 8, 11] {
+        assert!(said.contains(&format!("bad.toml:{line}")), "line {line} in:\n{said}");
+    }
+}
+
+#[test]
+fn check_is_content_with_the_smallest_file() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("proxy.toml"), "[origin]\nurl = \"http://127.0.0.1:3000\"\n")
+        .unwrap();
+    let output = anteroom(folder.path(), &["check", "--config", "proxy.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+#[test]
+fn a_bad_file_stops_the_run_as_well() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("proxy.toml"), "[orgin]\nurl = 1\n").unwrap();
+    for words in [&["run", "--config", "proxy.toml"][..], &["check", "--config", "missing.toml"]] {
+        let output = anteroom(folder.path(), words);
+        assert_eq!(output.status.code(), Some(64), "{words:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_printed_configuration_reads_back_as_itself() {
+    let folder = TempDir::new().unwrap();
+    let config = "[origin]\nurl = \"http://127.0.0.1:3000\"\n[session]\ncookie = [\"a\", \"b_*\"]\n\
+                  [[route]]\nmatch.path = \"/item/{item}\"\nttl = \"90s\"\n";
+    fs::write(folder.path().join("first.toml"), config).unwrap();
+
+    let first = anteroom(folder.path(), &["config", "print", "--config", "first.toml"]);
+    assert_eq!(first.status.code(), Some(0), "{}", said(&first));
+    fs::write(folder.path().join("second.toml"), &first.stdout).unwrap();
+    let second = anteroom(folder.path(), &["config", "print", "--config", "second.toml"]);
+
+    assert_eq!(second.status.code(), Some(0), "{}", said(&second));
+    assert_eq!(first.stdout, second.stdout);
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_the_command_line_over_both() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.toml"), "[origin]\nurl = \"http://file.test\"\n").unwrap();
+    let print = |words: &[&str]| {
+        let mut command = Command::new(ANTEROOM);
+        command.args(["config", "print", "--config", "a.toml"]).args(words);
+        command.env("ANTEROOM__ORIGIN__URL", "http://environment.test");
+        said(&command.current_dir(folder.path()).output().unwrap())
+    };
+    assert!(print(&[]).contains("http://environment.test"), "{}", print(&[]));
+    let printed = print(&["--origin", "http://command.test"]);
+    assert!(printed.contains("http://command.test"), "{printed}");
+}
+
+#[test]
+fn a_port_in_use_is_a_clear_failure() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let running = Proxy::embedded(&origin, "");
+    let folder = TempDir::new().unwrap();
+    let (listen, admin) = (running.address().to_string(), format!("127.0.0.1:{}", free_port()));
+    let url = format!("http://{}", origin.address());
+
+    let words = ["run", "--listen", &listen, "--origin", &url, "--admin", &admin];
+    let output = anteroom(folder.path(), &words);
+
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains(&listen), "{}", said(&output));
+}
+
+#[test]
+fn no_file_is_needed() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let folder = TempDir::new().unwrap();
+    let [listen, admin] = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let url = format!("http://{}", origin.address());
+    let mut child = Command::new(ANTEROOM)
+        .args(["--listen", &listen, "--origin", &url, "--admin", &admin])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let address = listen.parse().unwrap();
+
+    let accepts = || TcpStream::connect(&listen).is_ok();
+    wait_until("it serves, or has ended", || accepts() || child.try_wait().unwrap().is_some());
+    let answer = Ask::new(address, "GET", "/").try_send_on(&mut Client::open(address));
+
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(answer.expect("an answer").text(), "hello");
+}
+
+/// Starts the demo with its sessions in a folder below `folder`.
+fn demo(folder: &Path, listen: &str) -> Child {
+    Command::new(ANTEROOM)
+        .args(["demo", "--listen", listen, "--data", "sessions"])
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn the_demo_prints_what_to_open() {
+    let folder = TempDir::new().unwrap();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let mut child = demo(folder.path(), &listen);
+
+    let open = format!("http://{listen}");
+    let mut printed = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let shown = printed.any(|line| line.contains(&open));
+    let curls = printed.take_while(|_| true).filter(|line| line.contains("curl")).take(3).count();
+
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(shown, "it says to open {open}");
+    assert_eq!(curls, 3, "three lines to try");
+}
+
+#[test]
+fn a_visitor_of_the_demo_is_known_after_it_was_killed() {
+    let folder = TempDir::new().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let form = b"user=ada";
+    let login = Ask::new(address, "POST", "/login")
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .body(form);
+    let runs = [login, Ask::new(address, "GET", "/account")];
+    let mut cookie = String::new();
+
+    for ask in runs {
+        let mut child = demo(folder.path(), &address.to_string());
+        wait_until("the demo serves", || TcpStream::connect(address).is_ok());
+        let answer = ask.cookie(&cookie).try_send_on(&mut Client::open(address));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let answer = answer.expect("an answer");
+        match answer.cookie("login") {
+            Some(token) => cookie = format!("login={token}"),
+            None => assert!(answer.text().contains("ada"), "{answer:?}"),
+        }
+    }
+    assert!(!cookie.is_empty(), "the first run logged her in");
+}

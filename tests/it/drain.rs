@@ -1,0 +1,77 @@
+//! The end of the process: TERM lets open requests finish, takes no new ones, and waits for so long.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use crate::support::client::Client;
+use crate::support::origin::{Gate, Origin, Reply};
+use crate::support::proxy::Proxy;
+use crate::support::wait_until;
+
+/// An origin that answers once the gate is open.
+fn held(gate: &Arc<Gate>) -> Origin {
+    let gate = Arc::clone(gate);
+    Origin::start(move |_| {
+        gate.pass();
+        Reply::unstored("at last")
+    })
+}
+
+/// A request that the origin is busy with.
+fn open_request(proxy: &Proxy, origin: &Origin) -> Client {
+    let client = proxy.get("/").start();
+    wait_until("the origin is asked", || origin.count() == 1);
+    client
+}
+
+fn refuses(proxy: &Proxy) -> bool {
+    TcpStream::connect(proxy.address()).is_err()
+}
+
+#[test]
+fn an_open_request_is_finished_while_new_ones_are_refused() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let mut proxy = Proxy::embedded(&origin, "");
+    let mut client = open_request(&proxy, &origin);
+
+    proxy.terminate();
+    wait_until("new connections are refused", || refuses(&proxy));
+    assert_ne!(proxy.admin("/readyz").send().status, 200, "it is ready for no more");
+    assert_eq!(proxy.admin("/healthz").send().status, 200);
+    gate.open();
+
+    assert_eq!(client.answer().text(), "at last");
+    assert!(client.is_closed());
+    assert_eq!(proxy.exit_code(), Some(0));
+}
+
+#[test]
+fn a_connection_without_a_request_is_closed_at_once() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let mut proxy = Proxy::embedded(&origin, "");
+    let _busy = open_request(&proxy, &origin);
+    gate.open();
+    let mut idle = proxy.connect();
+    assert_eq!(proxy.get("/").send_on(&mut idle).text(), "at last");
+
+    proxy.terminate();
+
+    assert!(idle.is_closed());
+    assert_eq!(proxy.exit_code(), Some(0));
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_cut() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let mut proxy = Proxy::embedded(&origin, "limits.drain_timeout = \"200ms\"");
+    let mut client = open_request(&proxy, &origin);
+
+    proxy.terminate();
+
+    assert!(client.is_closed());
+    assert_eq!(proxy.exit_code(), Some(0));
+    gate.open();
+}

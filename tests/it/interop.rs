@@ -1,0 +1,200 @@
+//! An app in Python and the proxy on one Redis: each sees what the other wrote.
+//!
+//! The app is `tests/interop/chapter.py`, written from the description of the functions and not
+//! from our code. `tests/run` installs the Python module that it needs.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anteroom::ident::{Item, PageKey, StoredToken, User};
+use anteroom::store::{
+    AnyStore, Eviction, Limits, OpenStore, PageStore, SessionStore, Settings, Url, ViewStore, Visit,
+};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::support::redis::RedisServer;
+
+const ANN: &str = "token-of-ann";
+const BOB: &str = "token-of-bob";
+
+#[test]
+fn a_session_written_in_python_is_known_here() {
+    with_both(async |app, store| {
+        app.says(["update-token", ANN, "ann"], &Value::Null);
+        assert_eq!(store.check_token(&token(ANN)).await.unwrap(), Some(user("ann")));
+        assert_eq!(store.check_token(&token(BOB)).await.unwrap(), None);
+    });
+}
+
+#[test]
+fn a_session_written_here_is_known_in_python() {
+    with_both(async |app, store| {
+        store.update_token(&token(ANN), &user("ann"), Some(&item("book")), 1e9).await.unwrap();
+        app.says(["check-token", ANN], &json!("ann"));
+        app.says(["recent"], &json!([[ANN, 1e9]]));
+        app.says(["viewed", ANN], &json!([["book", 1e9]]));
+        app.says(["popularity", "book"], &json!(-1.0));
+        let zset = "zset";
+        let viewed = format!("viewed:{ANN}");
+        app.says(
+            ["keys"],
+            &json!({"login:": "hash", "recent:": zset, "viewed:": zset, viewed: zset}),
+        );
+    });
+}
+
+#[test]
+fn a_visit_recorded_here_renews_the_session_of_python() {
+    with_both(async |app, store| {
+        app.says(["update-token", ANN, "ann", "first"], &Value::Null);
+        // Later than any clock that Python may have.
+        let seen = 9e9;
+        let visit = |whose: &str, name: &str| Visit {
+            token: token(whose),
+            user: user(name),
+            seen,
+            items: vec![(item("second"), seen)],
+        };
+        let visits = [visit(ANN, "ann"), visit(BOB, "bob")];
+        assert_eq!(store.touch_tokens(&visits).await.unwrap(), 1);
+        app.says(["recent"], &json!([[ANN, seen]]));
+        assert_eq!(app.ask(["viewed", ANN])[0], json!(["second", seen]));
+        app.says(["mentions", BOB], &json!([]));
+    });
+}
+
+#[test]
+fn what_python_wrote_is_cleaned_here_without_a_trace() {
+    with_both(async |app, store| {
+        for (whose, name) in [(ANN, "ann"), (BOB, "bob")] {
+            app.says(["update-token", whose, name, "book"], &Value::Null);
+            app.says(["add-to-cart", whose, "book", "2"], &Value::Null);
+        }
+        let how = Eviction { keep: 1, batch: 100, carts: true };
+        assert_eq!(store.evict_oldest(how).await.unwrap(), 1);
+        app.says(["mentions", ANN], &json!([]));
+        app.says(["check-token", BOB], &json!("bob"));
+        app.says(["cart", BOB], &json!({"book": 2}));
+    });
+}
+
+#[test]
+fn what_was_written_here_is_cleaned_in_python_without_a_trace() {
+    with_both(async |app, store| {
+        store.update_token(&token(ANN), &user("ann"), Some(&item("book")), 1e9).await.unwrap();
+        store.add_to_cart(&token(ANN), &item("book"), 3).await.unwrap();
+        app.says(["cart", ANN], &json!({"book": 3}));
+        app.says(["clean-full-sessions", "0", "100"], &json!([ANN]));
+        app.says(["mentions", ANN], &json!([]));
+        assert_eq!(store.check_token(&token(ANN)).await.unwrap(), None);
+    });
+}
+
+#[test]
+fn an_empty_token_of_python_does_not_cost_the_popularity() {
+    with_both(async |app, store| {
+        app.says(["update-token", ANN, "ann", "book"], &Value::Null);
+        app.says(["update-token", "", "nobody"], &Value::Null);
+        let how = Eviction { keep: 0, batch: 100, carts: true };
+        assert_eq!(store.evict_oldest(how).await.unwrap(), 2);
+        app.says(["keys"], &json!({"viewed:": "zset"}));
+        app.says(["rank", "book"], &json!(0));
+    });
+}
+
+#[test]
+fn views_counted_here_rank_items_in_python() {
+    with_both(async |app, store| {
+        app.says(["update-token", ANN, "ann", "book"], &Value::Null);
+        store.count_views(&[(item("pen"), 3), (item("book"), 1)]).await.unwrap();
+        app.says(["rank", "pen"], &json!(0));
+        app.says(["popularity", "book"], &json!(-2.0));
+        app.says(["can-cache", "pen"], &json!(true));
+    });
+}
+
+#[test]
+fn pages_lie_where_the_other_looks_for_them() {
+    with_both(async |app, store| {
+        let (ours, theirs) = (PageKey([1; 32]), PageKey([2; 32]));
+        let ttl = Duration::from_secs(60);
+        store.put_page(&ours, Bytes::from_static(b"hello"), ttl).await.unwrap();
+        let found = app.ask(["page", &ours.hex()]);
+        assert_eq!(found["base64"], "aGVsbG8=");
+        assert!((1..=60_000).contains(&found["ttl_ms"].as_i64().unwrap()), "{found}");
+        app.says(["cache-page", &theirs.hex(), "aGk="], &Value::Null);
+        assert_eq!(store.page(&theirs).await.unwrap().as_deref(), Some(b"hi".as_slice()));
+    });
+}
+
+/// Runs a test with the app and the proxy's store on one empty Redis.
+fn with_both(test: impl AsyncFnOnce(&App, &AnyStore)) {
+    let server = RedisServer::start();
+    let app = App { url: server.url() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .unwrap();
+    runtime.block_on(async {
+        let open = OpenStore::open(&settings(server.url())).await.unwrap();
+        let store = open.lane();
+        tokio::time::timeout(Duration::from_secs(10), store.connected()).await.unwrap();
+        test(&app, &store).await;
+        open.close().await;
+    });
+}
+
+fn settings(url: String) -> Settings {
+    // A patient read: what is tested here is what is read, not how fast.
+    let limits = Limits {
+        read_timeout: Duration::from_secs(5),
+        write_timeout: Duration::from_secs(5),
+        viewed_items: 25,
+        pages: 1 << 30,
+        max_page: 1 << 20,
+    };
+    Settings { url: Url::Redis(url), prefix: String::new(), limits }
+}
+
+/// The app in Python.
+struct App {
+    url: String,
+}
+
+impl App {
+    /// What the app answers to a verb.
+    #[track_caller]
+    fn ask<const N: usize>(&self, verb: [&str; N]) -> Value {
+        let python = std::env::var_os("ANTEROOM_PYTHON").unwrap_or_else(|| "python3".into());
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/chapter.py");
+        let output = Command::new(python)
+            .arg(script)
+            .arg(&self.url)
+            .args(verb)
+            .output()
+            .expect("Python is there: tests/run installs it");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "chapter.py {verb:?}: {complaint}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Asks, and holds the app to its answer.
+    #[track_caller]
+    fn says<const N: usize>(&self, verb: [&str; N], answer: &Value) {
+        assert_eq!(&self.ask(verb), answer, "chapter.py {verb:?}");
+    }
+}
+
+fn token(text: &str) -> StoredToken {
+    StoredToken::from_store(text.as_bytes()).unwrap()
+}
+
+fn user(name: &str) -> User {
+    User::new(name.as_bytes()).unwrap()
+}
+
+fn item(id: &str) -> Item {
+    Item::new(id).unwrap()
+}

@@ -1,0 +1,262 @@
+//! Clients that are slow, silent, or many: each is cut off, and others are served meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{Proxy, shop};
+use crate::support::{DEADLINE, wait_until};
+
+fn hello() -> Origin {
+    Origin::always(Reply::unstored("hello"))
+}
+
+#[test]
+fn a_client_that_says_nothing_is_cut_off() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "limits.head_timeout = \"200ms\"");
+    assert!(proxy.connect().is_closed());
+}
+
+#[test]
+fn a_head_that_never_ends_is_cut_off() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "limits.head_timeout = \"200ms\"");
+    let mut client = proxy.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: shop.test\r\nX-Slow: ");
+    assert!(client.is_closed());
+    assert_eq!(origin.count(), 0);
+}
+
+#[test]
+fn a_head_that_trickles_is_cut_off_all_the_same() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "limits.head_timeout = \"300ms\"");
+    let mut client = proxy.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: shop.test\r\nX-Slow: ");
+    wait_until("the trickle is cut off", || !client.send(b"x"));
+}
+
+#[test]
+fn an_idle_connection_is_closed() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "limits.idle_timeout = \"200ms\"");
+    let mut client = proxy.connect();
+    assert_eq!(proxy.get("/").send_on(&mut client).status, 200);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn an_upload_that_stalls_is_cut_off() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "limits.stall_timeout = \"200ms\"");
+    let mut client = proxy.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 100\r\n\r\nhalf");
+    assert!(client.is_closed());
+    assert!(origin.seen().iter().all(|request| !request.body.whole));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off() {
+    let origin = Origin::always(Reply::status("200 OK").filling(256 << 20));
+    let proxy = Proxy::embedded(&origin, "limits.stall_timeout = \"200ms\"");
+    let mut client = proxy.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\n\r\n");
+    wait_until("the origin is asked", || origin.count() == 1);
+    wait_until("the origin is released", || origin.busy() == 0);
+    drop(client);
+}
+
+#[test]
+fn slow_clients_do_not_keep_others_waiting() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "threads = 1");
+    let slow: Vec<_> = (0..50)
+        .map(|_| {
+            let mut client = proxy.connect();
+            client.send(b"GET / HTTP/1.1\r\nHost: ");
+            client
+        })
+        .collect();
+    assert_eq!(proxy.get("/").send().status, 200);
+    drop(slow);
+}
+
+#[test]
+fn one_address_has_so_many_connections_and_no_more() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "limits.connections_per_address = 3");
+    let mut clients = [proxy.connect(), proxy.connect(), proxy.connect()];
+    for client in &mut clients {
+        assert_eq!(proxy.get("/").send_on(client).status, 200);
+    }
+
+    let fourth = proxy.get("/").try_send_on(&mut proxy.connect());
+
+    assert!(fourth.is_none_or(|answer| answer.status == 503), "the fourth is turned away");
+    assert_eq!(proxy.get("/").send_on(&mut clients[0]).status, 200);
+    drop(clients);
+    wait_until("there is room again", || served(&proxy));
+}
+
+#[test]
+fn a_trusted_proxy_s_connections_are_not_counted() {
+    let origin = hello();
+    let settings = "limits.connections_per_address = 2\nclient.trusted_proxies = [\"127.0.0.0/8\"]";
+    let proxy = Proxy::embedded(&origin, settings);
+    let mut clients: Vec<_> = (0..5).map(|_| proxy.connect()).collect();
+    assert!(clients.iter_mut().all(|client| proxy.get("/").send_on(client).status == 200));
+}
+
+#[test]
+fn there_are_so_many_connections_in_all() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "limits.connections = 3");
+    let mut clients: Vec<_> = (0..3).map(|_| proxy.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(proxy.get("/").send_on(client).status, 200);
+    }
+
+    let fourth = proxy.get("/").try_send_on(&mut proxy.connect());
+
+    assert!(fourth.is_none(), "the fourth is turned away: {fourth:?}");
+    assert_eq!(proxy.metric("anteroom_connections_refused_total") as u64, 1);
+    assert_eq!(proxy.get("/").send_on(&mut clients[2]).status, 200);
+    drop(clients);
+    wait_until("there is room again", || served(&proxy));
+}
+
+fn served(proxy: &Proxy) -> bool {
+    let answer = proxy.get("/").try_send_on(&mut proxy.connect());
+    answer.is_some_and(|answer| answer.status == 200)
+}
+
+#[test]
+fn an_object_over_its_limit_passes_and_is_not_kept() {
+    let origin = Origin::start(|request| match request.path() {
+        "/small" => Reply::html(&"x".repeat(10_000)),
+        "/large" => Reply::html(&"x".repeat(10_241)),
+        _ => Reply::status("200 OK")
+            .header("Content-Type", "text/html")
+            .chunks(&["x".repeat(8_000).as_str(), "y".repeat(8_000).as_str()], &[]),
+    });
+    let proxy = Proxy::embedded(&origin, "cache.max_object = \"10KiB\"");
+    for (path, length, hit) in
+        [("/small", 10_000, true), ("/large", 10_241, false), ("/chunked", 16_000, false)]
+    {
+        assert_eq!(proxy.get(path).send().body.length, length);
+        let second = proxy.get(path).send();
+        assert_eq!((second.body.length, second.is_hit()), (length, hit), "{path}");
+    }
+}
+
+#[test]
+fn a_page_has_so_many_variants_and_all_are_right() {
+    let origin = Origin::start(|request| {
+        Reply::html(request.header("accept-language").unwrap_or("-"))
+            .header("Vary", "Accept-Language")
+    });
+    let proxy = Proxy::embedded(&origin, "limits.variants = 3");
+    for _ in 0..2 {
+        for language in ["a", "b", "c", "d", "e", "f"] {
+            assert_eq!(proxy.get("/").header("Accept-Language", language).send().text(), language);
+        }
+    }
+}
+
+#[test]
+fn term_lets_an_open_request_finish() {
+    let origin = shop(|_| Reply::unstored("slow").after(Duration::from_millis(300)));
+    let mut proxy = Proxy::embedded(&origin, "session.mint = true");
+    let mut client = proxy.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    wait_until("the origin is asked", || origin.count() == 1);
+
+    proxy.terminate();
+
+    assert_eq!(client.answer().text(), "slow");
+    assert_eq!(proxy.exit_code(), Some(0));
+}
+
+#[test]
+fn a_slow_reader_of_a_stored_page_is_not_idle() {
+    const LENGTH: u64 = 48 << 20;
+    let origin = Origin::always(
+        Reply::status("200 OK").header("Cache-Control", "max-age=60").filling(LENGTH),
+    );
+    let settings = "limits.idle_timeout = \"200ms\"\ncache.max_object = \"60MiB\"";
+    let proxy = Proxy::embedded(&origin, settings);
+    assert_eq!(proxy.get("/").send().body.length, LENGTH);
+    let mut client = proxy.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+
+    pause(Duration::from_millis(600));
+
+    let answer = client.answer();
+    assert!(answer.is_hit(), "{}", answer.cache_status());
+    assert_eq!((answer.body.length, answer.body.whole), (LENGTH, true));
+    assert!(client.is_closed(), "now it is idle");
+}
+
+#[test]
+fn a_reader_does_not_wait_for_those_that_were_sent_away() {
+    // The origin has one worker: it answers nobody else before the first page is through.
+    let read = Arc::new(AtomicBool::new(false));
+    let (free, patient) = (Arc::clone(&read), Arc::new(AtomicBool::new(true)));
+    let waited = Arc::clone(&patient);
+    let begun = AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        if begun.fetch_add(1, Ordering::SeqCst) == 0 {
+            let chunk = "x".repeat(1 << 20);
+            return Reply::status("200 OK")
+                .header("Content-Type", "text/html")
+                .after(Duration::from_millis(300))
+                .chunks(&vec![chunk.as_str(); 32], &[]);
+        }
+        let deadline = Instant::now() + DEADLINE / 2;
+        while !free.load(Ordering::SeqCst) && Instant::now() < deadline {
+            pause(Duration::from_millis(5));
+        }
+        waited.fetch_and(free.load(Ordering::SeqCst), Ordering::SeqCst);
+        Reply::html("small")
+    });
+    let proxy = Proxy::embedded(&origin, "cache.max_object = \"1MiB\"");
+    let mut first = proxy.connect();
+    first.send(b"GET / HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    wait_until("the origin is asked", || origin.count() == 1);
+    let mut second = proxy.connect();
+    second.send(b"GET / HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+
+    let large = first.answer();
+    read.store(true, Ordering::SeqCst);
+
+    assert_eq!((large.body.length, large.body.whole), (32 << 20, true));
+    assert_eq!(second.answer().text(), "small");
+    assert!(patient.load(Ordering::SeqCst), "the first reader waited for the second");
+}
+
+#[test]
+fn a_page_that_never_ends_keeps_nobody_waiting() {
+    let origin = Origin::always(
+        Reply::status("200 OK")
+            .header("Content-Type", "text/html")
+            .header("Transfer-Encoding", "chunked")
+            .bytes("5\r\nhello\r\n")
+            .hanging(),
+    );
+    let proxy = Proxy::embedded(&origin, "");
+    let mut clients = [proxy.connect(), proxy.connect(), proxy.connect()];
+    for (client, more) in clients.iter_mut().zip(["", "", "X-Mine: 1\r\n"]) {
+        client.send(format!("GET / HTTP/1.1\r\nHost: shop.test\r\n{more}\r\n").as_bytes());
+    }
+    for client in &mut clients {
+        assert_eq!(client.next_status(), Some(200));
+    }
+}
+
+/// A reader who takes his time.
+#[expect(clippy::disallowed_methods, reason = "being slow is what these cases are about")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -1,0 +1,31 @@
+//! The proxy from outside: the real binary between real sockets. One module a subject; each case
+//! is named after what it promises.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "in a test a panic is the way to fail, and unwrap says where"
+)]
+
+mod browse;
+mod cleanup;
+mod command;
+mod drain;
+mod flight;
+mod forwarding;
+mod framing;
+mod freshness;
+mod interop;
+mod leak;
+mod limits;
+mod log;
+mod login;
+mod outage;
+mod peers;
+mod route;
+mod sharing;
+mod store_contract;
+mod support;
+mod variants;
+mod visitor;
+mod wsgi;

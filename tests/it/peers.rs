@@ -1,0 +1,106 @@
+//! Several proxies on one Redis: they share pages and sessions.
+
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{Proxy, Storage, log_in, shop};
+use crate::support::redis::RedisServer;
+use crate::support::wait_until;
+
+fn redis(storage: &Storage) -> &RedisServer {
+    match storage {
+        Storage::Redis(server) => server,
+        Storage::Embedded => unreachable!("these cases are about redis"),
+    }
+}
+
+fn two(origin: &Origin, storage: &Storage, settings: &str) -> [Proxy; 2] {
+    [Proxy::start(origin, storage, settings), Proxy::start(origin, storage, settings)]
+}
+
+#[test]
+fn a_page_that_one_fetched_is_a_hit_at_the_other() {
+    let storage = Storage::redis();
+    let origin = Origin::always(Reply::html("welcome").header("X-Made-By", "the app"));
+    let [one, other] = two(&origin, &storage, "");
+    one.get("/").send();
+    wait_until("the page is in redis", || !redis(&storage).keys("cache:*").is_empty());
+
+    let answer = other.get("/").send();
+
+    assert!(answer.is_hit(), "{}", answer.cache_status());
+    assert!(answer.cache_status().contains("detail=store"), "{}", answer.cache_status());
+    assert_eq!(answer.text(), "welcome");
+    assert_eq!(answer.header("x-made-by"), Some("the app"));
+    assert!(other.get("/").send().cache_status().contains("detail=memory"));
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
+fn each_variant_that_one_fetched_is_a_hit_at_the_other() {
+    let storage = Storage::redis();
+    let origin = Origin::start(|request| {
+        Reply::html(request.header("accept-language").unwrap_or("none"))
+            .header("Vary", "Accept-Language")
+    });
+    let [one, other] = two(&origin, &storage, "");
+    let page =
+        |proxy: &Proxy, language: &str| proxy.get("/").header("Accept-Language", language).send();
+    page(&one, "de");
+    wait_until("page and index are in redis", || redis(&storage).keys("cache:*").len() == 2);
+    page(&one, "fr");
+    // The two pages, and the index with the two keys that lead to them, 32 bytes each.
+    let length = |key: &String| redis(&storage).command::<usize>(&["STRLEN", key]);
+    wait_until("all is in redis", || {
+        let keys = redis(&storage).keys("cache:*");
+        keys.len() == 3 && keys.iter().all(|key| length(key) >= 64)
+    });
+
+    for language in ["de", "fr"] {
+        let answer = page(&other, language);
+        assert!(answer.is_hit(), "{}", answer.cache_status());
+        assert_eq!(answer.text(), language);
+    }
+    assert_eq!(origin.count(), 2);
+}
+
+#[test]
+fn who_logs_in_at_one_is_known_at_the_other_and_out_at_both() {
+    let storage = Storage::redis();
+    let origin = shop(|request| Reply::unstored(request.header("x-anteroom-user").unwrap_or("-")));
+    let [one, other] = two(&origin, &storage, "session.mint = true");
+    let alice = log_in(&one, "alice");
+    let user = |proxy: &Proxy| proxy.post("/").cookie(&alice).send().text();
+    assert_eq!((user(&one), user(&other)), ("alice".into(), "alice".into()));
+
+    one.post("/logout").cookie(&alice).send();
+
+    assert_eq!(user(&one), "-");
+    wait_until("the other one knows", || user(&other) == "-");
+}
+
+#[test]
+fn two_proxies_clean_one_redis_and_do_no_work_twice() {
+    let storage = Storage::redis();
+    for n in 0..200 {
+        let (token, seen) = (format!("token-number-{n}"), n.to_string());
+        redis(&storage).command::<()>(&["HSET", "login:", &token, "user"]);
+        redis(&storage).command::<()>(&["ZADD", "recent:", &seen, &token]);
+        redis(&storage).command::<()>(&["ZADD", &format!("viewed:{token}"), "1", "shoe"]);
+        redis(&storage).command::<()>(&["HSET", &format!("cart:{token}"), "shoe", "1"]);
+    }
+    let origin = Origin::always(Reply::unstored("hello"));
+    let proxies = two(&origin, &storage, "session.max_sessions = 50\nsession.clean_batch = 3");
+    let cleaned = || -> f64 {
+        proxies.iter().map(|proxy| proxy.metric("anteroom_sessions_cleaned_total")).sum()
+    };
+
+    wait_until("the oldest are cleaned", || cleaned() >= 150.0);
+
+    assert_eq!(cleaned() as u64, 150);
+    let left: Vec<String> = redis(&storage).command(&["ZRANGE", "recent:", "0", "-1"]);
+    let newest: Vec<_> = (150..200).map(|n| format!("token-number-{n}")).collect();
+    assert_eq!(left, newest);
+    for pattern in ["viewed:token-*", "cart:token-*"] {
+        assert_eq!(redis(&storage).keys(pattern).len(), 50, "{pattern}");
+    }
+    assert_eq!(redis(&storage).command::<u64>(&["HLEN", "login:"]), 50);
+}

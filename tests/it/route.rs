@@ -1,0 +1,175 @@
+//! What a route can say of its pages: keyed cookies and fields, cookies that a fill may lose,
+//! lifetimes instead of the app's word.
+
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+
+on_both_stores!(a_keyed_cookie_splits_a_page, an_override_outweighs_the_app_s_word_on_time);
+
+/// One route, for everything below `/page`.
+fn route(settings: &str) -> String {
+    format!("[[route]]\nmatch.path = \"/page/**\"\n{settings}")
+}
+
+/// An origin whose pages tell what it was sent in a field.
+fn echo(name: &'static str) -> Origin {
+    Origin::start(move |request| Reply::html(request.header(name).unwrap_or("none")))
+}
+
+fn a_keyed_cookie_splits_a_page(storage: &Storage) {
+    let origin = echo("cookie");
+    let proxy = Proxy::start(&origin, storage, &route("key_cookies = [\"lang\", \"money\"]"));
+    let page = |cookie: &str| proxy.get("/page").cookie(cookie).send();
+
+    for cookie in ["lang=de", "lang=en", "lang=", "lang=de; money=eur"] {
+        assert_eq!(page(cookie).text(), cookie, "the fill is sent what is keyed");
+    }
+    assert_eq!(proxy.get("/page").send().text(), "none");
+    assert_eq!(origin.count(), 5);
+
+    for (cookie, text) in [
+        ("_ga=1; lang=de", "lang=de"),
+        ("lang=en; _gid=2", "lang=en"),
+        ("lang=", "lang="),
+        ("money=eur; lang=de", "lang=de; money=eur"),
+        ("_ga=3", "none"),
+    ] {
+        let answer = page(cookie);
+        assert!(answer.is_hit(), "{cookie}: {}", answer.cache_status());
+        assert_eq!(answer.text(), text, "{cookie}");
+    }
+}
+
+#[test]
+fn a_keyed_cookie_does_not_make_its_visitor_unknown() {
+    let origin = Origin::always(Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, &route("key_cookies = [\"lang\"]"));
+    let told = |target: &str, cookie: &str| {
+        proxy.post(target).cookie(cookie).send();
+        origin.last().header("x-anteroom-session").map(str::to_owned)
+    };
+    assert_eq!(told("/page", "lang=de").as_deref(), Some("none"));
+    assert_eq!(told("/page", "lang=de; other=1").as_deref(), Some("unknown"));
+    assert_eq!(told("/elsewhere", "lang=de").as_deref(), Some("unknown"));
+}
+
+#[test]
+fn a_keyed_field_splits_a_page_and_reaches_the_fill() {
+    let origin = echo("x-country");
+    let proxy = Proxy::embedded(&origin, &route("key_headers = [\"X-Country\"]"));
+    let page = |target: &str, country: &str| proxy.get(target).header("X-Country", country).send();
+
+    for country in ["de", "fr"] {
+        assert_eq!(page("/page", country).text(), country);
+        assert!(page("/page", country).is_hit());
+    }
+    assert_eq!(proxy.get("/page").send().text(), "none");
+    assert_eq!(page("/elsewhere", "de").text(), "none", "not where it is not keyed");
+}
+
+#[test]
+fn a_fragment_is_cached_beside_its_page_where_its_field_is_keyed() {
+    let origin = echo("hx-request");
+    let proxy = Proxy::embedded(&origin, &route("key_headers = [\"HX-Request\"]"));
+    let fragment = || proxy.get("/page").header("HX-Request", "true").send();
+
+    assert_eq!(
+        (fragment().text(), proxy.get("/page").send().text().as_str()),
+        ("true".into(), "none")
+    );
+
+    for (answer, text) in [(fragment(), "true"), (proxy.get("/page").send(), "none")] {
+        assert!(answer.is_hit(), "{}", answer.cache_status());
+        assert_eq!(answer.text(), text);
+    }
+    let other = proxy.get("/page").header("X-Requested-With", "XMLHttpRequest").send();
+    assert!(!other.is_hit(), "another fragment field is not keyed");
+}
+
+#[test]
+fn a_fill_loses_the_cookies_that_its_route_names() {
+    let origin = Origin::start(|request| {
+        let reply = Reply::html("hello").header("Set-Cookie", "JSESSIONID=0a1b; Path=/");
+        if request.path() == "/page/two" { reply.header("Set-Cookie", "b=1") } else { reply }
+    });
+    let proxy = Proxy::embedded(&origin, &route("strip_set_cookie = [\"JSESSIONID\"]"));
+
+    let one = [proxy.get("/page/one").send(), proxy.get("/page/one").send()];
+    let two = [proxy.get("/page/two").send(), proxy.get("/page/two").send()];
+    let elsewhere = [proxy.get("/").send(), proxy.get("/").send()];
+
+    assert!(one[1].is_hit(), "{}", one[1].cache_status());
+    assert!(one.iter().all(|answer| answer.set_cookie("JSESSIONID").is_none()), "{one:?}");
+    for answers in [two, elsewhere] {
+        assert!(!answers[1].is_hit(), "{}", answers[1].cache_status());
+        assert!(answers.iter().all(|answer| answer.set_cookie("JSESSIONID").is_some()));
+    }
+}
+
+/// What PHP sends with every page once a session was begun.
+fn php(reply: Reply) -> Reply {
+    reply
+        .header("Expires", "Thu, 19 Nov 1981 08:52:00 GMT")
+        .header("Cache-Control", "no-store, no-cache, must-revalidate")
+        .header("Pragma", "no-cache")
+}
+
+fn an_override_outweighs_the_app_s_word_on_time(storage: &Storage) {
+    let origin = Origin::always(php(Reply::html("hello")));
+    let proxy = Proxy::start(&origin, storage, &route("override_ttl = \"60s\""));
+
+    let [page, elsewhere] = ["/page", "/"].map(|path| {
+        proxy.get(path).send();
+        proxy.get(path).send()
+    });
+
+    assert!(page.is_hit(), "{}", page.cache_status());
+    assert_eq!(page.header("pragma"), Some("no-cache"), "browsers are told what the app said");
+    assert!(!elsewhere.is_hit(), "{}", elsewhere.cache_status());
+}
+
+#[test]
+fn an_override_never_outweighs_what_makes_a_page_personal() {
+    let origin = Origin::start(|request| match request.path() {
+        "/page/private" => Reply::html("x").header("Cache-Control", "private"),
+        "/page/cookie" => php(Reply::html("x")).header("Set-Cookie", "a=1"),
+        "/page/vary" => php(Reply::html("x")).header("Vary", "*"),
+        "/page/form" => php(Reply::html("<form><input name=csrf_token value=1></form>")),
+        "/page/file" => php(Reply::html("x")).header("Content-Disposition", "attachment"),
+        "/page/x.css" => php(Reply::html("x")),
+        "/page/login" => Reply::status("302 Found").header("Location", "/").body(""),
+        _ => php(Reply::html(request.header("authorization").unwrap_or("nobody"))),
+    });
+    let proxy = Proxy::embedded(&origin, &route("override_ttl = \"60s\""));
+
+    for path in ["private", "cookie", "vary", "form", "file", "x.css", "login"] {
+        let path = format!("/page/{path}");
+        proxy.get(&path).send();
+        let again = proxy.get(&path).send();
+        assert!(!again.is_hit(), "{path}: {}", again.cache_status());
+    }
+    for who in ["Basic YWxpY2U6", "Basic Ym9iOg=="] {
+        assert_eq!(proxy.get("/page/me").header("Authorization", who).send().text(), who);
+    }
+    assert_eq!(proxy.get("/page/me").send().text(), "nobody");
+}
+
+#[test]
+fn private_can_be_known_for_a_habit_and_hides_no_visitor_s_page() {
+    let origin = shop(|request| {
+        let user = request.header("x-anteroom-user").unwrap_or("stranger");
+        Reply::html(user).header("Cache-Control", "private, no-store")
+    });
+    let settings = route("override_ttl = \"60s\"\noverride_private = true");
+    let settings = format!("session.cookie = \"login\"\nsession.mint = true\n{settings}");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let alice = log_in(&proxy, "alice");
+
+    for _ in 0..2 {
+        assert_eq!(proxy.get("/page").send().text(), "stranger");
+        assert_eq!(proxy.get("/page").cookie(&alice).send().text(), "alice");
+    }
+    assert!(proxy.get("/page").send().is_hit());
+    proxy.get("/").send();
+    assert!(!proxy.get("/").send().is_hit(), "only on its route");
+}

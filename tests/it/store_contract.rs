@@ -1,0 +1,759 @@
+//! One contract for both stores, and what only one of them promises.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
+use anteroom::store::{
+    AnyStore, Eviction, Limits, OpenError, OpenStore, PageStore as _, Rotation, SessionStore as _,
+    Settings, StoreError, StoreState, Url, ViewStore as _, Visit,
+};
+use bytes::Bytes;
+use redis::aio::MultiplexedConnection;
+use tempfile::TempDir;
+
+use crate::support::redis::RedisServer;
+
+/// How long a condition may take to come true before the test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn limits() -> Limits {
+    Limits {
+        // Generous, so that a busy machine is no fault; the fault tests have their own.
+        read_timeout: Duration::from_secs(2),
+        write_timeout: Duration::from_secs(5),
+        viewed_items: 25,
+        pages: 1 << 20,
+        max_page: 600 << 10,
+    }
+}
+
+/// A store with what it stands on.
+struct Bench {
+    store: AnyStore,
+    open: OpenStore,
+    ground: Ground,
+}
+
+enum Ground {
+    Folder(TempDir),
+    Server(RedisServer),
+}
+
+impl Bench {
+    async fn embedded() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let open = open_folder(folder.path()).await.unwrap();
+        Self { store: open.lane(), open, ground: Ground::Folder(folder) }
+    }
+
+    async fn redis() -> Self {
+        Self::redis_with(limits()).await
+    }
+
+    async fn redis_with(limits: Limits) -> Self {
+        let server = RedisServer::start();
+        let url = Url::Redis(server.url());
+        let open = OpenStore::open(&Settings { url, prefix: String::new(), limits }).await.unwrap();
+        let store = open.lane();
+        connected(&store).await;
+        Self { store, open, ground: Ground::Server(server) }
+    }
+
+    fn server(&mut self) -> &mut RedisServer {
+        match &mut self.ground {
+            Ground::Server(server) => server,
+            Ground::Folder(folder) => panic!("no server, but {}", folder.path().display()),
+        }
+    }
+
+    async fn raw(&self) -> MultiplexedConnection {
+        match &self.ground {
+            Ground::Server(server) => server.connection().await,
+            Ground::Folder(folder) => panic!("no server, but {}", folder.path().display()),
+        }
+    }
+
+    /// Every key and member in the store, one a line, in the order of a set's scores.
+    async fn dump(&self) -> Vec<String> {
+        match &self.store {
+            AnyStore::Embedded(store) => store.dump_keys().unwrap(),
+            AnyStore::Redis(_) => dump_redis(&mut self.raw().await).await,
+        }
+    }
+
+    /// The members of one key, in the order of their scores.
+    async fn members(&self, key: &str) -> Vec<String> {
+        let head = format!("{key} ");
+        let lines = self.dump().await;
+        lines.iter().filter_map(|line| line.strip_prefix(&head)).map(str::to_owned).collect()
+    }
+
+    async fn log_in(&self, token: &StoredToken, name: &str, now: f64) {
+        self.store.update_token(token, &user(name), None, now).await.unwrap();
+    }
+
+    async fn evict(&self, keep: u64, batch: u32) -> usize {
+        self.store.evict_oldest(Eviction { keep, batch, carts: true }).await.unwrap()
+    }
+
+    async fn user_of(&self, token: &StoredToken) -> Option<User> {
+        self.store.check_token(token).await.unwrap()
+    }
+}
+
+async fn dump_redis(on: &mut MultiplexedConnection) -> Vec<String> {
+    let mut lines = Vec::new();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(on).await.unwrap();
+    for key in keys {
+        let members: Vec<String> = match type_of(on, &key).await.as_str() {
+            "zset" => ask(on, &["ZRANGE", &key, "0", "-1"]).await,
+            "hash" => ask(on, &["HKEYS", &key]).await,
+            _ => vec![String::new()],
+        };
+        lines.extend(members.into_iter().map(|member| format!("{key} {member}")));
+    }
+    lines
+}
+
+async fn ask<T: redis::FromRedisValue>(on: &mut MultiplexedConnection, words: &[&str]) -> T {
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command.query_async(on).await.unwrap()
+}
+
+async fn type_of(on: &mut MultiplexedConnection, key: &str) -> String {
+    ask(on, &["TYPE", key]).await
+}
+
+async fn open_folder(folder: &Path) -> Result<OpenStore, OpenError> {
+    open_folder_with(folder, limits()).await
+}
+
+async fn open_folder_with(folder: &Path, limits: Limits) -> Result<OpenStore, OpenError> {
+    let url = Url::Embedded(folder.to_owned());
+    OpenStore::open(&Settings { url, prefix: String::new(), limits }).await
+}
+
+async fn connected(store: &AnyStore) {
+    tokio::time::timeout(PATIENCE, store.connected()).await.expect("the store connects");
+}
+
+/// Tries until the condition holds.
+async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn token(number: usize) -> StoredToken {
+    Token::parse(format!("token-{number:04}").as_bytes()).unwrap().stored(TokenStorage::Plain)
+}
+
+fn user(name: &str) -> User {
+    User::new(name.as_bytes()).unwrap()
+}
+
+fn item(number: usize) -> Item {
+    Item::new(&format!("item-{number}")).unwrap()
+}
+
+fn visit(number: usize, name: &str, seen: f64, items: &[usize]) -> Visit {
+    let items = items.iter().map(|number| (item(*number), seen)).collect();
+    Visit { token: token(number), user: user(name), seen, items }
+}
+
+fn rotation(old: Option<usize>, new: usize, name: &str) -> Rotation {
+    Rotation { old: old.map(token), new: token(new), user: user(name), now: 100.0 }
+}
+
+/// Makes a test of each promise for each store.
+macro_rules! contract {
+    ($($promise:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise(super::Bench::embedded().await).await;
+            })*
+        }
+        mod redis_store {
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise(super::Bench::redis().await).await;
+            })*
+        }
+    };
+}
+
+contract!(
+    a_token_is_known_from_log_in_to_log_out,
+    a_log_in_with_an_item_records_the_view_too,
+    the_newest_25_items_stay_in_order,
+    a_touch_never_creates_a_session,
+    recent_never_goes_back_in_time,
+    the_oldest_go_first_in_batches_down_to_the_limit,
+    carts_stay_when_only_sessions_are_cleaned,
+    a_visitor_who_returns_before_the_cleaner_survives_whole,
+    a_visitor_who_returns_after_the_cleaner_stays_gone,
+    a_visitor_who_returns_meanwhile_is_never_half_gone,
+    after_a_full_clean_nothing_mentions_a_token,
+    two_evictors_do_no_work_twice,
+    a_log_in_takes_over_what_nobody_had,
+    a_log_in_takes_over_what_the_same_user_had,
+    a_log_in_takes_nothing_from_another_user,
+    a_log_in_under_a_token_of_another_user_starts_empty,
+    a_log_in_under_the_same_token_keeps_everything,
+    a_cart_holds_what_was_put_in,
+    a_page_is_served_until_its_time_is_up,
+    a_page_can_be_replaced_and_deleted,
+    a_page_over_the_limit_is_refused,
+);
+
+async fn a_token_is_known_from_log_in_to_log_out(bench: Bench) {
+    assert_eq!(bench.user_of(&token(1)).await, None);
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.store.touch_tokens(&[visit(1, "ann", 2.0, &[1, 2])]).await.unwrap();
+    bench.store.add_to_cart(&token(1), &item(1), 1).await.unwrap();
+    assert_eq!(bench.user_of(&token(1)).await, Some(user("ann")));
+
+    bench.store.revoke_token(&token(1)).await.unwrap();
+    assert_eq!(bench.user_of(&token(1)).await, None);
+    assert_eq!(bench.dump().await, [""; 0]);
+}
+
+async fn a_log_in_with_an_item_records_the_view_too(bench: Bench) {
+    let item = item(7);
+    bench.store.update_token(&token(1), &user("ann"), Some(&item), 1.0).await.unwrap();
+    assert_eq!(bench.members(&format!("viewed:{}", token(1).as_str())).await, ["item-7"]);
+    assert_eq!(bench.members("viewed:").await, ["item-7"]);
+    assert_eq!(bench.members("recent:").await, [token(1).as_str()]);
+}
+
+async fn the_newest_25_items_stay_in_order(bench: Bench) {
+    bench.log_in(&token(1), "ann", 0.5).await;
+    for number in 0..40_u8 {
+        let visits = [visit(1, "ann", f64::from(number) + 1.0, &[number.into()])];
+        assert_eq!(bench.store.touch_tokens(&visits).await.unwrap(), 1);
+    }
+    bench.store.touch_tokens(&[visit(1, "ann", 99.0, &[20])]).await.unwrap();
+    let mut expected: Vec<_> = (15..40).filter(|number| *number != 20).collect();
+    expected.push(20);
+    let expected: Vec<_> = expected.into_iter().map(|n| item(n).as_str().to_owned()).collect();
+    assert_eq!(bench.members(&format!("viewed:{}", token(1).as_str())).await, expected);
+}
+
+async fn a_touch_never_creates_a_session(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    let before = bench.dump().await;
+    let visits = [visit(2, "ann", 2.0, &[1]), visit(1, "bob", 2.0, &[1])];
+    assert_eq!(bench.store.touch_tokens(&visits).await.unwrap(), 0);
+    assert_eq!(bench.dump().await, before);
+}
+
+async fn recent_never_goes_back_in_time(bench: Bench) {
+    bench.log_in(&token(1), "ann", 10.0).await;
+    bench.log_in(&token(2), "bob", 20.0).await;
+    bench.store.touch_tokens(&[visit(2, "bob", 5.0, &[])]).await.unwrap();
+    bench.log_in(&token(2), "bob", 6.0).await;
+    assert_eq!(bench.members("recent:").await, [token(1).as_str(), token(2).as_str()]);
+}
+
+async fn the_oldest_go_first_in_batches_down_to_the_limit(bench: Bench) {
+    for number in 0..10_u8 {
+        bench.log_in(&token(number.into()), "ann", f64::from(number)).await;
+    }
+    bench.store.touch_tokens(&[visit(0, "ann", 50.0, &[])]).await.unwrap();
+    assert_eq!(bench.evict(10, 4).await, 0);
+    assert_eq!(bench.evict(3, 4).await, 4);
+    assert_eq!(bench.members("recent:").await[0], token(5).as_str());
+    assert_eq!(bench.evict(3, 4).await, 3);
+    assert_eq!(bench.evict(3, 4).await, 0);
+    let left: Vec<_> = [8, 9, 0].map(|number| token(number).as_str().to_owned()).into();
+    assert_eq!(bench.members("recent:").await, left);
+    assert_eq!(bench.user_of(&token(7)).await, None);
+    assert_eq!(bench.user_of(&token(0)).await, Some(user("ann")));
+}
+
+async fn carts_stay_when_only_sessions_are_cleaned(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.store.add_to_cart(&token(1), &item(1), 2).await.unwrap();
+    let how = Eviction { keep: 0, batch: 100, carts: false };
+    assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 1);
+    assert_eq!(bench.dump().await, [format!("cart:{} item-1", token(1).as_str())]);
+}
+
+async fn a_visitor_who_returns_before_the_cleaner_survives_whole(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.log_in(&token(2), "bob", 2.0).await;
+    bench.store.touch_tokens(&[visit(1, "ann", 3.0, &[1])]).await.unwrap();
+    assert_eq!(bench.evict(1, 100).await, 1);
+    assert_eq!(bench.user_of(&token(1)).await, Some(user("ann")));
+    assert_eq!(bench.members("recent:").await, [token(1).as_str()]);
+    assert_eq!(bench.members(&format!("viewed:{}", token(1).as_str())).await, ["item-1"]);
+}
+
+async fn a_visitor_who_returns_after_the_cleaner_stays_gone(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    assert_eq!(bench.evict(0, 100).await, 1);
+    let visits = [visit(1, "ann", 3.0, &[1])];
+    assert_eq!(bench.store.touch_tokens(&visits).await.unwrap(), 0);
+    assert_eq!(bench.dump().await, [""; 0]);
+}
+
+async fn a_visitor_who_returns_meanwhile_is_never_half_gone(bench: Bench) {
+    for round in 0..30 {
+        bench.log_in(&token(round), "ann", 1.0).await;
+        let visits = [visit(round, "ann", 2.0, &[1])];
+        let cleaner = bench.open.lane();
+        connected(&cleaner).await;
+        let (touched, evicted) = tokio::join!(
+            bench.store.touch_tokens(&visits),
+            cleaner.evict_oldest(Eviction { keep: 0, batch: 1, carts: true }),
+        );
+        // Whichever came first: the cleaner removed it, and the touch brought nothing back.
+        assert_eq!(evicted.unwrap(), 1);
+        assert!(touched.unwrap() <= 1);
+        assert_eq!(bench.dump().await, [""; 0]);
+    }
+}
+
+async fn after_a_full_clean_nothing_mentions_a_token(bench: Bench) {
+    let mut dice = fastrand::Rng::with_seed(7);
+    for now in 0..400_u16 {
+        let (now, number) = (f64::from(now) + 1.0, dice.usize(..30));
+        let name = if dice.bool() { "ann" } else { "bob" };
+        match dice.u8(..6) {
+            0 => bench.log_in(&token(number), name, now).await,
+            1 | 2 => {
+                let visits = [visit(number, name, now, &[dice.usize(..9), dice.usize(..9)])];
+                bench.store.touch_tokens(&visits).await.unwrap();
+            }
+            3 => bench.store.revoke_token(&token(number)).await.unwrap(),
+            4 => {
+                let old = Some(dice.usize(..30));
+                bench.store.rotate_token(&rotation(old, number, name)).await.unwrap();
+            }
+            _ if bench.user_of(&token(number)).await.is_some() => {
+                bench.store.add_to_cart(&token(number), &item(1), dice.i64(-1..3)).await.unwrap();
+            }
+            _ => drop(bench.evict(20, 3).await),
+        }
+    }
+    while bench.evict(0, 7).await > 0 {}
+    let left = bench.dump().await;
+    assert!(!left.iter().any(|line| line.contains("token-")), "{left:?}");
+}
+
+async fn two_evictors_do_no_work_twice(bench: Bench) {
+    for number in 0..60_u8 {
+        bench.log_in(&token(number.into()), "ann", f64::from(number)).await;
+    }
+    let other = bench.open.lane();
+    connected(&other).await;
+    let clean = async |store: &AnyStore| {
+        let how = Eviction { keep: 10, batch: 7, carts: true };
+        let mut sum = 0;
+        loop {
+            let evicted = store.evict_oldest(how).await.unwrap();
+            if evicted == 0 {
+                return sum;
+            }
+            sum += evicted;
+        }
+    };
+    let (one, two) = tokio::join!(clean(&bench.store), clean(&other));
+    assert_eq!(one + two, 50);
+    assert_eq!(bench.members("recent:").await.len(), 10);
+}
+
+/// A session with views and a cart under token 1.
+async fn furnished(bench: &Bench, name: &str) {
+    bench.log_in(&token(1), name, 1.0).await;
+    bench.store.touch_tokens(&[visit(1, name, 2.0, &[1])]).await.unwrap();
+    bench.store.add_to_cart(&token(1), &item(2), 3).await.unwrap();
+}
+
+/// That token 2 has what [`furnished`] gave token 1, which is gone.
+async fn moved(bench: &Bench) {
+    let lines: BTreeSet<_> = bench.dump().await.into_iter().collect();
+    assert!(lines.contains("viewed:token-0002 item-1"), "{lines:?}");
+    assert!(lines.contains("cart:token-0002 item-2"), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("token-0001")), "{lines:?}");
+}
+
+async fn a_log_in_takes_over_what_the_same_user_had(bench: Bench) {
+    furnished(&bench, "ann").await;
+    bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
+    moved(&bench).await;
+    assert_eq!(bench.user_of(&token(2)).await, Some(user("ann")));
+}
+
+async fn a_log_in_takes_over_what_nobody_had(bench: Bench) {
+    bench.store.add_to_cart(&token(1), &item(2), 3).await.unwrap();
+    bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
+    assert_eq!(bench.members("cart:token-0002").await, ["item-2"]);
+    assert_eq!(bench.members("cart:token-0001").await, [""; 0]);
+}
+
+async fn a_log_in_takes_nothing_from_another_user(bench: Bench) {
+    furnished(&bench, "bob").await;
+    bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
+    let lines = bench.dump().await;
+    assert!(!lines.iter().any(|line| line.contains("item-") || line.contains("token-0001")));
+    assert_eq!(bench.user_of(&token(2)).await, Some(user("ann")));
+}
+
+async fn a_log_in_under_a_token_of_another_user_starts_empty(bench: Bench) {
+    furnished(&bench, "bob").await;
+    bench.store.rotate_token(&rotation(None, 1, "ann")).await.unwrap();
+    let lines = bench.dump().await;
+    assert!(!lines.iter().any(|line| line.contains("item-")), "{lines:?}");
+    assert_eq!(bench.user_of(&token(1)).await, Some(user("ann")));
+}
+
+async fn a_log_in_under_the_same_token_keeps_everything(bench: Bench) {
+    furnished(&bench, "ann").await;
+    let before: BTreeSet<_> = bench.dump().await.into_iter().collect();
+    bench.store.rotate_token(&rotation(Some(1), 1, "ann")).await.unwrap();
+    assert_eq!(bench.dump().await.into_iter().collect::<BTreeSet<_>>(), before);
+}
+
+async fn a_cart_holds_what_was_put_in(bench: Bench) {
+    for (number, count) in [(1, 2), (2, 1), (1, 5), (3, 0)] {
+        bench.store.add_to_cart(&token(1), &item(number), count).await.unwrap();
+    }
+    assert_eq!(bench.members("cart:token-0001").await, ["item-1", "item-2"]);
+    for (number, count) in [(1, 0), (2, -1)] {
+        bench.store.add_to_cart(&token(1), &item(number), count).await.unwrap();
+    }
+    assert_eq!(bench.dump().await, [""; 0]);
+}
+
+async fn a_page_is_served_until_its_time_is_up(bench: Bench) {
+    let (store, short, long) = (&bench.store, PageKey([1; 32]), PageKey([2; 32]));
+    let page = Bytes::from_static(b"page");
+    store.put_page(&short, page.clone(), Duration::from_secs(1)).await.unwrap();
+    store.put_page(&long, page.clone(), Duration::from_secs(600)).await.unwrap();
+    assert_eq!(store.page(&short).await.unwrap(), Some(page.clone()));
+    until("the page expires", async || store.page(&short).await.unwrap().is_none()).await;
+    assert_eq!(store.page(&long).await.unwrap(), Some(page));
+}
+
+async fn a_page_can_be_replaced_and_deleted(bench: Bench) {
+    let (store, ttl) = (&bench.store, Duration::from_secs(600));
+    let keys = [PageKey([1; 32]), PageKey([2; 32])];
+    for body in ["one", "two"] {
+        store.put_page(&keys[0], body.into(), ttl).await.unwrap();
+    }
+    assert_eq!(store.page(&keys[0]).await.unwrap().unwrap(), "two");
+    store.delete_pages(&keys).await.unwrap();
+    store.delete_pages(&[]).await.unwrap();
+    assert_eq!(store.page(&keys[0]).await.unwrap(), None);
+}
+
+async fn a_page_over_the_limit_is_refused(bench: Bench) {
+    let (store, ttl, key) = (&bench.store, Duration::from_secs(600), PageKey([1; 32]));
+    let max = usize::try_from(limits().max_page).unwrap();
+    let largest = Bytes::from(vec![7; max]);
+    store.put_page(&key, largest.clone(), ttl).await.unwrap();
+    assert_eq!(store.page(&key).await.unwrap(), Some(largest));
+    let over = store.put_page(&key, vec![7; max + 1].into(), ttl).await;
+    assert!(matches!(over, Err(StoreError::Full)), "{over:?}");
+}
+
+// What only Redis promises.
+
+#[tokio::test]
+async fn names_and_types_in_redis_are_the_chapters() {
+    let bench = Bench::redis().await;
+    let (store, key) = (&bench.store, PageKey([0xab; 32]));
+    store.update_token(&token(1), &user("ann"), Some(&item(1)), 5.0).await.unwrap();
+    store.add_to_cart(&token(1), &item(1), 3).await.unwrap();
+    store.put_page(&key, "page".into(), Duration::from_secs(300)).await.unwrap();
+    store.count_views(&[(item(1), 4), (item(2), 1)]).await.unwrap();
+
+    let on = &mut bench.raw().await;
+    let cache = format!("cache:{}", "ab".repeat(32));
+    for (key, kind) in [
+        ("login:", "hash"),
+        ("recent:", "zset"),
+        ("viewed:", "zset"),
+        ("viewed:token-0001", "zset"),
+        ("cart:token-0001", "hash"),
+        (&cache, "string"),
+    ] {
+        assert_eq!(type_of(on, key).await, kind, "{key}");
+    }
+    assert_eq!(ask::<i64>(on, &["DBSIZE"]).await, 6);
+    assert_eq!(ask::<String>(on, &["HGET", "login:", "token-0001"]).await, "ann");
+    assert_eq!(ask::<String>(on, &["HGET", "cart:token-0001", "item-1"]).await, "3");
+    assert_eq!(ask::<f64>(on, &["ZSCORE", "recent:", "token-0001"]).await, 5.0);
+    assert_eq!(ask::<f64>(on, &["ZSCORE", "viewed:", "item-1"]).await, -5.0);
+    assert_eq!(ask::<i64>(on, &["ZRANK", "viewed:", "item-1"]).await, 0);
+    assert!((1..=300).contains(&ask::<i64>(on, &["TTL", &cache]).await));
+    assert_eq!(ask::<String>(on, &["GET", &cache]).await, "page");
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_every_key() {
+    let server = RedisServer::start();
+    let url = Url::Redis(server.unix_url());
+    let settings = Settings { url, prefix: "shop:".to_owned(), limits: limits() };
+    let store = OpenStore::open(&settings).await.unwrap().lane();
+    connected(&store).await;
+    store.update_token(&token(1), &user("ann"), Some(&item(1)), 5.0).await.unwrap();
+    store.add_to_cart(&token(1), &item(1), 3).await.unwrap();
+    store.put_page(&PageKey([1; 32]), "page".into(), Duration::from_secs(9)).await.unwrap();
+    let lines = dump_redis(&mut server.connection().await).await;
+    assert_eq!(lines.len(), 6, "{lines:?}");
+    assert!(lines.iter().all(|line| line.starts_with("shop:")), "{lines:?}");
+}
+
+#[tokio::test]
+async fn junk_in_recent_is_cleaned_away_and_harms_nothing() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    let junk =
+        ["", "short", "with space", "semi;colon", "quo\"te\"quote", "br{a}ces!", "bad\\slash"];
+    for member in junk {
+        let _: i64 = ask(on, &["ZADD", "recent:", "0", member]).await;
+        let _: i64 = ask(on, &["HSET", "login:", member, "nobody"]).await;
+        if !member.is_empty() {
+            let _: i64 = ask(on, &["SADD", &format!("viewed:{member}"), "foreign"]).await;
+        }
+    }
+    let _: f64 = ask(on, &["ZINCRBY", "viewed:", "-1", "item-1"]).await;
+    let _: i64 = ask(on, &["HSET", "cart:", "item-1", "1"]).await;
+    bench.log_in(&token(1), "ann", 5.0).await;
+
+    assert_eq!(bench.evict(1, 100).await, junk.len());
+    assert_eq!(bench.members("recent:").await, [token(1).as_str()]);
+    assert_eq!(bench.members("login:").await, [token(1).as_str()]);
+    assert_eq!(bench.members("viewed:").await, ["item-1"]);
+    assert_eq!(bench.members("cart:").await, ["item-1"]);
+    let foreign: Vec<String> = ask(on, &["KEYS", "viewed:?*"]).await;
+    assert_eq!(foreign.len(), junk.len() - 1, "another program's keys stay");
+}
+
+#[tokio::test]
+async fn a_foreign_key_holds_up_no_other_visit() {
+    let bench = Bench::redis().await;
+    let _: String = ask(&mut bench.raw().await, &["SET", "viewed:token-0001", "foreign"]).await;
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.log_in(&token(2), "ann", 1.0).await;
+    let visits = [visit(1, "ann", 2.0, &[1]), visit(2, "ann", 2.0, &[1])];
+    assert_eq!(bench.store.touch_tokens(&visits).await.unwrap(), 2);
+    assert_eq!(bench.members("viewed:token-0002").await, ["item-1"]);
+}
+
+#[tokio::test]
+async fn what_others_wrote_is_taken_or_left_but_never_trusted() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    let long = "x".repeat(300);
+    let _: i64 = ask(on, &["HSET", "login:", "token-0001", &long]).await;
+    assert_eq!(bench.user_of(&token(1)).await, None, "too long for a user");
+    let huge = "x".repeat(usize::try_from(limits().max_page).unwrap() + 1);
+    let key = PageKey([1; 32]);
+    let _: String = ask(on, &["SET", &format!("cache:{}", key.hex()), &huge]).await;
+    assert_eq!(bench.store.page(&key).await.unwrap(), None, "too long for a page");
+    let _: i64 = ask(on, &["DEL", "login:"]).await;
+    let _: String = ask(on, &["SET", "login:", "no hash"]).await;
+    let answer = bench.store.check_token(&token(1)).await;
+    assert!(matches!(answer, Err(StoreError::Failed(_))), "{answer:?}");
+    assert_eq!(bench.store.state(), StoreState::Connected);
+}
+
+/// The budgets of production.
+fn tight() -> Limits {
+    Limits {
+        read_timeout: Duration::from_millis(50),
+        write_timeout: Duration::from_secs(2),
+        ..limits()
+    }
+}
+
+#[tokio::test]
+async fn when_redis_is_killed_calls_fail_at_once_and_recover_by_themselves() {
+    let mut bench = Bench::redis_with(tight()).await;
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.server().kill();
+    let store = bench.store.clone();
+    until("the loss is noticed", async || {
+        let begun = Instant::now();
+        let answer = store.check_token(&token(1)).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits for a dead store");
+        matches!(answer, Err(StoreError::Away))
+    })
+    .await;
+    assert_eq!(store.state(), StoreState::Away);
+    let write = store.update_token(&token(2), &user("bob"), None, 1.0).await;
+    assert!(matches!(write, Err(StoreError::Away)), "{write:?}");
+
+    bench.server().restart();
+    until("it is back", async || matches!(store.check_token(&token(1)).await, Ok(Some(_)))).await;
+    assert_eq!(store.state(), StoreState::Connected);
+}
+
+#[tokio::test]
+async fn a_redis_that_came_back_empty_is_used_as_it_is() {
+    let mut bench = Bench::redis_with(tight()).await;
+    bench.log_in(&token(1), "ann", 1.0).await;
+    assert_eq!(bench.evict(5, 100).await, 0);
+    bench.server().restart_empty();
+    let store = bench.store.clone();
+    until("it is back", async || matches!(store.check_token(&token(1)).await, Ok(None))).await;
+    // It has forgotten the scripts too.
+    bench.log_in(&token(1), "ann", 1.0).await;
+    assert_eq!(store.touch_tokens(&[visit(1, "ann", 2.0, &[1])]).await.unwrap(), 1);
+    assert_eq!(bench.evict(0, 100).await, 1);
+}
+
+#[tokio::test]
+async fn when_redis_stands_still_calls_cost_their_budget_and_then_nothing() {
+    let mut bench = Bench::redis_with(tight()).await;
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.server().pause();
+    let store = bench.store.clone();
+    until("the breaker opens", async || {
+        let begun = Instant::now();
+        let answer = store.check_token(&token(1)).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "the budget holds");
+        matches!(answer, Err(StoreError::Away))
+    })
+    .await;
+    let counted = store.counted();
+    assert!(counted.timeouts >= 5 && counted.breaker_openings == 1, "{counted:?}");
+    let answers = store.page(&PageKey([1; 32])).await;
+    assert!(matches!(answers, Err(StoreError::Away)), "{answers:?}");
+
+    bench.server().resume();
+    until("it is back", async || matches!(store.check_token(&token(1)).await, Ok(Some(_)))).await;
+}
+
+#[tokio::test]
+async fn redis_that_is_not_there_delays_nothing() {
+    let server = RedisServer::start();
+    let settings =
+        Settings { url: Url::Redis(server.url()), prefix: String::new(), limits: limits() };
+    drop(server);
+    let store = OpenStore::open(&settings).await.unwrap().lane();
+    assert!(matches!(store.check_token(&token(1)).await, Err(StoreError::Away)));
+    assert_eq!(store.state(), StoreState::Away);
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_is_refused_without_showing_it() {
+    let url = Url::Redis("http://:secret@host".to_owned());
+    let settings = Settings { url, prefix: String::new(), limits: limits() };
+    let error = OpenStore::open(&settings).await.unwrap_err();
+    assert!(matches!(error, OpenError::BadUrl(_)));
+    assert!(!format!("{settings:?} {error:?} {error}").contains("secret"), "{error:?}");
+}
+
+// What only the embedded store promises.
+
+/// Opens a copy of a live store's folder: what `kill -9` would leave. An error where the store
+/// was being written while the copy was made.
+async fn after_a_crash(live: &Path) -> Result<(TempDir, OpenStore), OpenError> {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(live).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let open = open_folder(folder.path()).await?;
+    Ok((folder, open))
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_crash() {
+    let bench = Bench::embedded().await;
+    let Ground::Folder(live) = &bench.ground else { unreachable!() };
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.store.add_to_cart(&token(1), &item(1), 2).await.unwrap();
+    bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
+    let (_folder, open) = after_a_crash(live.path()).await.unwrap();
+    let AnyStore::Embedded(store) = open.lane() else { unreachable!() };
+    assert_eq!(store.check_token(&token(2)).await.unwrap(), Some(user("ann")));
+    assert_eq!(store.check_token(&token(1)).await.unwrap(), None);
+    assert!(store.dump_keys().unwrap().contains(&"cart:token-0002 item-1".to_owned()));
+}
+
+#[tokio::test]
+async fn visits_survive_a_crash_soon_after_they_are_taken() {
+    let bench = Bench::embedded().await;
+    let Ground::Folder(live) = &bench.ground else { unreachable!() };
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.store.touch_tokens(&[visit(1, "ann", 2.0, &[7])]).await.unwrap();
+    until("the visit is on disk", async || {
+        let Ok((_folder, open)) = after_a_crash(live.path()).await else { return false };
+        let AnyStore::Embedded(store) = open.lane() else { unreachable!() };
+        store.dump_keys().unwrap().contains(&"viewed:token-0001 item-7".to_owned())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_closed_store_is_whole_and_can_be_opened_again() {
+    let bench = Bench::embedded().await;
+    let Ground::Folder(folder) = &bench.ground else { unreachable!() };
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.store.touch_tokens(&[visit(1, "ann", 2.0, &[7])]).await.unwrap();
+    bench.open.close().await;
+    assert!(matches!(bench.store.check_token(&token(1)).await, Err(StoreError::Away)));
+    assert!(matches!(bench.store.revoke_token(&token(1)).await, Err(StoreError::Away)));
+    assert_eq!(bench.store.state(), StoreState::Away);
+
+    let open = open_folder(folder.path()).await.unwrap();
+    let AnyStore::Embedded(store) = open.lane() else { unreachable!() };
+    assert!(store.dump_keys().unwrap().contains(&"viewed:token-0001 item-7".to_owned()));
+}
+
+#[tokio::test]
+async fn a_folder_in_use_is_refused_by_name() {
+    let bench = Bench::embedded().await;
+    let Ground::Folder(folder) = &bench.ground else { unreachable!() };
+    let key = PageKey([1; 32]);
+    bench.store.put_page(&key, "page".into(), Duration::from_secs(60)).await.unwrap();
+    let error = open_folder(folder.path()).await.unwrap_err();
+    assert!(matches!(error, OpenError::InUse(_)), "{error:?}");
+    assert!(error.to_string().contains(folder.path().to_str().unwrap()));
+    assert!(bench.store.page(&key).await.unwrap().is_some(), "its pages are left alone");
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "in the way").unwrap();
+    let error = open_folder(&file.join("data")).await.unwrap_err();
+    assert!(matches!(error, OpenError::NotWritable { .. }), "{error:?}");
+
+    std::fs::write(folder.path().join("sessions.redb"), "no database".repeat(500)).unwrap();
+    let error = open_folder(folder.path()).await.unwrap_err();
+    assert!(matches!(error, OpenError::Unreadable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn full_of_pages_it_refuses_more_until_some_expire() {
+    let bench = Bench::embedded().await;
+    let (store, page) = (&bench.store, Bytes::from(vec![7; 60 << 10]));
+    let mut stored = 0_u8;
+    let refused = loop {
+        match store.put_page(&PageKey([stored; 32]), page.clone(), Duration::from_secs(1)).await {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, StoreError::Full), "{refused:?}");
+    assert_eq!(u64::from(stored), limits().pages / (64 << 10));
+    let next = PageKey([0xff; 32]);
+    until("there is room again", async || {
+        store.put_page(&next, page.clone(), Duration::from_secs(60)).await.is_ok()
+    })
+    .await;
+    assert!(store.page(&next).await.unwrap().is_some());
+}

@@ -1,0 +1,216 @@
+//! A visitor's end: requests byte for byte, and answers as they came.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use super::DEADLINE;
+use super::wire::{Body, Fields, Framing, Wire};
+
+/// The site that visitors ask for, unless a case says otherwise.
+pub(crate) const SITE: &str = "shop.test";
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) reason: String,
+    pub(crate) fields: Fields,
+    pub(crate) body: Body,
+}
+
+impl Answer {
+    /// The value of the first line of that name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.fields.get(name)
+    }
+
+    /// The body as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body.bytes).into_owned()
+    }
+
+    /// What the proxy says of the cache, empty when it says nothing.
+    pub(crate) fn cache_status(&self) -> &str {
+        self.header("cache-status").unwrap_or("")
+    }
+
+    /// Whether it came from the cache, by the proxy's word.
+    pub(crate) fn is_hit(&self) -> bool {
+        self.cache_status().split(';').any(|part| part.trim() == "hit")
+    }
+
+    /// The value of the cookie that this answer sets, without its attributes.
+    pub(crate) fn cookie(&self, name: &str) -> Option<String> {
+        self.set_cookie(name)?
+            .split(';')
+            .next()
+            .and_then(|pair| pair.split_once('='))
+            .map(|(_, value)| value.to_owned())
+    }
+
+    /// The whole `Set-Cookie` line for a cookie.
+    pub(crate) fn set_cookie(&self, name: &str) -> Option<&str> {
+        self.fields
+            .all("set-cookie")
+            .find(|line| line.split_once('=').is_some_and(|(have, _)| have == name))
+    }
+}
+
+/// An answer whose head is there and whose body is still to come.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    answer: Answer,
+    framing: Framing,
+}
+
+/// A connection that a visitor keeps open.
+#[derive(Debug)]
+pub(crate) struct Client(Wire);
+
+impl Client {
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect_timeout(&address, DEADLINE).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        Self(Wire::new(stream))
+    }
+
+    /// Sends exactly these bytes. A proxy that closed meanwhile is no failure here: its answer,
+    /// or the lack of one, is what a case looks at.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
+        self.0.socket().write_all(bytes).is_ok()
+    }
+
+    /// The answer to a request that was no HEAD.
+    pub(crate) fn answer(&mut self) -> Answer {
+        self.try_answer("GET").expect("an answer within the deadline")
+    }
+
+    /// The answer to a request of that method, or `None` when the connection ended instead.
+    pub(crate) fn try_answer(&mut self, method: &str) -> Option<Answer> {
+        let (answer, framing) = self.try_head(method)?;
+        Some(Answer { body: self.0.body(framing), ..answer })
+    }
+
+    /// The head of the answer to a request that was no HEAD; its body is still to come.
+    pub(crate) fn head(&mut self) -> Begun {
+        let (answer, framing) = self.try_head("GET").expect("a head within the deadline");
+        Begun { answer, framing }
+    }
+
+    /// The rest of what began.
+    pub(crate) fn rest(&mut self, begun: Begun) -> Answer {
+        Answer { body: self.0.body(begun.framing), ..begun.answer }
+    }
+
+    fn try_head(&mut self, method: &str) -> Option<(Answer, Framing)> {
+        loop {
+            let head = self.0.head().ok()??;
+            let mut words = head.first.splitn(3, ' ').skip(1);
+            let status: u16 = words.next()?.parse().ok()?;
+            if (100..200).contains(&status) && status != 101 {
+                continue;
+            }
+            let silent = method == "HEAD" || matches!(status, 204 | 304);
+            let framing = Framing::of(&head.fields, Framing::UntilClose);
+            let framing = if silent { Framing::Nothing } else { framing };
+            let reason = words.next().unwrap_or("").to_owned();
+            let answer = Answer { status, reason, fields: head.fields, body: Body::default() };
+            return Some((answer, framing));
+        }
+    }
+
+    /// The status of the next head alone, interim ones included.
+    pub(crate) fn next_status(&mut self) -> Option<u16> {
+        self.0.head().ok()??.first.split(' ').nth(1)?.parse().ok()
+    }
+
+    /// Whether the proxy ends this connection within the deadline.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut rest = [0_u8; 4096];
+        loop {
+            match self.0.socket().read(&mut rest) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => {
+                    return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                }
+            }
+        }
+    }
+}
+
+/// A request in the making.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    address: SocketAddr,
+    method: String,
+    target: String,
+    host: String,
+    lines: String,
+    body: Option<Vec<u8>>,
+}
+
+impl Ask {
+    pub(crate) fn new(address: SocketAddr, method: &str, target: &str) -> Self {
+        Self {
+            address,
+            method: method.to_owned(),
+            target: target.to_owned(),
+            host: SITE.to_owned(),
+            lines: String::new(),
+            body: None,
+        }
+    }
+
+    /// Asks for another site than [`SITE`].
+    pub(crate) fn host(mut self, host: &str) -> Self {
+        host.clone_into(&mut self.host);
+        self
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.lines += &format!("{name}: {value}\r\n");
+        self
+    }
+
+    pub(crate) fn cookie(self, value: &str) -> Self {
+        self.header("Cookie", value)
+    }
+
+    pub(crate) fn body(mut self, bytes: &[u8]) -> Self {
+        self.body = Some(bytes.to_vec());
+        self
+    }
+
+    /// Sends it on a connection of its own.
+    pub(crate) fn send(&self) -> Answer {
+        self.send_on(&mut Client::open(self.address))
+    }
+
+    /// Sends it on a connection that is open already.
+    pub(crate) fn send_on(&self, client: &mut Client) -> Answer {
+        self.try_send_on(client).expect("an answer within the deadline")
+    }
+
+    /// The same, `None` where the connection ended without an answer.
+    pub(crate) fn try_send_on(&self, client: &mut Client) -> Option<Answer> {
+        client.send(&self.bytes());
+        client.try_answer(&self.method)
+    }
+
+    /// Sends it on a connection of its own and waits for nothing.
+    pub(crate) fn start(&self) -> Client {
+        let mut client = Client::open(self.address);
+        client.send(&self.bytes());
+        client
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let Self { method, target, host, lines, body, .. } = self;
+        let length =
+            body.as_ref().map_or_else(String::new, |b| format!("Content-Length: {}\r\n", b.len()));
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{lines}{length}\r\n");
+        [head.as_bytes(), body.as_deref().unwrap_or_default()].concat()
+    }
+}

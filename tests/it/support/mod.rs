@@ -1,0 +1,53 @@
+//! What the cases share: real processes on free loopback ports, and waiting for conditions.
+//!
+//! No case lives here, and nothing that knows how the proxy is written inside.
+
+pub(crate) mod client;
+mod keyspace;
+pub(crate) mod origin;
+pub(crate) mod proxy;
+pub(crate) mod redis;
+pub(crate) mod wire;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a case gives it up.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Waits until `holds`, and panics with `what` when it does not within [`DEADLINE`].
+#[expect(clippy::disallowed_methods, reason = "the pause between two looks at the condition")]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A loopback port that nobody listens on. It lies below the range from which the kernel takes
+/// ports for outgoing connections, so that a process that is restarted finds it free again.
+pub(crate) fn free_port() -> u16 {
+    (0..1_000)
+        .map(|_| fastrand::u16(10_000..32_000))
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("one of a thousand ports is free")
+}
+
+/// Runs `job` on `count` threads at once, each told its number, and returns what they returned.
+pub(crate) fn at_once<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let start = std::sync::Barrier::new(count);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .map(|number| {
+                let (start, job) = (&start, &job);
+                scope.spawn(move || {
+                    start.wait();
+                    job(number)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}

@@ -1,0 +1,253 @@
+//! The real binary before an origin, with a configuration of the case's own in a temporary folder.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::client::{Answer, Ask, Client};
+use super::origin::{Origin, Reply};
+use super::redis::RedisServer;
+use super::{free_port, wait_until};
+
+/// The binary under test.
+pub(crate) const ANTEROOM: &str = env!("CARGO_BIN_EXE_anteroom");
+
+/// Where a proxy keeps its state.
+pub(crate) enum Storage {
+    Embedded,
+    Redis(RedisServer),
+}
+
+impl Storage {
+    /// A Redis of the case's own.
+    pub(crate) fn redis() -> Self {
+        Self::Redis(RedisServer::start())
+    }
+
+    /// The embedded store's folder lies beside the configuration, where the process runs.
+    fn url(&self) -> String {
+        match self {
+            Self::Embedded => "embedded:./data".to_owned(),
+            Self::Redis(server) => server.url(),
+        }
+    }
+}
+
+/// Makes two tests of each case `fn(&Storage)`: one on the embedded store and one on Redis.
+macro_rules! on_both_stores {
+    ($($case:ident),+ $(,)?) => {
+        mod embedded {
+            $(#[test] fn $case() { super::$case(&$crate::support::proxy::Storage::Embedded); })+
+        }
+        mod redis {
+            $(#[test] fn $case() { super::$case(&$crate::support::proxy::Storage::redis()); })+
+        }
+    };
+}
+pub(crate) use on_both_stores;
+
+/// A running proxy; it is killed on Drop.
+pub(crate) struct Proxy {
+    child: Child,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    folder: TempDir,
+}
+
+impl Proxy {
+    /// Starts one before `origin`. `settings` are lines of TOML: first top-level dotted keys
+    /// (`session.mint = true`), then `[[route]]` tables.
+    pub(crate) fn start(origin: &Origin, storage: &Storage, settings: &str) -> Self {
+        Self::before(origin.address(), storage, settings)
+    }
+
+    /// Starts one on the embedded store.
+    pub(crate) fn embedded(origin: &Origin, settings: &str) -> Self {
+        Self::start(origin, &Storage::Embedded, settings)
+    }
+
+    /// Starts one whose `settings` say where the store is: `store.url = …` must be among them.
+    pub(crate) fn with_settings(origin: &Origin, settings: &str) -> Self {
+        Self::launch(origin.address(), "", settings)
+    }
+
+    /// Starts one before whatever is, or is not, at `origin`.
+    pub(crate) fn before(origin: SocketAddr, storage: &Storage, settings: &str) -> Self {
+        Self::launch(origin, &format!("store.url = \"{}\"", storage.url()), settings)
+    }
+
+    fn launch(origin: SocketAddr, store: &str, settings: &str) -> Self {
+        loop {
+            let mut proxy = Self::try_launch(origin, store, settings);
+            if proxy.wait_ready() {
+                return proxy;
+            }
+        }
+    }
+
+    fn try_launch(origin: SocketAddr, store: &str, settings: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let [listen, admin] =
+            [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let threads = if settings.contains("threads =") { "" } else { "threads = 2" };
+        let config = format!(
+            "{threads}\nlisten = [{{ address = \"{listen}\" }}]\norigin.url = \"http://{origin}\"\n\
+             admin.address = \"{admin}\"\nlog.to = \"{log}\"\n{store}\n{settings}\n",
+            log = folder.path().join("access.log").display(),
+        );
+        fs::write(folder.path().join("proxy.toml"), config).unwrap();
+        let child = spawn(folder.path());
+        Self { child, listen, admin, folder }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// A visitor's connection.
+    pub(crate) fn connect(&self) -> Client {
+        Client::open(self.listen)
+    }
+
+    pub(crate) fn ask(&self, method: &str, target: &str) -> Ask {
+        Ask::new(self.listen, method, target)
+    }
+
+    pub(crate) fn get(&self, target: &str) -> Ask {
+        self.ask("GET", target)
+    }
+
+    pub(crate) fn post(&self, target: &str) -> Ask {
+        self.ask("POST", target).body(b"")
+    }
+
+    /// Asks the admin listener, as somebody on this machine does.
+    pub(crate) fn admin(&self, target: &str) -> Ask {
+        Ask::new(self.admin, "GET", target).host(&self.admin.to_string())
+    }
+
+    /// The process ends at once, as on `kill -9`.
+    pub(crate) fn kill9(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks the process to end (SIGTERM).
+    pub(crate) fn terminate(&self) {
+        let line = format!("kill -TERM {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+    }
+
+    /// Waits for the process to end by itself; its exit code.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        wait_until("the process ends", || self.child.try_wait().unwrap().is_some());
+        self.child.wait().unwrap().code()
+    }
+
+    /// Starts the killed process again, with the same files and ports.
+    pub(crate) fn restart(&mut self) {
+        self.kill9();
+        self.child = spawn(self.folder.path());
+        assert!(self.wait_ready(), "{}", self.complaints());
+    }
+
+    /// One number from `/metrics`, by its name with its labels; zero when it is not there.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let page = self.admin("/metrics").send().text();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    /// The access log, once it has `lines` lines: it is written behind the responses.
+    pub(crate) fn access_log(&self, lines: usize) -> Vec<Value> {
+        let read = || fs::read_to_string(self.folder.path().join("access.log")).unwrap_or_default();
+        wait_until("the access log has its lines", || read().lines().count() >= lines);
+        read().lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// The access log as it stands in the file.
+    pub(crate) fn log_file(&self) -> PathBuf {
+        self.folder.path().join("access.log")
+    }
+
+    /// The largest amount of memory that the process held so far, in KiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Waits until it serves; false where another process took one of its ports meanwhile.
+    fn wait_ready(&mut self) -> bool {
+        let mut port_is_taken = false;
+        wait_until("the proxy is ready", || {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                port_is_taken = self.complaints().contains("Address already in use");
+                if port_is_taken {
+                    return true;
+                }
+                panic!("the proxy ended with {status}: {}", self.complaints());
+            }
+            let Ok(stream) = std::net::TcpStream::connect(self.admin) else { return false };
+            drop(stream);
+            let ready = self.admin("/readyz").try_send_on(&mut Client::open(self.admin));
+            ready.is_some_and(|answer| answer.status == 200)
+        });
+        !port_is_taken
+    }
+
+    fn complaints(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.kill9();
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "the proxy said:\n{}", self.complaints());
+        }
+    }
+}
+
+fn spawn(folder: &Path) -> Child {
+    let stderr = fs::File::options().create(true).append(true).open(folder.join("stderr"));
+    Command::new(ANTEROOM)
+        .arg("run")
+        .arg("--config")
+        .arg(folder.join("proxy.toml"))
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr.unwrap())
+        .spawn()
+        .unwrap()
+}
+
+/// The part of an origin that logs people in and out: `/login?alice`, `/logout`, and for all else
+/// what `pages` says.
+pub(crate) fn shop(
+    pages: impl Fn(&super::origin::Request) -> Reply + Send + Sync + 'static,
+) -> Origin {
+    Origin::start(move |request| {
+        let (name, value) = match request.target.split_once('?') {
+            Some(("/login", user)) => ("Anteroom-Login", user),
+            None if request.target == "/logout" => ("Anteroom-Logout", "1"),
+            _ => return pages(request),
+        };
+        Reply::status("303 See Other").header("Location", "/").header(name, value).body("")
+    })
+}
+
+/// Logs `user` in at a [`shop`] behind a proxy with `session.mint = true`, and returns what the
+/// browser sends from then on: `login=<token>`.
+pub(crate) fn log_in(proxy: &Proxy, user: &str) -> String {
+    let answer: Answer = proxy.post(&format!("/login?{user}")).send();
+    let token = answer.cookie("login").expect("a log-in sets the session cookie");
+    format!("login={token}")
+}
