@@ -1,0 +1,191 @@
+"""What the benches share: processes under measurement, and the proxies' configurations.
+
+Python's standard library only. It measures nothing by itself.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """A running program and its children; ends with the `with` block."""
+
+    def __init__(self, name, command, port, core=None):
+        self.name, self.command, self.port, self.core = name, command, port, core
+
+    def __enter__(self):
+        pin = (lambda: os.sched_setaffinity(0, {self.core})) if self.core is not None else None
+        self.popen = subprocess.Popen(self.command, preexec_fn=pin, stdin=subprocess.DEVNULL)
+        try:
+            self.wait_until_listening()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.popen.send_signal(signal.SIGTERM)
+        try:
+            self.popen.wait(10)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+    def wait_until_listening(self, limit_s=20):
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            if self.popen.poll() is not None:
+                sys.exit(f"{self.name} ended with code {self.popen.returncode}")
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            time.sleep(0.02)
+        sys.exit(f"{self.name} does not listen on port {self.port} after {limit_s} s")
+
+    def pids(self):
+        """Its own and its children's: nginx serves from a worker."""
+        own = self.popen.pid
+        children = pathlib.Path(f"/proc/{own}/task/{own}/children").read_text().split()
+        return [own, *map(int, children)]
+
+    def cpu_s(self):
+        """User and system time of all its threads so far, in seconds."""
+        return sum(map(cpu_ticks, self.pids())) / TICKS_PER_S
+
+    def memory_kib(self, field):
+        """VmRSS (now) or VmHWM (peak), in KiB."""
+        for line in pathlib.Path(f"/proc/{self.popen.pid}/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+        raise KeyError(field)
+
+    def reset_peak(self):
+        """Lets VmHWM begin again at what the process holds now (proc(5), clear_refs)."""
+        pathlib.Path(f"/proc/{self.popen.pid}/clear_refs").write_text("5")
+
+
+def cpu_ticks(pid):
+    # The second field is the program's name in brackets, which may hold spaces.
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def anteroom_binary(given):
+    """The binary to measure: the one given, or a release build made now."""
+    if given:
+        return pathlib.Path(given).resolve()
+    subprocess.run(["cargo", "build", "--release"], cwd=ROOT, check=True)
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / "release" / "anteroom"
+
+
+def anteroom(binary, folder, origin_port, core=None):
+    """Anteroom with one thread on the embedded store, its access log in a file."""
+    port = free_port()
+    config = folder / "proxy.toml"
+    config.write_text(
+        f"""threads = 1
+[[listen]]
+address = "127.0.0.1:{port}"
+[origin]
+url = "http://127.0.0.1:{origin_port}"
+[store]
+url = "embedded:{folder}/anteroom-data"
+[admin]
+address = "127.0.0.1:{free_port()}"
+[log]
+access = "json"
+to = "{folder}/anteroom.log"
+"""
+    )
+    return Process("anteroom", [binary, "run", "--config", config], port, core)
+
+
+def nginx(folder, origin_port, core=None, log_buffer=None):
+    """nginx with one worker and `proxy_cache`, its access log in a file."""
+    port = free_port()
+    buffer = f" buffer={log_buffer}" if log_buffer else ""
+    user = "user www-data;" if os.getuid() == 0 else ""
+    folder.chmod(0o711)  # The worker is another user, and its cache is in here.
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"""{user}
+daemon off;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx-error.log;
+worker_processes 1;
+events {{ worker_connections 4096; }}
+http {{
+    default_type application/octet-stream;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_requests 1000000;
+    log_format bench '$remote_addr - $remote_user [$time_local] "$request" $status '
+                     '$body_bytes_sent "$http_referer" "$http_user_agent" $upstream_cache_status';
+    access_log {folder}/nginx.log bench{buffer};
+    client_body_temp_path {folder}/nginx-body;
+    proxy_temp_path {folder}/nginx-proxy;
+    fastcgi_temp_path {folder}/nginx-fastcgi;
+    uwsgi_temp_path {folder}/nginx-uwsgi;
+    scgi_temp_path {folder}/nginx-scgi;
+    proxy_cache_path {folder}/nginx-cache keys_zone=pages:16m;
+    upstream origin {{ server 127.0.0.1:{origin_port}; keepalive 16; }}
+    server {{
+        listen 127.0.0.1:{port} reuseport backlog=4096;
+        location / {{
+            proxy_pass http://origin;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $http_host;
+            proxy_cache pages;
+            proxy_cache_valid 300s;
+            proxy_cache_lock on;
+            add_header X-Cache-Status $upstream_cache_status;
+        }}
+    }}
+}}
+"""
+    )
+    return Process("nginx", [need("nginx", "nginx-light"), "-c", config], port, core)
+
+
+def need(program, package):
+    """The path of a program that the bench runs."""
+    # Debian keeps servers in /usr/sbin, which is not on every user's path.
+    path = shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin")
+    if path is None:
+        sys.exit(f"{program} is missing: on Debian, apt-get install {package}")
+    return path
+
+
+def scratch_folder(parent=None):
+    """A temporary folder; in memory where the machine has such a place."""
+    shm = pathlib.Path("/dev/shm")
+    where = parent or (shm if shm.is_dir() else None)
+    return tempfile.TemporaryDirectory(prefix="anteroom-bench-", dir=where)
+
+
+def machine():
+    """One line on what this ran on."""
+    cpu = "unknown CPU"
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    return f"{cpu}, {os.cpu_count()} cores, Linux {os.uname().release}"
