@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Desk};
-use crate::config::Plan;
+use crate::config::{Admin, Plan};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::{Caps, listen};
@@ -95,10 +95,7 @@ impl App {
             .iter()
             .map(|address| open_listener(*address, plan.threads, "visitors", "--listen"))
             .collect::<Result<Vec<_>, _>>()?;
-        let admin = match plan.admin.address {
-            Some(address) => open_listener(address, 1, "administration", "--admin")?.pop(),
-            None => None,
-        };
+        let admin = open_admin(plan.admin.address)?;
         let runtime = runtime()?;
         let store = runtime.block_on(OpenStore::open(&parts::store_settings(&plan)))?;
         let log = parts::access_log(&plan.log)?;
@@ -245,6 +242,20 @@ async fn watch(lane: AnyStore, connected: Arc<AtomicBool>, stop: CancellationTok
     while !stop.is_cancelled() {
         connected.store(lane.state() == StoreState::Connected, Ordering::Relaxed);
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Opens the listener for operators. The usual address is a convenience: where something else has
+/// it already, visitors are served all the same.
+fn open_admin(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+    let Some(address) = address else { return Ok(None) };
+    match open_listener(address, 1, "administration", "--admin") {
+        Ok(mut listeners) => Ok(listeners.pop()),
+        Err(error) if Admin::default().address == Some(address) => {
+            tracing::warn!(%error, "there is no listener for health and metrics");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -147,12 +147,26 @@ fn a_port_in_use_is_a_clear_failure() {
 
 #[test]
 fn no_file_is_needed() {
+    let admin = format!("127.0.0.1:{}", free_port());
+    serves_with(&["--admin", &admin]);
+}
+
+#[test]
+fn a_second_proxy_serves_though_the_first_has_the_usual_address_for_administration() {
+    // Where this fails, somebody else has it: as good.
+    let _first = std::net::TcpListener::bind("127.0.0.1:9180");
+    serves_with(&[]);
+}
+
+/// Starts a proxy without a file, with these options more, and asks it for a page.
+fn serves_with(options: &[&str]) {
     let origin = Origin::always(Reply::unstored("hello"));
     let folder = TempDir::new().unwrap();
-    let [listen, admin] = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let listen = format!("127.0.0.1:{}", free_port());
     let url = format!("http://{}", origin.address());
     let mut child = Command::new(ANTEROOM)
-        .args(["--listen", &listen, "--origin", &url, "--admin", &admin])
+        .args(["--listen", &listen, "--origin", &url])
+        .args(options)
         .current_dir(folder.path())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
