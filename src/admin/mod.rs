@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::http::host::{self, Host};
 use crate::metrics::Metrics;
 
+/// How long to wait when accepting fails.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 /// Connections at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 64;
 /// The longest that a connection may last.
@@ -54,7 +56,7 @@ pub async fn serve(listener: TcpListener, desk: Rc<Desk>, stop: CancellationToke
             () = stop.cancelled() => return,
         };
         let Ok((socket, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(ACCEPT_BACK_OFF).await;
             continue;
         };
         let desk = Rc::clone(&desk);
