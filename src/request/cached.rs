@@ -13,6 +13,7 @@ use super::{Body, Case, deliver, forward, outgoing};
 use crate::fill::{Led, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::cookie::cookies;
+use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::media::accept_names_pages;
 use crate::ident::PageKey;
 use crate::metrics::{Count, Outcome};
@@ -54,8 +55,9 @@ impl Want<'_> {
                     && !self.case.room.settings.cookies.is_harmless(cookie)
             }),
             AUTHORIZATION => headers.contains_key(AUTHORIZATION),
-            // In the key.
+            // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
+            _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
             // Who takes no coding that a fill asks for may have what is in none.
             ACCEPT_ENCODING => {
                 headers.contains_key(name)

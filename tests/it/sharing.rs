@@ -327,6 +327,22 @@ fn a_page_that_varies_by_host_is_shared_on_its_site() {
 }
 
 #[test]
+fn a_page_that_varies_by_the_scheme_is_shared_behind_a_tls_proxy() {
+    let origin = Origin::start(|request| {
+        let scheme = request.header("x-forwarded-proto").unwrap_or("-");
+        Reply::html(scheme).header("Vary", "X-Forwarded-Proto")
+    });
+    let proxy = Proxy::embedded(&origin, "client.trusted_proxies = [\"127.0.0.0/8\"]");
+    for scheme in ["https", "http"] {
+        let ask = || proxy.get("/").header("X-Forwarded-Proto", scheme).send();
+        ask();
+        let second = ask();
+        assert!(second.is_hit(), "{}", second.cache_status());
+        assert_eq!(second.text(), scheme);
+    }
+}
+
+#[test]
 fn a_change_reaches_a_page_under_another_route_s_key() {
     let version = AtomicUsize::new(1);
     let origin = Origin::start(move |request| match request.method.as_str() {
