@@ -189,31 +189,11 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{AnyStore, Limits, OpenStore, Settings, Url};
-
-    async fn store(folder: &std::path::Path) -> (OpenStore, AnyStore) {
-        let limits = Limits {
-            read_timeout: Duration::from_secs(5),
-            write_timeout: Duration::from_secs(5),
-            viewed_items: 25,
-            pages: 1 << 20,
-            max_page: 1 << 20,
-        };
-        let url = Url::Embedded(folder.to_owned());
-        let open = OpenStore::open(&Settings { url, prefix: String::new(), limits }).await.unwrap();
-        let lane = open.lane();
-        (open, lane)
-    }
+    use crate::store::scratch::with_store;
 
     #[test]
     fn a_log_out_holds_at_once_though_the_token_was_remembered() {
-        let folder = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build_local(tokio::runtime::LocalOptions::default())
-            .unwrap();
-        runtime.block_on(async {
-            let (open, store) = store(folder.path()).await;
+        with_store(async |store| {
             let sessions = Sessions::new(TokenStorage::Sha256);
             let user = User::new(b"alice").unwrap();
             let token = sessions.log_in(&store, None, user.clone(), 1_000.0).await.unwrap();
@@ -226,8 +206,6 @@ mod tests {
             let found = sessions.check_token(&store, &stored, 1_000.6).await.unwrap();
             assert_eq!(found, None);
             assert_eq!(sessions.log_outs_waiting(), 0);
-            drop(store);
-            open.close().await;
         });
     }
 }

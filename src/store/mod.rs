@@ -6,6 +6,8 @@
 mod any;
 pub mod embedded;
 pub mod redis;
+#[cfg(test)]
+pub(crate) mod scratch;
 
 use std::future::Future;
 use std::time::Duration;

@@ -72,28 +72,13 @@ impl Task for Clean {
 mod tests {
     use super::*;
     use crate::ident::{StoredToken, User};
-    use crate::store::{Limits, OpenStore, Rotation, SessionStore, Settings, Url};
+    use crate::store::scratch::with_store;
+    use crate::store::{Rotation, SessionStore};
 
     #[test]
     fn whoever_came_back_while_the_store_was_away_is_not_cleaned() {
         const RETURNED: u32 = 120;
-        let folder = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build_local(tokio::runtime::LocalOptions::default())
-            .unwrap();
-        runtime.block_on(async {
-            let limits = Limits {
-                read_timeout: Duration::from_secs(5),
-                write_timeout: Duration::from_secs(5),
-                viewed_items: 25,
-                pages: 1 << 20,
-                max_page: 1 << 20,
-            };
-            let url = Url::Embedded(folder.path().to_owned());
-            let settings = Settings { url, prefix: String::new(), limits };
-            let open = OpenStore::open(&settings).await.unwrap();
-            let store = open.lane();
+        with_store(async |store| {
             let user = User::new(b"alice").unwrap();
             let token =
                 |n: u32| StoredToken::from_store(format!("token-{n:04}").as_bytes()).unwrap();
@@ -120,8 +105,6 @@ mod tests {
             for n in 0..RETURNED {
                 assert!(store.check_token(&token(n)).await.unwrap().is_some(), "{n} came back");
             }
-            drop((clean, store));
-            open.close().await;
         });
     }
 }

@@ -1,0 +1,28 @@
+//! A store for one unit test: the embedded one, in a temporary folder, with patience.
+
+use std::time::Duration;
+
+use super::{AnyStore, Limits, OpenStore, Settings, Url};
+
+/// Runs a test on a runtime of its own with a fresh store, and closes the store behind it.
+pub(crate) fn with_store(test: impl AsyncFnOnce(AnyStore)) {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        read_timeout: Duration::from_secs(5),
+        write_timeout: Duration::from_secs(5),
+        viewed_items: 25,
+        pages: 1 << 20,
+        max_page: 1 << 20,
+    };
+    let url = Url::Embedded(folder.path().to_owned());
+    let settings = Settings { url, prefix: String::new(), limits };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .unwrap();
+    runtime.block_on(async {
+        let open = OpenStore::open(&settings).await.unwrap();
+        test(open.lane()).await;
+        open.close().await;
+    });
+}
