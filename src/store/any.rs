@@ -11,7 +11,10 @@ use bytes::Bytes;
 
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
-use super::{Eviction, Limits, PageStore, Rotation, SessionStore, StoreError, ViewStore, Visit};
+use super::{
+    Cart, CartAnswer, CartChange, Eviction, Limits, PageStore, Rescaling, Rotation, SessionStore,
+    StoreError, ViewStore, Visit,
+};
 use crate::ident::{Item, PageKey, StoredToken, User};
 
 /// What `[store]` says, as far as the store needs it.
@@ -307,11 +310,40 @@ impl SessionStore for AnyStore {
     ) -> Result<(), StoreError> {
         delegate!(self, add_to_cart(token, item, count))
     }
+
+    async fn change_cart(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        change: &CartChange,
+    ) -> Result<CartAnswer, StoreError> {
+        delegate!(self, change_cart(token, user, change))
+    }
+
+    async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
+        delegate!(self, cart(token))
+    }
+
+    async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        delegate!(self, viewed(token))
+    }
 }
 
 impl ViewStore for AnyStore {
     async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
         delegate!(self, count_views(views))
+    }
+
+    async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
+        delegate!(self, ranks_under(item, top))
+    }
+
+    async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
+        delegate!(self, top(most))
+    }
+
+    async fn rescale_views(&self, how: Rescaling) -> Result<bool, StoreError> {
+        delegate!(self, rescale_views(how))
     }
 }
 

@@ -54,6 +54,45 @@ pub struct Eviction {
     pub carts: bool,
 }
 
+/// What a visitor's cart holds: each item with its count, in the order of the ids.
+pub type Cart = Vec<(Item, i64)>;
+
+/// A change to a visitor's own cart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CartChange {
+    /// Sets the count of these items; a count of 0 or less takes the item out.
+    Set(Vec<(Item, i64)>),
+    /// Takes everything out.
+    Empty,
+}
+
+/// What became of a change to a cart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CartAnswer {
+    /// It is done, and this is the cart now.
+    Changed(Cart),
+    /// The token does not belong to that user, or to anybody: nothing was written.
+    NotLoggedIn,
+    /// The cart would hold more than [`CART_MAX`] items: nothing was written.
+    Full,
+}
+
+/// The most items in a cart that a visitor changes.
+pub const CART_MAX: usize = 500;
+/// The largest count of one item in a cart.
+pub const CART_COUNT_MAX: i64 = 1_000_000;
+
+/// How `viewed:` is made smaller now and then.
+#[derive(Clone, Copy, Debug)]
+pub struct Rescaling {
+    /// The items that stay, most viewed first.
+    pub keep_top: u64,
+    /// Not more often than this, however many processes ask for it.
+    pub every: Duration,
+    /// Unix time in seconds.
+    pub now: f64,
+}
+
 /// Sessions, what they viewed, and their carts.
 pub trait SessionStore {
     /// The user of a token, if it is logged in. Within the read budget.
@@ -92,13 +131,33 @@ pub trait SessionStore {
     fn evict_oldest(&self, how: Eviction) -> impl Future<Output = Result<usize, StoreError>>;
 
     /// Puts `count` of an item into a session's cart; `count` ≤ 0 takes it out. Durable when it
-    /// returns.
+    /// returns. As in the book it asks nobody: what a visitor wants goes through
+    /// [`Self::change_cart`].
     fn add_to_cart(
         &self,
         token: &StoredToken,
         item: &Item,
         count: i64,
     ) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Changes the cart of a session, only where `login:` holds that user for the token: the look
+    /// and the change are one atomic step. Durable when it returns.
+    fn change_cart(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        change: &CartChange,
+    ) -> impl Future<Output = Result<CartAnswer, StoreError>>;
+
+    /// What a session's cart holds. Within the read budget.
+    fn cart(&self, token: &StoredToken) -> impl Future<Output = Result<Cart, StoreError>>;
+
+    /// The items that a session viewed, each with the Unix time of its last view, the newest
+    /// first. Within the read budget.
+    fn viewed(
+        &self,
+        token: &StoredToken,
+    ) -> impl Future<Output = Result<Vec<(Item, f64)>, StoreError>>;
 }
 
 /// How often each item was viewed, over all visitors.
@@ -106,6 +165,18 @@ pub trait ViewStore {
     /// Adds views to the popularity set `viewed:`, where the most viewed has the lowest score:
     /// each item's score goes down by its count.
     fn count_views(&self, views: &[(Item, u64)]) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Whether an item is among the `top` most viewed. While fewer items are known, every one is.
+    /// Within the read budget.
+    fn ranks_under(&self, item: &Item, top: u64) -> impl Future<Output = Result<bool, StoreError>>;
+
+    /// The most viewed items with their views, as far as these were not rescaled, the most viewed
+    /// first; at most `most`. Within the read budget.
+    fn top(&self, most: u32) -> impl Future<Output = Result<Vec<(Item, f64)>, StoreError>>;
+
+    /// `rescale_viewed`: keeps the most viewed items and halves all scores, in one atomic step,
+    /// unless somebody did within [`Rescaling::every`]. Returns whether it was done.
+    fn rescale_views(&self, how: Rescaling) -> impl Future<Output = Result<bool, StoreError>>;
 }
 
 /// Pages, as opaque bytes with a time to live.

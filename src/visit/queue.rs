@@ -544,7 +544,7 @@ mod tests {
 
     use super::*;
     use crate::ident::{Token, TokenStorage};
-    use crate::store::{Eviction, Rotation};
+    use crate::store::{Cart, CartAnswer, CartChange, Eviction, Rescaling, Rotation};
 
     /// A store that writes down what it is told, or refuses it.
     #[derive(Default)]
@@ -597,6 +597,20 @@ mod tests {
         async fn add_to_cart(&self, _: &StoredToken, _: &Item, _: i64) -> Result<(), StoreError> {
             self.answer(())
         }
+        async fn change_cart(
+            &self,
+            _: &StoredToken,
+            _: &User,
+            _: &CartChange,
+        ) -> Result<CartAnswer, StoreError> {
+            self.answer(CartAnswer::NotLoggedIn)
+        }
+        async fn cart(&self, _: &StoredToken) -> Result<Cart, StoreError> {
+            self.answer(Vec::new())
+        }
+        async fn viewed(&self, _: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
+            self.answer(Vec::new())
+        }
     }
 
     impl ViewStore for Book {
@@ -606,6 +620,15 @@ mod tests {
                 *self.counts.borrow_mut().entry(item.as_str().to_owned()).or_default() += count;
             }
             Ok(())
+        }
+        async fn ranks_under(&self, _: &Item, _: u64) -> Result<bool, StoreError> {
+            self.answer(true)
+        }
+        async fn top(&self, _: u32) -> Result<Vec<(Item, f64)>, StoreError> {
+            self.answer(Vec::new())
+        }
+        async fn rescale_views(&self, _: Rescaling) -> Result<bool, StoreError> {
+            self.answer(false)
         }
     }
 

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::store::{
-    AnyStore, Eviction, Limits, OpenError, OpenStore, PageStore as _, Rotation, SessionStore as _,
-    Settings, StoreError, StoreState, Url, ViewStore as _, Visit,
+    AnyStore, CART_MAX, CartAnswer, CartChange, Eviction, Limits, OpenError, OpenStore,
+    PageStore as _, Rescaling, Rotation, SessionStore as _, Settings, StoreError, StoreState, Url,
+    ViewStore as _, Visit,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -207,6 +208,14 @@ contract!(
     a_log_in_under_a_token_of_another_user_starts_empty,
     a_log_in_under_the_same_token_keeps_everything,
     a_cart_holds_what_was_put_in,
+    a_cart_is_changed_only_for_whoever_is_logged_in,
+    a_cart_has_a_bound,
+    a_cart_goes_with_its_visitor_to_a_new_token,
+    what_was_viewed_comes_newest_first,
+    the_most_viewed_rank_first,
+    while_few_items_are_known_every_one_ranks,
+    rescaling_keeps_the_most_viewed_and_halves,
+    nobody_rescales_too_soon_after_another,
     a_page_is_served_until_its_time_is_up,
     a_page_can_be_replaced_and_deleted,
     a_page_over_the_limit_is_refused,
@@ -325,7 +334,7 @@ async fn after_a_full_clean_nothing_mentions_a_token(bench: Bench) {
     for now in 0..400_u16 {
         let (now, number) = (f64::from(now) + 1.0, dice.usize(..30));
         let name = if dice.bool() { "ann" } else { "bob" };
-        match dice.u8(..6) {
+        match dice.u8(..7) {
             0 => bench.log_in(&token(number), name, now).await,
             1 | 2 => {
                 let visits = [visit(number, name, now, &[dice.usize(..9), dice.usize(..9)])];
@@ -336,8 +345,9 @@ async fn after_a_full_clean_nothing_mentions_a_token(bench: Bench) {
                 let old = Some(dice.usize(..30));
                 bench.store.rotate_token(&rotation(old, number, name)).await.unwrap();
             }
-            _ if bench.user_of(&token(number)).await.is_some() => {
-                bench.store.add_to_cart(&token(number), &item(1), dice.i64(-1..3)).await.unwrap();
+            5 => {
+                let change = set(&[(dice.usize(..5), dice.i64(-1..3))]);
+                bench.change_cart(number, name, &change).await;
             }
             _ => drop(bench.evict(20, 3).await),
         }
@@ -430,6 +440,132 @@ async fn a_cart_holds_what_was_put_in(bench: Bench) {
         bench.store.add_to_cart(&token(1), &item(number), count).await.unwrap();
     }
     assert_eq!(bench.dump().await, [""; 0]);
+}
+
+fn set(items: &[(usize, i64)]) -> CartChange {
+    CartChange::Set(items.iter().map(|(number, count)| (item(*number), *count)).collect())
+}
+
+impl Bench {
+    async fn change_cart(&self, number: usize, name: &str, change: &CartChange) -> CartAnswer {
+        self.store.change_cart(&token(number), &user(name), change).await.unwrap()
+    }
+
+    async fn count(&self, views: &[(usize, u64)]) {
+        let views: Vec<_> = views.iter().map(|(number, count)| (item(*number), *count)).collect();
+        self.store.count_views(&views).await.unwrap();
+    }
+
+    /// The most viewed items with their views, once `first` is the first of them: ranks may be
+    /// a moment old.
+    async fn top(&self, first: usize) -> Vec<(Item, f64)> {
+        let top = async || self.store.top(10).await.unwrap();
+        until("the ranking is new", async || {
+            top().await.first().is_some_and(|(found, _)| *found == item(first))
+        })
+        .await;
+        top().await
+    }
+}
+
+async fn a_cart_is_changed_only_for_whoever_is_logged_in(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    let before = bench.dump().await;
+    for (number, name) in [(1, "bob"), (2, "ann")] {
+        for change in [set(&[(1, 1)]), set(&[]), CartChange::Empty] {
+            let answer = bench.change_cart(number, name, &change).await;
+            assert_eq!(answer, CartAnswer::NotLoggedIn, "{name} {change:?}");
+        }
+    }
+    assert_eq!(bench.dump().await, before);
+
+    let both = bench.change_cart(1, "ann", &set(&[(2, 7), (1, 1)])).await;
+    assert_eq!(both, CartAnswer::Changed(vec![(item(1), 1), (item(2), 7)]));
+    let one = bench.change_cart(1, "ann", &set(&[(1, 0), (2, 3), (9, -1)])).await;
+    assert_eq!(one, CartAnswer::Changed(vec![(item(2), 3)]));
+    assert_eq!(bench.change_cart(1, "ann", &set(&[])).await, one);
+    assert_eq!(bench.store.cart(&token(1)).await.unwrap(), [(item(2), 3)]);
+    let none = bench.change_cart(1, "ann", &CartChange::Empty).await;
+    assert_eq!(none, CartAnswer::Changed(Vec::new()));
+    assert_eq!(bench.dump().await, before);
+}
+
+async fn a_cart_has_a_bound(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    let all: Vec<_> = (0..CART_MAX).map(|number| (number, 1)).collect();
+    bench.change_cart(1, "ann", &set(&all)).await;
+    let held = bench.store.cart(&token(1)).await.unwrap();
+    assert_eq!(held.len(), CART_MAX);
+
+    for change in [set(&[(CART_MAX, 1)]), set(&[(0, 0), (CART_MAX, 1), (CART_MAX + 1, 1)])] {
+        assert_eq!(bench.change_cart(1, "ann", &change).await, CartAnswer::Full);
+        assert_eq!(bench.store.cart(&token(1)).await.unwrap(), held);
+    }
+    for change in [set(&[(0, 5)]), set(&[(0, 0), (CART_MAX, 1)])] {
+        let answer = bench.change_cart(1, "ann", &change).await;
+        assert!(matches!(answer, CartAnswer::Changed(cart) if cart.len() == CART_MAX));
+    }
+}
+
+async fn a_cart_goes_with_its_visitor_to_a_new_token(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.change_cart(1, "ann", &set(&[(1, 2)])).await;
+    bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
+    assert_eq!(bench.store.cart(&token(2)).await.unwrap(), [(item(1), 2)]);
+    bench.store.rotate_token(&rotation(Some(2), 3, "bob")).await.unwrap();
+    assert_eq!(bench.store.cart(&token(3)).await.unwrap(), []);
+    let left = bench.dump().await;
+    assert!(!left.iter().any(|line| line.starts_with("cart:")), "{left:?}");
+}
+
+async fn what_was_viewed_comes_newest_first(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    for (seen, number) in [(2.0, 5), (3.5, 6), (4.0, 5)] {
+        bench.store.touch_tokens(&[visit(1, "ann", seen, &[number])]).await.unwrap();
+    }
+    let viewed = bench.store.viewed(&token(1)).await.unwrap();
+    assert_eq!(viewed, [(item(5), 4.0), (item(6), 3.5)]);
+    assert_eq!(bench.store.viewed(&token(2)).await.unwrap(), []);
+}
+
+async fn the_most_viewed_rank_first(bench: Bench) {
+    bench.count(&[(1, 5), (2, 9), (3, 1)]).await;
+    bench.count(&[(3, 1)]).await;
+    assert_eq!(bench.top(2).await, [(item(2), 9.0), (item(1), 5.0), (item(3), 2.0)]);
+    for (number, top, ranks) in
+        [(2, 1, true), (1, 1, false), (1, 2, true), (3, 2, false), (3, 3, true), (4, 3, false)]
+    {
+        let found = bench.store.ranks_under(&item(number), top).await.unwrap();
+        assert_eq!(found, ranks, "item {number} under {top}");
+    }
+}
+
+async fn while_few_items_are_known_every_one_ranks(bench: Bench) {
+    assert!(bench.store.ranks_under(&item(1), 1).await.unwrap());
+    bench.count(&[(1, 1), (2, 1)]).await;
+    bench.top(1).await;
+    assert!(bench.store.ranks_under(&item(7), 3).await.unwrap());
+    assert!(!bench.store.ranks_under(&item(7), 2).await.unwrap());
+}
+
+fn rescaling(keep_top: u64, now: f64) -> Rescaling {
+    Rescaling { keep_top, every: Duration::from_secs(300), now }
+}
+
+async fn rescaling_keeps_the_most_viewed_and_halves(bench: Bench) {
+    bench.count(&[(1, 8), (2, 5), (3, 1), (4, 8)]).await;
+    assert!(bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap());
+    until("three are left", async || bench.store.top(10).await.unwrap().len() == 3).await;
+    assert_eq!(bench.top(1).await, [(item(1), 4.0), (item(4), 4.0), (item(2), 2.5)]);
+}
+
+async fn nobody_rescales_too_soon_after_another(bench: Bench) {
+    bench.count(&[(1, 8)]).await;
+    let other = bench.open.lane();
+    connected(&other).await;
+    assert!(bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap());
+    assert!(!other.rescale_views(rescaling(3, 1_001.0)).await.unwrap());
+    assert_eq!(bench.top(1).await, [(item(1), 4.0)]);
 }
 
 async fn a_page_is_served_until_its_time_is_up(bench: Bench) {

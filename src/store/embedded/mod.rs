@@ -6,6 +6,7 @@
 
 mod disk;
 mod pages;
+mod popularity;
 mod record;
 mod sessions;
 mod writer;
@@ -21,10 +22,14 @@ use redb::{DatabaseError, StorageError};
 
 use self::disk::Disk;
 use self::pages::{PageLedger, PageStep, QueueRoom};
+use self::popularity::Ranks;
 use self::sessions::{SessionLedger, SessionStep};
 use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
-use super::{Eviction, Limits, PageStore, Rotation, SessionStore, StoreError, ViewStore, Visit};
+use super::{
+    Cart, CartAnswer, CartChange, Eviction, Limits, PageStore, Rescaling, Rotation, SessionStore,
+    StoreError, ViewStore, Visit,
+};
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -55,6 +60,7 @@ struct Inner {
     pages: Arc<Disk>,
     page_writer: Writer<PageStep>,
     page_room: QueueRoom,
+    ranks: Ranks,
 }
 
 impl EmbeddedStore {
@@ -111,6 +117,7 @@ impl EmbeddedStore {
             sessions,
             pages,
             page_room: QueueRoom::default(),
+            ranks: Ranks::default(),
         })))
     }
 
@@ -192,11 +199,46 @@ impl SessionStore for EmbeddedStore {
         let (token, item) = (token.clone(), item.clone());
         self.step(SessionStep::Cart { token, item, count }).await.map(drop)
     }
+
+    async fn change_cart(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        change: &CartChange,
+    ) -> Result<CartAnswer, StoreError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let (token, user, change) = (token.clone(), user.clone(), change.clone());
+        self.step(SessionStep::ChangeCart { token, user, change, reply }).await?;
+        // The step is done, so it has answered.
+        answer.await.map_err(|_gone| StoreError::Away)
+    }
+
+    async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
+        self.counting(self.0.sessions.read(|txn| sessions::cart(txn, token)))
+    }
+
+    async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        self.counting(self.0.sessions.read(|txn| sessions::viewed(txn, token)))
+    }
 }
 
 impl ViewStore for EmbeddedStore {
     async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
         self.step(SessionStep::Count(views.to_vec())).await.map(drop)
+    }
+
+    async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
+        let ranking = self.counting(self.0.ranks.current(&self.0.sessions))?;
+        Ok(ranking.ranks_under(item, top))
+    }
+
+    async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
+        let ranking = self.counting(self.0.ranks.current(&self.0.sessions))?;
+        Ok(ranking.top(most))
+    }
+
+    async fn rescale_views(&self, how: Rescaling) -> Result<bool, StoreError> {
+        Ok(self.step(SessionStep::Rescale(how)).await? > 0)
     }
 }
 

@@ -19,6 +19,11 @@ pub(super) fn time_bits(seconds: f64) -> u64 {
     if seconds > 0.0 { seconds.to_bits() } else { 0 }
 }
 
+/// The time that [`time_bits`] made bits of.
+pub(super) fn time_of(bits: u64) -> f64 {
+    f64::from_bits(bits)
+}
+
 /// A session as it is stored, taken apart.
 #[derive(Debug, Default)]
 pub(super) struct Record<'v> {

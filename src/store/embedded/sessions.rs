@@ -5,16 +5,18 @@
 use std::path::Path;
 
 use redb::{
-    Durability, ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, Table,
-    TableDefinition, WriteTransaction,
+    Durability, ReadTransaction, ReadableTable, ReadableTableMetadata as _, Table, TableDefinition,
+    WriteTransaction,
 };
 
+use tokio::sync::oneshot;
+
 use super::disk::Disk;
-use super::record::{Record, time_bits};
+use super::record::{Record, time_bits, time_of};
 use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
-use crate::store::{Eviction, Rotation, Visit};
+use crate::store::{CART_MAX, Cart, CartAnswer, CartChange, Eviction, Rescaling, Rotation, Visit};
 
 /// The format of the whole file. Another one is refused, not guessed at.
 const FORMAT: u64 = 1;
@@ -30,7 +32,12 @@ const RECENT: TableDefinition<'static, (u64, Bytes), ()> = TableDefinition::new(
 /// Token and item to count: `cart:<token>`.
 const CART: TableDefinition<'static, (Bytes, Bytes), i64> = TableDefinition::new("cart");
 /// Item to score, minus one a view: `viewed:`.
-const POPULARITY: TableDefinition<'static, Bytes, f64> = TableDefinition::new("popularity");
+pub(super) const POPULARITY: TableDefinition<'static, Bytes, f64> =
+    TableDefinition::new("popularity");
+
+/// Items whose views are counted at most. Beyond it new ones are not, until the next rescaling has
+/// made room.
+const POPULARITY_MAX: u64 = 250_000;
 
 /// Sorts behind every item: no UTF-8 text begins with this byte.
 const AFTER_ITEMS: &[u8] = &[0xff];
@@ -50,8 +57,17 @@ pub(super) enum SessionStep {
     Evict(Eviction),
     /// `add_to_cart`
     Cart { token: StoredToken, item: Item, count: i64 },
+    /// `change_cart`; what became of it goes to `reply`.
+    ChangeCart {
+        token: StoredToken,
+        user: User,
+        change: CartChange,
+        reply: oneshot::Sender<CartAnswer>,
+    },
     /// `count_views`
     Count(Vec<(Item, u64)>),
+    /// `rescale_views`
+    Rescale(Rescaling),
 }
 
 /// Carries out session steps.
@@ -74,8 +90,12 @@ impl Ledger for SessionLedger {
             SessionStep::Update { .. }
             | SessionStep::Rotate(_)
             | SessionStep::Revoke(_)
-            | SessionStep::Cart { .. } => true,
-            SessionStep::Touch(_) | SessionStep::Evict(_) | SessionStep::Count(_) => false,
+            | SessionStep::Cart { .. }
+            | SessionStep::ChangeCart { .. } => true,
+            SessionStep::Touch(_)
+            | SessionStep::Evict(_)
+            | SessionStep::Count(_)
+            | SessionStep::Rescale(_) => false,
         }
     }
 
@@ -85,7 +105,7 @@ impl Ledger for SessionLedger {
         steps: Vec<SessionStep>,
     ) -> Result<Vec<Outcome>, redb::Error> {
         let mut tables = Tables::open(txn, self.viewed_items)?;
-        steps.iter().map(|step| tables.apply(step).map(Ok)).collect()
+        steps.into_iter().map(|step| tables.apply(step).map(Ok)).collect()
     }
 
     fn keep_house(&mut self, _txn: &WriteTransaction) -> Result<bool, redb::Error> {
@@ -99,6 +119,7 @@ impl Ledger for SessionLedger {
 
 /// All tables, open for one transaction.
 struct Tables<'t> {
+    meta: Table<'t, &'static str, u64>,
     session: Table<'t, Bytes, Bytes>,
     recent: Table<'t, (u64, Bytes), ()>,
     cart: Table<'t, (Bytes, Bytes), i64>,
@@ -109,6 +130,7 @@ struct Tables<'t> {
 impl<'t> Tables<'t> {
     fn open(txn: &'t WriteTransaction, viewed_items: usize) -> Result<Self, redb::Error> {
         Ok(Self {
+            meta: txn.open_table(META)?,
             session: txn.open_table(SESSION)?,
             recent: txn.open_table(RECENT)?,
             cart: txn.open_table(CART)?,
@@ -117,11 +139,11 @@ impl<'t> Tables<'t> {
         })
     }
 
-    fn apply(&mut self, step: &SessionStep) -> Result<usize, redb::Error> {
+    fn apply(&mut self, step: SessionStep) -> Result<usize, redb::Error> {
         match step {
             SessionStep::Update { token, user, item, now } => {
-                let views = item.iter().map(|item| (item.clone(), *now)).collect::<Vec<_>>();
-                self.renew(bytes_of(token), user, *now, &views, &[])?;
+                let views = item.into_iter().map(|item| (item, now)).collect::<Vec<_>>();
+                self.renew(bytes_of(&token), &user, now, &views, &[])?;
                 for (item, _) in &views {
                     self.count(item, 1)?;
                 }
@@ -130,16 +152,25 @@ impl<'t> Tables<'t> {
             SessionStep::Touch(visits) => {
                 visits.iter().try_fold(0, |known, visit| Ok(known + self.touch(visit)?))
             }
-            SessionStep::Rotate(rotation) => self.rotate(rotation).map(|()| 1),
-            SessionStep::Revoke(token) => self.revoke(bytes_of(token)).map(|()| 1),
-            SessionStep::Evict(how) => self.evict(*how),
-            SessionStep::Cart { token, item, count } => self.put_in_cart(token, item, *count),
+            SessionStep::Rotate(rotation) => self.rotate(&rotation).map(|()| 1),
+            SessionStep::Revoke(token) => self.revoke(bytes_of(&token)).map(|()| 1),
+            SessionStep::Evict(how) => self.evict(how),
+            SessionStep::Cart { token, item, count } => {
+                self.put_in_cart(&token, &item, count).map(|()| 1)
+            }
+            SessionStep::ChangeCart { token, user, change, reply } => {
+                let answer = self.change_cart(&token, &user, &change)?;
+                // Nobody may be waiting any more: the change is made all the same.
+                let _ = reply.send(answer);
+                Ok(1)
+            }
             SessionStep::Count(views) => {
-                for (item, count) in views {
+                for (item, count) in &views {
                     self.count(item, *count)?;
                 }
                 Ok(views.len())
             }
+            SessionStep::Rescale(how) => self.rescale(how).map(usize::from),
         }
     }
 
@@ -195,7 +226,11 @@ impl<'t> Tables<'t> {
 
     fn count(&mut self, item: &Item, views: u64) -> Result<(), redb::Error> {
         let item = item.as_str().as_bytes();
-        let score = self.popularity.get(item)?.map_or(0.0, |score| score.value());
+        let known = self.popularity.get(item)?.map(|score| score.value());
+        if known.is_none() && self.popularity.len()? >= POPULARITY_MAX {
+            return Ok(());
+        }
+        let score = known.unwrap_or_default();
         #[expect(clippy::cast_precision_loss, reason = "scores are floats, as in Redis")]
         self.popularity.insert(item, score - views as f64)?;
         Ok(())
@@ -206,14 +241,78 @@ impl<'t> Tables<'t> {
         token: &StoredToken,
         item: &Item,
         count: i64,
-    ) -> Result<usize, redb::Error> {
+    ) -> Result<(), redb::Error> {
         let place = (bytes_of(token), item.as_str().as_bytes());
         if count > 0 {
             self.cart.insert(place, count)?;
         } else {
             self.cart.remove(place)?;
         }
-        Ok(1)
+        Ok(())
+    }
+
+    fn change_cart(
+        &mut self,
+        token: &StoredToken,
+        user: &User,
+        change: &CartChange,
+    ) -> Result<CartAnswer, redb::Error> {
+        if self.owner(bytes_of(token))?.as_ref() != Some(user) {
+            return Ok(CartAnswer::NotLoggedIn);
+        }
+        match change {
+            CartChange::Empty => self.cart.retain_in(cart_of(bytes_of(token)), |_, _| false)?,
+            CartChange::Set(items) => {
+                if self.would_overflow(token, items)? {
+                    return Ok(CartAnswer::Full);
+                }
+                for (item, count) in items {
+                    self.put_in_cart(token, item, *count)?;
+                }
+            }
+        }
+        read_cart(&self.cart, token).map(CartAnswer::Changed)
+    }
+
+    /// Whether a cart would grow, and hold more items than it may.
+    fn would_overflow(
+        &self,
+        token: &StoredToken,
+        items: &[(Item, i64)],
+    ) -> Result<bool, redb::Error> {
+        let (mut size, mut grows) = (self.cart.range(cart_of(bytes_of(token)))?.count(), false);
+        for (item, count) in items {
+            let is_there = self.cart.get((bytes_of(token), item.as_str().as_bytes()))?.is_some();
+            match (*count > 0, is_there) {
+                (true, false) => (size, grows) = (size + 1, true),
+                (false, true) => size = size.saturating_sub(1),
+                (true, true) | (false, false) => {}
+            }
+        }
+        Ok(grows && size > CART_MAX)
+    }
+
+    fn rescale(&mut self, how: Rescaling) -> Result<bool, redb::Error> {
+        let last = self.meta.get("rescaled")?.map(|at| time_of(at.value()));
+        // A clock that was set back must not stop it for good.
+        if last.is_some_and(|last| (0.0..how.every.as_secs_f64()).contains(&(how.now - last))) {
+            return Ok(false);
+        }
+        self.meta.insert("rescaled", time_bits(how.now))?;
+        let mut scores = Vec::new();
+        for entry in self.popularity.iter()? {
+            let (item, score) = entry?;
+            scores.push((score.value(), item.value().to_vec()));
+        }
+        scores.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+        for (rank, (score, item)) in scores.iter().enumerate() {
+            if (rank as u64) < how.keep_top {
+                self.popularity.insert(item.as_slice(), score / 2.0)?;
+            } else {
+                self.popularity.remove(item.as_slice())?;
+            }
+        }
+        Ok(true)
     }
 
     fn rotate(&mut self, rotation: &Rotation) -> Result<(), redb::Error> {
@@ -317,6 +416,39 @@ pub(super) fn user_of(
 ) -> Result<Option<User>, redb::Error> {
     let stored = txn.open_table(SESSION)?.get(bytes_of(token))?;
     Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::new)))
+}
+
+/// What a token's cart holds.
+pub(super) fn cart(txn: &ReadTransaction, token: &StoredToken) -> Result<Cart, redb::Error> {
+    read_cart(&txn.open_table(CART)?, token)
+}
+
+fn read_cart(
+    carts: &impl ReadableTable<(Bytes, Bytes), i64>,
+    token: &StoredToken,
+) -> Result<Cart, redb::Error> {
+    let mut cart = Vec::new();
+    for entry in carts.range(cart_of(bytes_of(token)))?.take(CART_MAX) {
+        let (place, count) = entry?;
+        cart.extend(item_of(place.value().1).map(|item| (item, count.value())));
+    }
+    Ok(cart)
+}
+
+/// What a token viewed, the newest first.
+pub(super) fn viewed(
+    txn: &ReadTransaction,
+    token: &StoredToken,
+) -> Result<Vec<(Item, f64)>, redb::Error> {
+    let stored = txn.open_table(SESSION)?.get(bytes_of(token))?;
+    let record = stored.as_ref().and_then(|stored| Record::read(stored.value()));
+    let items = record.unwrap_or_default().items;
+    let item = |(seen, item): &(u64, &[u8])| Some((item_of(item)?, time_of(*seen)));
+    Ok(items.iter().rev().filter_map(item).collect())
+}
+
+fn item_of(bytes: &[u8]) -> Option<Item> {
+    std::str::from_utf8(bytes).ok().and_then(Item::new)
 }
 
 /// Every key and member, one a line, as they would stand in Redis.

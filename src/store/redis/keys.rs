@@ -12,6 +12,8 @@ pub(super) struct Keys {
     pub(super) recent: String,
     /// ZSET, item by minus its views.
     pub(super) popularity: String,
+    /// STRING with a time to live: `viewed:` was rescaled not long ago.
+    pub(super) rescaled: String,
 }
 
 impl Keys {
@@ -21,6 +23,7 @@ impl Keys {
             login: format!("{prefix}login:"),
             recent: format!("{prefix}recent:"),
             popularity: format!("{prefix}viewed:"),
+            rescaled: format!("{prefix}rescaled:"),
         }
     }
 

@@ -18,7 +18,10 @@ use tokio::time::timeout;
 use self::keys::Keys;
 use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
-use super::{Eviction, Limits, PageStore, Rotation, SessionStore, StoreError, ViewStore, Visit};
+use super::{
+    CART_MAX, Cart, CartAnswer, CartChange, Eviction, Limits, PageStore, Rescaling, Rotation,
+    SessionStore, StoreError, ViewStore, Visit,
+};
 use crate::ident::{Item, PageKey, StoredToken, User};
 
 /// Visits in one call of the script: longer ones would keep others waiting.
@@ -60,6 +63,28 @@ impl RedisAddress {
     fn link(&self, counters: &Arc<Counters>) -> Link {
         Link::start(self.client.clone(), self.limits, Arc::clone(counters))
     }
+}
+
+/// Fields with their values, as another program may have written them.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The cart that a HASH holds. What is no item or no count is left out.
+fn cart_of(held: Pairs) -> Cart {
+    let entry = |(item, count): (Vec<u8>, Vec<u8>)| {
+        let count = std::str::from_utf8(&count).ok()?.parse().ok()?;
+        Some((Item::new(std::str::from_utf8(&item).ok()?)?, count))
+    };
+    let mut cart: Cart = held.into_iter().filter_map(entry).collect();
+    cart.sort_unstable();
+    cart.truncate(CART_MAX);
+    cart
+}
+
+/// Members of a ZSET that are items, in their order.
+fn items_of(found: Vec<(Vec<u8>, f64)>) -> Vec<(Item, f64)> {
+    let entry =
+        |(item, score): (Vec<u8>, f64)| Some((Item::new(std::str::from_utf8(&item).ok()?)?, score));
+    found.into_iter().filter_map(entry).collect()
 }
 
 /// One thread's lane to Redis. Clones are the same lane.
@@ -126,6 +151,14 @@ impl RedisStore {
             }
         }
         self.run(&script).await
+    }
+
+    /// A change that changes nothing, all the same only for whoever is logged in.
+    async fn unchanged(&self, token: &StoredToken, user: &User) -> Result<CartAnswer, StoreError> {
+        if self.check_token(token).await?.as_ref() != Some(user) {
+            return Ok(CartAnswer::NotLoggedIn);
+        }
+        Ok(CartAnswer::Changed(self.cart(token).await?))
     }
 
     /// The connection for large pages, once it is there.
@@ -224,6 +257,58 @@ impl SessionStore for RedisStore {
         }
         self.write(&step).await
     }
+
+    async fn change_cart(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        change: &CartChange,
+    ) -> Result<CartAnswer, StoreError> {
+        let mut script = script::CHANGE_CART.prepare_invoke();
+        script.key(&self.keys().login).key(self.keys().cart(token));
+        script.arg(token.as_str()).arg(user.as_bytes()).arg(CART_MAX);
+        match change {
+            CartChange::Empty => {}
+            // Nothing behind the head would mean to empty it.
+            CartChange::Set(items) if items.is_empty() => return self.unchanged(token, user).await,
+            CartChange::Set(items) => {
+                for (item, count) in items {
+                    script.arg(item.as_str()).arg(*count);
+                }
+            }
+        }
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<redis::Value>(&mut on).await };
+        match self.0.link.call(Call::Write, step).await? {
+            redis::Value::Int(0) => Ok(CartAnswer::NotLoggedIn),
+            redis::Value::Int(_) => Ok(CartAnswer::Full),
+            held => {
+                let held = redis::from_redis_value(held)
+                    .map_err(|error| StoreError::Failed(error.into()))?;
+                Ok(CartAnswer::Changed(cart_of(held)))
+            }
+        }
+    }
+
+    async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
+        // HSCAN, not HGETALL: another program's cart of any size must not fill our memory.
+        let mut command = redis::cmd("HSCAN");
+        command.arg(self.keys().cart(token)).arg(0).arg("COUNT").arg(2 * CART_MAX);
+        let step = |mut on| async move { command.query_async::<(u64, Pairs)>(&mut on).await };
+        Ok(cart_of(self.0.link.call(Call::Read, step).await?.1))
+    }
+
+    async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        let mut command = redis::cmd("ZRANGE");
+        command
+            .arg(self.keys().viewed(token))
+            .arg(0)
+            .arg(i64::from(self.limits().viewed_items) - 1);
+        command.arg("REV").arg("WITHSCORES");
+        let step =
+            |mut on| async move { command.query_async::<Vec<(Vec<u8>, f64)>>(&mut on).await };
+        Ok(items_of(self.0.link.call(Call::Read, step).await?))
+    }
 }
 
 impl ViewStore for RedisStore {
@@ -238,6 +323,33 @@ impl ViewStore for RedisStore {
             step.cmd("ZINCRBY").arg(&self.keys().popularity).arg(score).arg(item.as_str());
         }
         self.write(&step).await
+    }
+
+    async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
+        let popularity = &self.keys().popularity;
+        let mut look = pipe();
+        look.cmd("ZRANK").arg(popularity).arg(item.as_str());
+        look.cmd("ZCARD").arg(popularity);
+        let step = |mut on| async move { look.query_async::<(Option<u64>, u64)>(&mut on).await };
+        let (rank, known) = self.0.link.call(Call::Read, step).await?;
+        Ok(known < top || rank.is_some_and(|rank| rank < top))
+    }
+
+    async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(&self.keys().popularity).arg(0).arg(i64::from(most) - 1).arg("WITHSCORES");
+        let step =
+            |mut on| async move { command.query_async::<Vec<(Vec<u8>, f64)>>(&mut on).await };
+        let found = self.0.link.call(Call::Read, step).await?;
+        Ok(items_of(found).into_iter().map(|(item, score)| (item, -score)).collect())
+    }
+
+    async fn rescale_views(&self, how: Rescaling) -> Result<bool, StoreError> {
+        let mut script = script::RESCALE.prepare_invoke();
+        script.key(&self.keys().popularity).key(&self.keys().rescaled);
+        let every = u64::try_from(how.every.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX).max(1);
+        script.arg(how.keep_top).arg(every);
+        Ok(self.run(&script).await? > 0)
     }
 }
 

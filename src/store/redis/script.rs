@@ -96,3 +96,54 @@ return #oldest
 "#,
     )
 });
+
+/// Changes a cart where `login:` still holds that user for its token.
+///
+/// KEYS: `login:`, `cart:<token>`. ARGV: token, user, the most items, then either nothing (the
+/// cart is emptied) or items, each with its count. Returns 0 where nobody or another is logged
+/// in, 1 where the cart would hold too many, else the cart.
+pub(super) static CHANGE_CART: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+if #ARGV == 3 then
+  redis.call('UNLINK', KEYS[2])
+  return {}
+end
+local size = redis.call('HLEN', KEYS[2])
+local grows = false
+for at = 4, #ARGV, 2 do
+  local is_there = redis.call('HEXISTS', KEYS[2], ARGV[at]) == 1
+  if tonumber(ARGV[at + 1]) > 0 then
+    if not is_there then size, grows = size + 1, true end
+  elseif is_there then
+    size = size - 1
+  end
+end
+if grows and size > tonumber(ARGV[3]) then return 1 end
+for at = 4, #ARGV, 2 do
+  if tonumber(ARGV[at + 1]) > 0 then
+    redis.call('HSET', KEYS[2], ARGV[at], ARGV[at + 1])
+  else
+    redis.call('HDEL', KEYS[2], ARGV[at])
+  end
+end
+return redis.call('HGETALL', KEYS[2])
+",
+    )
+});
+
+/// `rescale_viewed`, unless somebody did lately.
+///
+/// KEYS: `viewed:`, `rescaled:`. ARGV: how many items to keep, and for how many milliseconds
+/// nobody else does it. Returns 1 where it was done.
+pub(super) static RESCALE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[2]) then return 0 end
+redis.call('ZREMRANGEBYRANK', KEYS[1], ARGV[1], -1)
+redis.call('ZINTERSTORE', KEYS[1], 1, KEYS[1], 'WEIGHTS', '0.5')
+return 1
+",
+    )
+});

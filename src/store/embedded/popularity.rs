@@ -1,0 +1,101 @@
+//! Ranks: who is among the most viewed. A B-tree knows no ranks, so the table is read whole now and
+//! then and kept in order.
+//!
+//! Reading costs time that visitors would wait, so it is done as often as it takes a twentieth of
+//! the time at most: with few items nearly at each look, with a hundred thousand every few seconds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::time::Instant;
+
+use ahash::RandomState;
+use redb::{ReadTransaction, ReadableTable as _};
+
+use super::disk::Disk;
+use super::sessions::POPULARITY;
+use crate::ident::Item;
+use crate::store::StoreError;
+
+/// A ranking is kept for this many times as long as making it took.
+const KEPT_FOR: u32 = 20;
+
+/// The newest ranking.
+#[derive(Debug, Default)]
+pub(super) struct Ranks {
+    newest: RwLock<Option<Made>>,
+    /// Held by the one thread that makes the next.
+    making: Mutex<()>,
+}
+
+#[derive(Clone, Debug)]
+struct Made {
+    ranking: Arc<Ranking>,
+    good_until: Instant,
+}
+
+impl Ranks {
+    /// A ranking that is nearly new.
+    pub(super) fn current(&self, disk: &Disk) -> Result<Arc<Ranking>, StoreError> {
+        let newest = self.newest();
+        if let Some(made) = &newest
+            && Instant::now() < made.good_until
+        {
+            return Ok(Arc::clone(&made.ranking));
+        }
+        let _making = match (self.making.try_lock(), newest) {
+            (Ok(making), _) => making,
+            // Another thread makes it: the last one is good enough meanwhile.
+            (Err(TryLockError::WouldBlock), Some(made)) => return Ok(made.ranking),
+            (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
+            (Err(TryLockError::WouldBlock), None) => {
+                self.making.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        let begun = Instant::now();
+        let ranking = Arc::new(disk.read(Ranking::read)?);
+        let took = begun.elapsed();
+        let good_until = begun + took + took * KEPT_FOR;
+        let made = Made { ranking: Arc::clone(&ranking), good_until };
+        *self.newest.write().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        Ok(ranking)
+    }
+
+    fn newest(&self) -> Option<Made> {
+        self.newest.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// All items in the order of their scores, as `viewed:` has them in Redis: the most viewed first,
+/// and where two were viewed as often, by their ids.
+#[derive(Debug)]
+pub(super) struct Ranking {
+    items: Vec<(Item, f64)>,
+    ranks: HashMap<Item, usize, RandomState>,
+}
+
+impl Ranking {
+    fn read(txn: &ReadTransaction) -> Result<Self, redb::Error> {
+        let mut items = Vec::new();
+        for entry in txn.open_table(POPULARITY)?.iter()? {
+            let (item, score) = entry?;
+            let item = std::str::from_utf8(item.value()).ok().and_then(Item::new);
+            items.extend(item.map(|item| (item, score.value())));
+        }
+        items.sort_unstable_by(|(a, low), (b, high)| low.total_cmp(high).then_with(|| a.cmp(b)));
+        let ranks =
+            items.iter().enumerate().map(|(rank, (item, _))| (item.clone(), rank)).collect();
+        Ok(Self { items, ranks })
+    }
+
+    /// Whether the item is among the `top` most viewed; while fewer are known, every one is.
+    pub(super) fn ranks_under(&self, item: &Item, top: u64) -> bool {
+        let top = usize::try_from(top).unwrap_or(usize::MAX);
+        self.items.len() < top || self.ranks.get(item).is_some_and(|rank| *rank < top)
+    }
+
+    /// The most viewed, with their views.
+    pub(super) fn top(&self, most: u32) -> Vec<(Item, f64)> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.items.iter().take(most).map(|(item, score)| (item.clone(), -score)).collect()
+    }
+}
