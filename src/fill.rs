@@ -158,6 +158,7 @@ impl Filler {
             has_body: false,
             bound: false,
             who: Who::Anonymous,
+            ranks: true,
         };
         let headers = came.response.headers();
         let answer = Answered {

@@ -12,6 +12,8 @@ pub enum Reason {
     RequestBody,
     /// The route says `share = "none"`.
     Route,
+    /// The item is not among the most viewed (`only_top`).
+    Rank,
     /// The visitor is logged in, and the route shares among anonymous visitors only.
     Login,
     /// The session cookie's token is not known.
@@ -98,12 +100,13 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 44] = {
+    pub const ALL: [Self; 45] = {
         use Reason::*;
         [
             Method,
             RequestBody,
             Route,
+            Rank,
             Login,
             UnknownToken,
             StoreAway,
@@ -155,6 +158,7 @@ impl Reason {
             Self::Method => "method",
             Self::RequestBody => "request-body",
             Self::Route => "route",
+            Self::Rank => "rank",
             Self::Login => "login",
             Self::UnknownToken => "unknown-token",
             Self::StoreAway => "store-away",

@@ -41,6 +41,8 @@ pub struct Route {
     pub override_ttl: Option<Duration>,
     /// Whether `private` is taken like no-cache, and so overridden.
     pub override_private: bool,
+    /// Only pages of the items that are viewed most are kept: this many.
+    pub only_top: Option<u64>,
     /// Whether the origin's `public` is believed for visitors with a login, too.
     pub trust_public: bool,
     /// Cookies that a fill may lose.
@@ -74,6 +76,7 @@ impl Route {
             ttl: None,
             override_ttl: None,
             override_private: false,
+            only_top: None,
             trust_public,
             strip_set_cookie: Vec::new(),
             key_cookies: Vec::new(),

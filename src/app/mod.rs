@@ -25,7 +25,7 @@ use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::{Caps, listen};
 use crate::store::{AnyStore, OpenError, OpenStore, StoreState};
-use crate::task::{self, Clean, LogOuts, Visits};
+use crate::task::{self, Clean, LogOuts, Rescale, Visits};
 
 pub use demo::{Demo, DemoError};
 use parts::Shared;
@@ -206,11 +206,19 @@ fn start_tasks(
         visits: Arc::clone(&shared.visits),
         keep: plan.session.max_sessions,
         batch: plan.session.clean_batch,
+        every: plan.session.clean_every,
         carts: plan.session.clean_carts,
         sheet: Arc::clone(&sheet),
     };
     let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
+    let rescale = Rescale {
+        store: lane.clone(),
+        keep_top: plan.views.keep_top,
+        factor: f64::from(plan.views.rescale_percent) / 100.0,
+        every: plan.views.rescale_every,
+    };
     vec![
+        tokio::task::spawn_local(task::drive(rescale, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(visits, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(clean, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(log_outs, sheet, stop.clone())),

@@ -18,7 +18,7 @@ use crate::route::{QueryValue, Route, Routes, Share};
 use crate::serve::Caps;
 use crate::session::{SameSite, Secure, SessionCookie, Sessions};
 use crate::store::{self, OpenStore};
-use crate::visit::VisitQueue;
+use crate::visit::{Ranks, VisitQueue};
 
 /// What all threads share.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ pub(super) struct Shared {
     pub(super) pages: Arc<Pages>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) visits: Arc<VisitQueue>,
+    pub(super) ranks: Arc<Ranks>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
 }
@@ -45,6 +46,7 @@ impl Shared {
             )),
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
             visits: Arc::new(VisitQueue::new(plan.limits.visit_queue)),
+            ranks: Arc::default(),
             metrics,
             caps,
         })
@@ -216,6 +218,7 @@ fn route(route: &config::Route) -> Route {
         ttl: route.ttl,
         override_ttl: route.override_ttl,
         override_private: route.override_private,
+        only_top: route.only_top,
         trust_public: route.trust_public,
         strip_set_cookie: route.strip_set_cookie.clone(),
         key_cookies: route.key_cookies.clone(),

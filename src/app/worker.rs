@@ -114,6 +114,7 @@ async fn work(kit: Kit) {
         pages: Arc::clone(&shared.pages),
         sessions: Arc::clone(&shared.sessions),
         visits: Arc::clone(&shared.visits),
+        ranks: Arc::clone(&shared.ranks),
         store: lane,
         origin,
         filler,

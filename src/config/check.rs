@@ -166,6 +166,7 @@ impl<'a> Check<'a> {
         if in_query + usize::from(in_path) > 1 {
             self.problem(&at("match.query"), "{item} stands once, in the path or in the query");
         }
+        self.only_top(&at("only_top"), route, in_path || in_query > 0);
         let session = &self.plan.session;
         for key in &route.key_cookies {
             if session.cookies.iter().any(|cookie| cookie.matches(key.as_bytes())) {
@@ -176,6 +177,20 @@ impl<'a> Check<'a> {
         if route.key_headers.contains(&session.identity_header) {
             let text = format!("{} is the identity header", session.identity_header);
             self.problem(&at("key_headers"), text);
+        }
+    }
+
+    fn only_top(&mut self, setting: &str, route: &Route, names_item: bool) {
+        let Some(top) = route.only_top else { return };
+        if !names_item {
+            self.problem(setting, "needs {item} in match.path or match.query");
+        }
+        let kept = self.plan.views.keep_top;
+        if top > kept && !self.unread("views.keep_top") {
+            self.warning(
+                setting,
+                format!("{top} is over [views] keep_top, {kept}: items beyond have no rank"),
+            );
         }
     }
 

@@ -24,7 +24,7 @@ mod unit;
 
 pub use plan::{
     AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, Origin, OriginUrl, Plan, Route,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl,
+    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Views,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -30,6 +30,8 @@ pub struct Plan {
     pub session: Session,
     /// `[cache]`
     pub cache: Cache,
+    /// `[views]`
+    pub views: Views,
     /// `[[route]]`, in order: the first match wins.
     pub routes: Vec<Route>,
     /// `[admin]`
@@ -134,6 +136,8 @@ pub struct Session {
     pub viewed_items: u32,
     /// `clean_batch`, 100.
     pub clean_batch: u32,
+    /// `clean_every`, 1 s: how long the cleaner rests when the number of sessions is under the limit.
+    pub clean_every: Duration,
     /// `clean_carts`, true: `clean_full_sessions`.
     pub clean_carts: bool,
 }
@@ -185,6 +189,17 @@ pub struct Cache {
     pub status: StatusDetail,
 }
 
+/// `[views]`: how the popularity of items is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Views {
+    /// `rescale_every`, 300 s: how often scores are halved.
+    pub rescale_every: Duration,
+    /// `keep_top`, 20,000: the items that stay then.
+    pub keep_top: u64,
+    /// `rescale_percent`, 50: what is left of each score then.
+    pub rescale_percent: u32,
+}
+
 /// How much `Cache-Status` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusDetail {
@@ -219,6 +234,8 @@ pub struct Route {
     pub override_ttl: Option<Duration>,
     /// `override_private`, false.
     pub override_private: bool,
+    /// `only_top`: only pages of the items that are viewed most are cached: this many.
+    pub only_top: Option<u64>,
     /// `trust_public`; default: what `[cache]` says.
     pub trust_public: bool,
     /// `strip_set_cookie`: cookies that a fill may lose.
@@ -328,6 +345,7 @@ impl Plan {
             store: Store::default(),
             session: Session::default(),
             cache: Cache::default(),
+            views: Views::default(),
             routes: Vec::new(),
             admin: Admin::default(),
             log: Log::default(),
@@ -392,6 +410,7 @@ impl Default for Session {
             max_sessions: 10_000_000,
             viewed_items: 25,
             clean_batch: 100,
+            clean_every: Duration::from_secs(1),
             clean_carts: true,
         }
     }
@@ -421,6 +440,12 @@ impl Default for Cache {
     }
 }
 
+impl Default for Views {
+    fn default() -> Self {
+        Self { rescale_every: Duration::from_secs(300), keep_top: 20_000, rescale_percent: 50 }
+    }
+}
+
 impl Default for Route {
     fn default() -> Self {
         Self {
@@ -433,6 +458,7 @@ impl Default for Route {
             ttl: None,
             override_ttl: None,
             override_private: false,
+            only_top: None,
             trust_public: false,
             strip_set_cookie: Vec::new(),
             key_cookies: Vec::new(),

@@ -12,7 +12,7 @@ use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span,
 use super::node::{Node, Value};
 use super::plan::{
     AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, Origin, Plan, Route, SameSite,
-    SecureCookie, Session, Share, StatusDetail, Store,
+    SecureCookie, Session, Share, StatusDetail, Store, Views,
 };
 use super::{form, text};
 use crate::http::path::PathPattern;
@@ -68,6 +68,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("store", |at| store(at, &mut plan.store));
     at.section("session", |at| session(at, &mut plan.session));
     at.section("cache", |at| cache(at, &mut plan.cache));
+    at.section("views", |at| views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
     at.section("admin", |at| admin(at, &mut plan.admin));
     at.section("log", |at| log(at, &mut plan.log));
@@ -125,6 +126,7 @@ fn session(at: &mut impl Walk, session: &mut Session) {
     at.key("max_sessions", &mut session.max_sessions, &count(1, 1_000_000_000));
     at.key("viewed_items", &mut session.viewed_items, &count(1, 1_000));
     at.key("clean_batch", &mut session.clean_batch, &count(1, 10_000));
+    at.key("clean_every", &mut session.clean_every, &TIMEOUT);
     at.key("clean_carts", &mut session.clean_carts, &Flag);
 }
 
@@ -146,6 +148,13 @@ fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("status", &mut cache.status, &Words(&detail));
 }
 
+fn views(at: &mut impl Walk, views: &mut Views) {
+    let every = Span { min: Duration::from_secs(1), max: DAY.saturating_mul(365) };
+    at.key("rescale_every", &mut views.rescale_every, &every);
+    at.key("keep_top", &mut views.keep_top, &count(1, 1_000_000));
+    at.key("rescale_percent", &mut views.rescale_percent, &count(1, 100));
+}
+
 fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("name", &mut route.name, &named(text::route_name));
     at.section("match", |at| {
@@ -160,6 +169,7 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("ttl", &mut route.ttl, &Optional(TTL));
     at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
     at.key("override_private", &mut route.override_private, &Flag);
+    at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
     at.key("trust_public", &mut route.trust_public, &Flag);
     let cookies = List::of(named(text::cookie_name));
     at.key("strip_set_cookie", &mut route.strip_set_cookie, &cookies);

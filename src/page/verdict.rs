@@ -62,6 +62,9 @@ pub struct Asked<'a> {
     pub bound: bool,
     /// Who asks.
     pub who: Who,
+    /// Whether its item is among the most viewed that `only_top` of its route lets in; true where
+    /// the route does not ask.
+    pub ranks: bool,
 }
 
 /// The settings of the whole cache.
@@ -91,6 +94,9 @@ pub enum Access {
 pub fn can_cache(asked: &Asked<'_>, route: &Route, policy: &Policy) -> Access {
     if let Some(reason) = never(asked, route) {
         return Access::Bypass(reason);
+    }
+    if !asked.ranks {
+        return Access::Bypass(Reason::Rank);
     }
     let class = match route.share {
         Share::None => return Access::Bypass(Reason::Route),

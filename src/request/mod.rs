@@ -36,7 +36,7 @@ use crate::page::{Pages, verdict};
 use crate::route::{self, Routes};
 use crate::session::{SessionCookie, Sessions};
 use crate::store::AnyStore;
-use crate::visit::VisitQueue;
+use crate::visit::{Ranks, VisitQueue};
 
 pub use body::Body;
 use client::Client;
@@ -85,6 +85,8 @@ pub struct Room {
     pub sessions: Arc<Sessions>,
     /// Visits to be recorded, shared by all threads.
     pub visits: Arc<VisitQueue>,
+    /// Which items are popular, shared by all threads.
+    pub ranks: Arc<Ranks>,
     /// The store, as this thread reaches it.
     pub store: AnyStore,
     /// The origin, as this thread reaches it.
@@ -139,6 +141,7 @@ async fn answer(
         has_body: !http_body::Body::is_end_stream(&body),
         bound: client.is_bound() || admit::logs_connection_in(&head.headers),
         who: visitor.sharing,
+        ranks: ranks(room, route, item.as_ref(), now).await,
     };
     let access = can_cache(&asked, route, &room.filler.policy);
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
@@ -150,6 +153,18 @@ async fn answer(
     }?;
     note_visit(&case, item, &response);
     Ok(response)
+}
+
+/// Whether the item is among the most viewed, where the route asks for that. A store that cannot say
+/// costs nobody the cache.
+async fn ranks(room: &Room, route: &route::Route, item: Option<&Item>, now: f64) -> bool {
+    let Some(top) = route.only_top else { return true };
+    let Some(item) = item else { return false };
+    room.ranks.is_under(&room.store, item, top, now).await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "an item's rank could not be looked up");
+        room.sheet.count(Count::StoreReadErrors);
+        true
+    })
 }
 
 /// A request with all that was found out about it.
@@ -182,18 +197,25 @@ impl Case<'_> {
     }
 }
 
-/// Records the visit of a known visitor behind the response: `update_token`'s guarded form. An item
-/// counts as viewed when a GET of it was answered 200 or 304, but not by a prefetch.
+/// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of
+/// others only that an item was viewed. An item counts as viewed when a GET of it was answered 200 or
+/// 304, but not by a prefetch.
 fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
-    let Some((token, user)) = case.visitor.known() else { return };
+    let visits = &case.room.visits;
     let prefetch = case.head.headers.contains_key("sec-purpose");
     let seen = case.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
         && !prefetch;
     let item = item.filter(|_| seen);
+    let Some((token, user)) = case.visitor.known() else {
+        if let Some(item) = item {
+            visits.count_anonymous_view(item, case.admitted.address, case.now);
+        }
+        return;
+    };
     if let Some(item) = &item {
-        case.room.visits.count_view(item.clone());
+        visits.count_view(item.clone());
     }
-    case.room.visits.note(token.clone(), user.clone(), item, case.now);
+    visits.note(token.clone(), user.clone(), item, case.now);
     case.room.sheet.count(Count::Visits);
 }

@@ -87,6 +87,8 @@ pub const CART_COUNT_MAX: i64 = 1_000_000;
 pub struct Rescaling {
     /// The items that stay, most viewed first.
     pub keep_top: u64,
+    /// What is left of each score, 0 to 1.
+    pub factor: f64,
     /// Not more often than this, however many processes ask for it.
     pub every: Duration,
     /// Unix time in seconds.
@@ -174,8 +176,9 @@ pub trait ViewStore {
     /// first; at most `most`. Within the read budget.
     fn top(&self, most: u32) -> impl Future<Output = Result<Vec<(Item, f64)>, StoreError>>;
 
-    /// `rescale_viewed`: keeps the most viewed items and halves all scores, in one atomic step,
-    /// unless somebody did within [`Rescaling::every`]. Returns whether it was done.
+    /// `rescale_viewed`: keeps the most viewed items and makes all scores smaller, in one atomic step,
+    /// unless somebody did within [`Rescaling::every`]; the very first look only begins a period.
+    /// Returns whether it was done.
     fn rescale_views(&self, how: Rescaling) -> impl Future<Output = Result<bool, StoreError>>;
 }
 

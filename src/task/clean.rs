@@ -9,9 +9,6 @@ use crate::session::clean::{clean_full_sessions, clean_sessions};
 use crate::store::{AnyStore, StoreError};
 use crate::visit::VisitQueue;
 
-/// The chapter's pause when the number of sessions is under the limit.
-const PAUSE: Duration = Duration::from_secs(1);
-
 /// `clean_sessions`, or `clean_full_sessions` with the carts.
 #[derive(Debug)]
 pub struct Clean {
@@ -23,6 +20,8 @@ pub struct Clean {
     pub keep: u64,
     /// Sessions removed in a step.
     pub batch: u32,
+    /// How long to rest when the number of sessions is under the limit.
+    pub every: Duration,
     /// Carts, too.
     pub carts: bool,
     /// Counters.
@@ -64,7 +63,7 @@ impl Task for Clean {
     }
 
     async fn rest(&self) {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(self.every).await;
     }
 }
 
@@ -96,6 +95,7 @@ mod tests {
                 visits,
                 keep: u64::from(RETURNED),
                 batch: RETURNED,
+                every: Duration::from_secs(1),
                 carts: true,
                 sheet: Arc::default(),
             };

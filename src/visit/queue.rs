@@ -8,6 +8,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::mem;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use ahash::RandomState;
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 
+use super::once::Once;
 use crate::ident::{Item, StoredToken, User};
 use crate::store::{SessionStore, StoreError, ViewStore, Visit};
 
@@ -70,6 +72,8 @@ pub struct VisitQueue {
     /// Wakes the flushing task when something has become due sooner than it knew.
     news: Notify,
     refusals: Mutex<Refusals>,
+    /// What visitors without a login viewed lately.
+    once: Once,
 }
 
 /// One lock's share of the queue.
@@ -131,6 +135,7 @@ impl VisitQueue {
             dropped: AtomicU64::new(0),
             news: Notify::new(),
             refusals: Mutex::default(),
+            once: Once::default(),
         }
     }
 
@@ -176,6 +181,14 @@ impl VisitQueue {
                     self.counts_wait(&mut shard, COUNT_EVERY);
                 }
             }
+        }
+    }
+
+    /// Counts a view by a visitor without a login, who came from `address`, unless he viewed the
+    /// item in the ten seconds before `now` (Unix time in seconds).
+    pub fn count_anonymous_view(&self, item: Item, address: IpAddr, now: f64) {
+        if self.once.counts(address, &item, now) {
+            self.count_view(item);
         }
     }
 

@@ -53,7 +53,7 @@ fn a_browse_leaves_the_book_s_keys() {
     shop.proxy.get("/item/7").send();
     shop.proxy.get("/item/7").cookie(LOGIN).send();
 
-    shop.wait_views("7", 1.0);
+    shop.wait_views("7", 2.0);
     wait_until("the visit is noted", || shop.score("recent:", TOKEN).is_some());
     let viewed = format!("viewed:{TOKEN}");
     wait_until("the view is noted", || shop.score(&viewed, "7").is_some());

@@ -22,6 +22,7 @@ mod log;
 mod login;
 mod outage;
 mod peers;
+mod popularity;
 mod route;
 mod sharing;
 mod store_contract;

@@ -549,12 +549,14 @@ async fn while_few_items_are_known_every_one_ranks(bench: Bench) {
 }
 
 fn rescaling(keep_top: u64, now: f64) -> Rescaling {
-    Rescaling { keep_top, every: Duration::from_secs(300), now }
+    Rescaling { keep_top, factor: 0.5, every: Duration::from_secs(300), now }
 }
 
 async fn rescaling_keeps_the_most_viewed_and_halves(bench: Bench) {
     bench.count(&[(1, 8), (2, 5), (3, 1), (4, 8)]).await;
-    assert!(bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap());
+    assert!(!bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap());
+    assert_eq!(bench.top(1).await.len(), 4, "the first look begins the period");
+    assert!(bench.store.rescale_views(rescaling(3, 1_300.0)).await.unwrap());
     until("three are left", async || bench.store.top(10).await.unwrap().len() == 3).await;
     assert_eq!(bench.top(1).await, [(item(1), 4.0), (item(4), 4.0), (item(2), 2.5)]);
 }
@@ -563,9 +565,22 @@ async fn nobody_rescales_too_soon_after_another(bench: Bench) {
     bench.count(&[(1, 8)]).await;
     let other = bench.open.lane();
     connected(&other).await;
-    assert!(bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap());
-    assert!(!other.rescale_views(rescaling(3, 1_001.0)).await.unwrap());
-    assert_eq!(bench.top(1).await, [(item(1), 4.0)]);
+    let rescales = [
+        (&bench.store, 1_000.0, false),
+        (&other, 1_299.0, false),
+        (&other, 1_300.0, true),
+        (&bench.store, 1_300.5, false),
+        // Its clock is a little behind the other's.
+        (&bench.store, 1_299.5, false),
+        // The clocks were set back.
+        (&bench.store, 900.0, false),
+        (&other, 1_200.0, true),
+    ];
+    for (store, now, done) in rescales {
+        assert_eq!(store.rescale_views(rescaling(3, now)).await.unwrap(), done, "at {now}");
+    }
+    until("it was halved twice", async || bench.store.top(10).await.unwrap() == [(item(1), 2.0)])
+        .await;
 }
 
 async fn a_page_is_served_until_its_time_is_up(bench: Bench) {

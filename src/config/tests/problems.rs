@@ -107,7 +107,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"session.verify = { path = "/me" }"#,
         "[session] verify: unknown key; valid here: cookie, mint, ",
     ),
-    ("views.keep_top = 1", "views: unknown key; valid here: threads, listen, "),
+    ("warmth.keep = 1", "warmth: unknown key; valid here: threads, listen, "),
     ("cache = 5", "cache: found 5; expected a table of keys"),
     (r#"listen = "127.0.0.1:80""#, r#"[[listen]]: found "127.0.0.1:80"; expected a table of keys"#),
     ("listen = []", "listen: expected at least one [[listen]]"),

@@ -36,6 +36,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         query: vec![("view".to_owned(), "full".to_owned())],
         ttl: Some(Duration::from_secs(300)),
         override_ttl: Some(Duration::from_secs(60)),
+        only_top: Some(10_000),
         ..Route::default()
     };
     assert_eq!(route, conditions);

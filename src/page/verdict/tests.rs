@@ -46,6 +46,7 @@ fn get<'a>(target: &'a str, headers: &'a HeaderMap) -> Asked<'a> {
         has_body: false,
         bound: false,
         who: Who::Anonymous,
+        ranks: true,
     }
 }
 

@@ -294,11 +294,15 @@ impl<'t> Tables<'t> {
 
     fn rescale(&mut self, how: Rescaling) -> Result<bool, redb::Error> {
         let last = self.meta.get("rescaled")?.map(|at| time_of(at.value()));
-        // A clock that was set back must not stop it for good.
-        if last.is_some_and(|last| (0.0..how.every.as_secs_f64()).contains(&(how.now - last))) {
+        let (since, every) = (last.map(|last| how.now - last), how.every.as_secs_f64());
+        // A clock that was set back by a whole period begins anew.
+        if since.is_some_and(|since| since < every && since > -every) {
             return Ok(false);
         }
         self.meta.insert("rescaled", time_bits(how.now))?;
+        if since.is_none_or(|since| since < 0.0) {
+            return Ok(false);
+        }
         let mut scores = Vec::new();
         for entry in self.popularity.iter()? {
             let (item, score) = entry?;
@@ -307,7 +311,7 @@ impl<'t> Tables<'t> {
         scores.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
         for (rank, (score, item)) in scores.iter().enumerate() {
             if (rank as u64) < how.keep_top {
-                self.popularity.insert(item.as_slice(), score / 2.0)?;
+                self.popularity.insert(item.as_slice(), score * how.factor)?;
             } else {
                 self.popularity.remove(item.as_slice())?;
             }

@@ -12,7 +12,7 @@ pub(super) struct Keys {
     pub(super) recent: String,
     /// ZSET, item by minus its views.
     pub(super) popularity: String,
-    /// STRING with a time to live: `viewed:` was rescaled not long ago.
+    /// STRING with a time to live: when `viewed:` was rescaled last.
     pub(super) rescaled: String,
 }
 

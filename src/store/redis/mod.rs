@@ -347,8 +347,9 @@ impl ViewStore for RedisStore {
     async fn rescale_views(&self, how: Rescaling) -> Result<bool, StoreError> {
         let mut script = script::RESCALE.prepare_invoke();
         script.key(&self.keys().popularity).key(&self.keys().rescaled);
-        let every = u64::try_from(how.every.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX).max(1);
-        script.arg(how.keep_top).arg(every);
+        let kept_ms = (how.every * 2).min(TTL_MAX).as_millis().max(1);
+        script.arg(how.keep_top).arg(how.every.as_secs_f64()).arg(how.now);
+        script.arg(u64::try_from(kept_ms).expect("TTL_MAX is within range")).arg(how.factor);
         Ok(self.run(&script).await? > 0)
     }
 }

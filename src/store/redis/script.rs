@@ -133,16 +133,22 @@ return redis.call('HGETALL', KEYS[2])
     )
 });
 
-/// `rescale_viewed`, unless somebody did lately.
+/// `rescale_viewed`, unless somebody did lately. The first look only begins a period.
 ///
-/// KEYS: `viewed:`, `rescaled:`. ARGV: how many items to keep, and for how many milliseconds
-/// nobody else does it. Returns 1 where it was done.
+/// KEYS: `viewed:`, `rescaled:`. ARGV: how many items to keep, the period in seconds, the time,
+/// the period twice in milliseconds, and what is left of each score. Returns 1 where it was done.
 pub(super) static RESCALE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[2]) then return 0 end
+local every, now = tonumber(ARGV[2]), tonumber(ARGV[3])
+local last = tonumber(redis.call('GET', KEYS[2]) or '')
+local since = last and now - last
+-- Clocks differ a little; one that was set back by a whole period begins anew.
+if since and since < every and since > -every then return 0 end
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+if not since or since < 0 then return 0 end
 redis.call('ZREMRANGEBYRANK', KEYS[1], ARGV[1], -1)
-redis.call('ZINTERSTORE', KEYS[1], 1, KEYS[1], 'WEIGHTS', '0.5')
+redis.call('ZINTERSTORE', KEYS[1], 1, KEYS[1], 'WEIGHTS', ARGV[5])
 return 1
 ",
     )
