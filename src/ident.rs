@@ -92,6 +92,17 @@ impl StoredToken {
         Token::parse(bytes).map(|token| Self(token.0))
     }
 
+    /// What a session is called where its token must not stand: the first 16 hex digits of the
+    /// token's SHA-256.
+    #[must_use]
+    pub fn public_id(&self, how: TokenStorage) -> String {
+        const DIGITS: usize = 16;
+        match how {
+            TokenStorage::Sha256 => self.0.chars().take(DIGITS).collect(),
+            TokenStorage::Plain => hex(&Sha256::digest(self.0.as_bytes())[..DIGITS / 2]),
+        }
+    }
+
     /// The text that stands in keys.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -214,5 +225,8 @@ mod tests {
             token.stored(TokenStorage::Sha256).as_str(),
             "0b14d501a594442a01c6859541bcb3e8164d183d32937b851835442f69d5c94e"
         );
+        for how in [TokenStorage::Plain, TokenStorage::Sha256] {
+            assert_eq!(token.stored(how).public_id(how), "0b14d501a594442a");
+        }
     }
 }

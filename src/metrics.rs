@@ -86,12 +86,16 @@ pub enum Count {
     LogOuts,
     /// Sessions cleaned.
     SessionsCleaned,
+    /// Carts handed on before their sessions were cleaned.
+    CartsHandedOn,
+    /// Times that a cart could not be handed on, so that its session waits.
+    CartsRefused,
     /// Runs of background tasks that failed.
     TaskErrors,
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 18] = [
+    const ALL: [(Self, &'static str, &'static str); 20] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -121,6 +125,12 @@ impl Count {
         (Self::LogIns, "anteroom_log_ins", "Sessions minted"),
         (Self::LogOuts, "anteroom_log_outs", "Sessions ended by the origin"),
         (Self::SessionsCleaned, "anteroom_sessions_cleaned", "Sessions cleaned"),
+        (Self::CartsHandedOn, "anteroom_carts_handed_on", "Abandoned carts handed on"),
+        (
+            Self::CartsRefused,
+            "anteroom_carts_refused",
+            "Times that an abandoned cart could not be handed on",
+        ),
         (Self::TaskErrors, "anteroom_task_errors", "Background runs that failed"),
     ];
 }

@@ -208,6 +208,7 @@ fn start_tasks(
         batch: plan.session.clean_batch,
         every: plan.session.clean_every,
         carts: plan.session.clean_carts,
+        expiring: parts::expiring(&plan.session),
         sheet: Arc::clone(&sheet),
     };
     let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };

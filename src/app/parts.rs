@@ -16,8 +16,10 @@ use crate::page::flight::Flights;
 use crate::request::{CookieRules, OriginRules, Settings, StatusDetail};
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::serve::Caps;
+use crate::session::expire::{ExpiredFile, OnExpire};
 use crate::session::{SameSite, Secure, SessionCookie, Sessions};
 use crate::store::{self, OpenStore};
+use crate::task::Expiring;
 use crate::visit::{Ranks, VisitQueue};
 
 /// What all threads share.
@@ -171,6 +173,15 @@ fn settings(plan: &Plan) -> Settings {
             Route::rest(plan.cache.trust_public),
         ),
     }
+}
+
+pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {
+    let on_expire = match &session.on_expire {
+        config::OnExpire::None => return None,
+        config::OnExpire::Stream => OnExpire::Stream,
+        config::OnExpire::File(path) => OnExpire::File(ExpiredFile::new(path.clone())),
+    };
+    Some(Expiring::new(on_expire, session.token_storage))
 }
 
 fn minted(session: &config::Session) -> Option<SessionCookie> {

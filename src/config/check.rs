@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::plan::{Plan, Route, SameSite, SecureCookie, Share, StoreUrl};
+use super::plan::{OnExpire, Plan, Route, SameSite, SecureCookie, Share, StoreUrl};
 use super::problem::{Problem, Warning};
 use super::reader::Places;
 use super::unit::show_size;
@@ -117,6 +117,17 @@ impl<'a> Check<'a> {
             );
         }
         let embedded = matches!(self.plan.store.url, StoreUrl::Embedded(_));
+        if session.on_expire != OnExpire::None && !session.clean_carts {
+            self.problem(
+                "session.on_expire",
+                "needs clean_carts = true: else no cart is ever cleaned",
+            );
+        }
+        if session.on_expire == OnExpire::Stream && embedded {
+            let text =
+                "\"stream\" is one in Redis; with the embedded store write \"file:\" and a path";
+            self.problem("session.on_expire", text);
+        }
         if embedded && session.token_storage == TokenStorage::Plain {
             self.warning(
                 "session.token_storage",

@@ -23,8 +23,8 @@ mod text;
 mod unit;
 
 pub use plan::{
-    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, Origin, OriginUrl, Plan, Route,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Views,
+    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, OnExpire, Origin, OriginUrl, Plan,
+    Route, SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Views,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

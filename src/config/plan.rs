@@ -140,6 +140,19 @@ pub struct Session {
     pub clean_every: Duration,
     /// `clean_carts`, true: `clean_full_sessions`.
     pub clean_carts: bool,
+    /// `on_expire`, `"none"`: where carts go whose sessions are cleaned.
+    pub on_expire: OnExpire,
+}
+
+/// Where carts go whose sessions are cleaned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnExpire {
+    /// Nowhere.
+    None,
+    /// To the stream `expired:` in Redis.
+    Stream,
+    /// To this file, a line of JSON each.
+    File(PathBuf),
 }
 
 /// The `SameSite` attribute of our cookie.
@@ -412,6 +425,7 @@ impl Default for Session {
             clean_batch: 100,
             clean_every: Duration::from_secs(1),
             clean_carts: true,
+            on_expire: OnExpire::None,
         }
     }
 }

@@ -11,8 +11,8 @@ use super::credential::{BearerToken, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, Origin, Plan, Route, SameSite,
-    SecureCookie, Session, Share, StatusDetail, Store, Views,
+    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, OnExpire, Origin, Plan, Route,
+    SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views,
 };
 use super::{form, text};
 use crate::http::path::PathPattern;
@@ -128,6 +128,7 @@ fn session(at: &mut impl Walk, session: &mut Session) {
     at.key("clean_batch", &mut session.clean_batch, &count(1, 10_000));
     at.key("clean_every", &mut session.clean_every, &TIMEOUT);
     at.key("clean_carts", &mut session.clean_carts, &Flag);
+    at.key("on_expire", &mut session.on_expire, &Text { parse: on_expire, show: show_on_expire });
 }
 
 fn cache(at: &mut impl Walk, cache: &mut Cache) {
@@ -226,6 +227,23 @@ fn paths() -> Text<PathPattern> {
 /// A text that stands for itself.
 fn named(parse: fn(&str) -> Result<String, String>) -> Text<String> {
     Text { parse, show: String::clone }
+}
+
+fn on_expire(text: &str) -> Result<OnExpire, String> {
+    match (text, text.strip_prefix("file:")) {
+        ("none", _) => Ok(OnExpire::None),
+        ("stream", _) => Ok(OnExpire::Stream),
+        (_, Some(path)) if !path.is_empty() => Ok(OnExpire::File(PathBuf::from(path))),
+        _ => Err("\"none\", \"stream\" or \"file:\" and a path".to_owned()),
+    }
+}
+
+fn show_on_expire(on_expire: &OnExpire) -> String {
+    match on_expire {
+        OnExpire::None => "none".to_owned(),
+        OnExpire::Stream => "stream".to_owned(),
+        OnExpire::File(path) => format!("file:{}", path.to_string_lossy()),
+    }
 }
 
 fn log_target(text: &str) -> Result<LogTarget, String> {

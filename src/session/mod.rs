@@ -5,6 +5,7 @@
 
 pub mod clean;
 mod cookie;
+pub mod expire;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};

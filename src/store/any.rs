@@ -12,8 +12,8 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    Cart, CartAnswer, CartChange, Eviction, Limits, PageStore, Rescaling, Rotation, SessionStore,
-    StoreError, ViewStore, Visit,
+    Abandoned, Cart, CartAnswer, CartChange, Eviction, Farewell, Limits, PageStore, Parted,
+    Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -309,6 +309,22 @@ impl SessionStore for AnyStore {
         count: i64,
     ) -> Result<(), StoreError> {
         delegate!(self, add_to_cart(token, item, count))
+    }
+
+    async fn evict_sparing(&self, how: Eviction, skip: u64) -> Result<Spared, StoreError> {
+        delegate!(self, evict_sparing(how, skip))
+    }
+
+    async fn evict_abandoned(
+        &self,
+        abandoned: &[Abandoned],
+        farewell: &Farewell,
+    ) -> Result<Parted, StoreError> {
+        delegate!(self, evict_abandoned(abandoned, farewell))
+    }
+
+    async fn take_turn(&self, who: u64, time: Duration) -> Result<bool, StoreError> {
+        delegate!(self, take_turn(who, time))
     }
 
     async fn change_cart(

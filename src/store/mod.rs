@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings, StoreState, Url};
-use crate::ident::{Item, PageKey, StoredToken, User};
+use crate::ident::{Item, PageKey, StoredToken, TokenStorage, User};
 
 /// A visit to record: this user's session was seen at `seen`, having viewed `items`.
 #[derive(Clone, Debug)]
@@ -95,6 +95,53 @@ pub struct Rescaling {
     pub now: f64,
 }
 
+/// A session over the limit that has a cart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Abandoned {
+    /// Its token.
+    pub token: StoredToken,
+    /// Whose it is; `None` where only `recent:` and a cart were left of it.
+    pub user: Option<User>,
+    /// When it was last seen, in Unix time.
+    pub seen: f64,
+    /// Its cart.
+    pub cart: Cart,
+}
+
+/// What a step of cleaning found that spares carts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spared {
+    /// Sessions removed, which had no cart.
+    pub removed: usize,
+    /// Sessions that were left, because somebody wants to know of their carts first.
+    pub abandoned: Vec<Abandoned>,
+    /// There were more over the limit behind these.
+    pub more: bool,
+}
+
+/// What becomes of abandoned sessions.
+#[derive(Clone, Debug)]
+pub enum Farewell {
+    /// They are removed.
+    Remove,
+    /// They are added to the stream `expired:`, each under its public id, and removed.
+    Stream {
+        /// How tokens are stored.
+        storage: TokenStorage,
+        /// The entries that the stream keeps, about.
+        keep: u64,
+    },
+}
+
+/// What became of abandoned sessions. Who is in neither number was seen again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parted {
+    /// Removed.
+    pub removed: usize,
+    /// Left, for the stream did not take them.
+    pub refused: usize,
+}
+
 /// Sessions, what they viewed, and their carts.
 pub trait SessionStore {
     /// The user of a token, if it is logged in. Within the read budget.
@@ -131,6 +178,27 @@ pub trait SessionStore {
     /// returns how many entries of `recent:` it removed. Junk members (no tokens by the grammar)
     /// are removed from `recent:` and `login:` and nothing else is touched for them.
     fn evict_oldest(&self, how: Eviction) -> impl Future<Output = Result<usize, StoreError>>;
+
+    /// Like [`Self::evict_oldest`], but looks past the `skip` oldest sessions, and leaves and returns
+    /// those that have a cart.
+    fn evict_sparing(
+        &self,
+        how: Eviction,
+        skip: u64,
+    ) -> impl Future<Output = Result<Spared, StoreError>>;
+
+    /// Removes abandoned sessions with all that they have, each only where it was not seen again
+    /// meanwhile. Durable when it returns.
+    fn evict_abandoned(
+        &self,
+        abandoned: &[Abandoned],
+        farewell: &Farewell,
+    ) -> impl Future<Output = Result<Parted, StoreError>>;
+
+    /// Whether `who` may clean for the next `time`, and nobody else. Whoever has the turn keeps it
+    /// by asking again.
+    fn take_turn(&self, who: u64, time: Duration)
+    -> impl Future<Output = Result<bool, StoreError>>;
 
     /// Puts `count` of an item into a session's cart; `count` ≤ 0 takes it out. Durable when it
     /// returns. As in the book it asks nobody: what a visitor wants goes through

@@ -1,13 +1,20 @@
 //! The cleaner: keeps the newest sessions, and removes the oldest over the limit.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Next, Task};
+use crate::clock::unix_now;
+use crate::ident::TokenStorage;
 use crate::metrics::{Count, Sheet};
 use crate::session::clean::{clean_full_sessions, clean_sessions};
-use crate::store::{AnyStore, StoreError};
+use crate::session::expire::{Cleaned, OnExpire, clean_expiring};
+use crate::store::{AnyStore, Eviction, SessionStore, StoreError};
 use crate::visit::VisitQueue;
+
+/// For how long a process that hands carts on keeps others from it.
+const TURN: Duration = Duration::from_secs(5);
 
 /// `clean_sessions`, or `clean_full_sessions` with the carts.
 #[derive(Debug)]
@@ -24,11 +31,75 @@ pub struct Clean {
     pub every: Duration,
     /// Carts, too.
     pub carts: bool,
+    /// Where carts are handed on before, if anywhere.
+    pub expiring: Option<Expiring>,
     /// Counters.
     pub sheet: Arc<Sheet>,
 }
 
+/// What handing carts on needs.
+#[derive(Debug)]
+pub struct Expiring {
+    on_expire: RefCell<OnExpire>,
+    storage: TokenStorage,
+    /// This process, as the turns know it.
+    who: u64,
+    /// The oldest sessions that wait, for their carts could not be handed on in this round.
+    waiting: Cell<u64>,
+    /// Whether it was said that they wait.
+    said: Cell<bool>,
+}
+
+impl Expiring {
+    /// Hands carts on to `on_expire`, of tokens that are stored as `storage` says.
+    #[must_use]
+    pub fn new(on_expire: OnExpire, storage: TokenStorage) -> Self {
+        let on_expire = RefCell::new(on_expire);
+        let (who, waiting, said) = (fastrand::u64(..), Cell::new(0), Cell::new(false));
+        Self { on_expire, storage, who, waiting, said }
+    }
+
+    /// Says once that carts wait, and once that they do no more.
+    fn say(&self, cleaned: &Cleaned) {
+        if let Some(refusal) = &cleaned.refusal {
+            if !self.said.replace(true) {
+                tracing::warn!(refusal, "abandoned carts cannot be handed on: their sessions wait");
+            }
+        } else if cleaned.handed_on > 0 && self.said.replace(false) {
+            tracing::info!("abandoned carts are handed on again");
+        }
+    }
+}
+
 impl Clean {
+    /// A step that hands carts on. Two processes that did so would tell of a cart twice: one at a
+    /// time has the turn.
+    #[expect(
+        clippy::await_holding_refcell_ref,
+        reason = "steps of a task follow each other, and nobody else borrows"
+    )]
+    async fn clean_expiring(&self, expiring: &Expiring) -> Result<Next, StoreError> {
+        if !self.store.take_turn(expiring.who, TURN).await? {
+            return Ok(Next::Idle);
+        }
+        let how = Eviction { keep: self.keep, batch: self.batch, carts: true };
+        let skip = expiring.waiting.get();
+        let mut on_expire = expiring.on_expire.borrow_mut();
+        let (storage, now) = (expiring.storage, unix_now());
+        let cleaned = clean_expiring(&self.store, how, skip, &mut on_expire, storage, now).await?;
+        expiring.say(&cleaned);
+        self.sheet.add(Count::SessionsCleaned, cleaned.removed as u64);
+        self.sheet.add(Count::CartsHandedOn, cleaned.handed_on as u64);
+        self.sheet.add(Count::CartsRefused, cleaned.waiting as u64);
+        if cleaned.more {
+            expiring.waiting.set(skip + cleaned.waiting as u64);
+            return Ok(Next::Again);
+        }
+        // The next round begins with those that wait.
+        expiring.waiting.set(0);
+        Ok(Next::Idle)
+    }
+
     /// Writes down the visits that wait now: after an outage of the store, many batches. Those that
     /// come meanwhile do not keep the cleaner from its work.
     async fn write_visits(&self) -> Result<(), StoreError> {
@@ -53,6 +124,9 @@ impl Task for Clean {
 
     async fn step(&self) -> Result<Next, StoreError> {
         self.write_visits().await?;
+        if let Some(expiring) = &self.expiring {
+            return self.clean_expiring(expiring).await;
+        }
         let removed = if self.carts {
             clean_full_sessions(&self.store, self.keep, self.batch).await?
         } else {
@@ -97,6 +171,7 @@ mod tests {
                 batch: RETURNED,
                 every: Duration::from_secs(1),
                 carts: true,
+                expiring: None,
                 sheet: Arc::default(),
             };
 

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{Count, Sheet};
 use crate::store::StoreError;
 
-pub use clean::Clean;
+pub use clean::{Clean, Expiring};
 pub use log_outs::LogOuts;
 pub use rescale::Rescale;
 pub use visits::Visits;

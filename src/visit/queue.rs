@@ -25,8 +25,11 @@ use crate::store::{SessionStore, StoreError, ViewStore, Visit};
 const REST: Duration = Duration::from_millis(100);
 /// How long views of items are gathered.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// Sessions in one flush step: the store carries them out in one piece.
-const TOUCH_BATCH: usize = 50;
+/// Sessions in one flush step. The embedded store carries them out in one transaction.
+const TOUCH_BATCH: usize = 250;
+/// The least time between two flush steps that take all there is: a call to the store costs more
+/// than a visit in it.
+const GATHER: Duration = Duration::from_millis(10);
 /// Items in one flush step.
 const COUNT_BATCH: usize = 500;
 /// Items kept for one session: more would be cut by the store.
@@ -222,7 +225,7 @@ impl VisitQueue {
             let now = Instant::now();
             match self.next_due(now) {
                 Some(at) if at <= now => return,
-                // A store that refuses is left alone whatever comes.
+                // A store that refuses, or that was flushed to just now, is left alone whatever comes.
                 Some(at) if self.pause_ends().is_some_and(|end| end >= at) => {
                     sleep_until(at.into()).await;
                 }
@@ -257,7 +260,8 @@ impl VisitQueue {
     ) -> Progress {
         let mut progress = Progress::default();
         let result = self.flush(store, now, all, &mut progress).await;
-        progress.failure = self.note_result(result, now).err();
+        let all_taken = progress.visits < TOUCH_BATCH && progress.items < COUNT_BATCH;
+        progress.failure = self.note_result(result, now, all_taken).err();
         progress.more = progress.failure.is_none()
             && if all {
                 self.backlog() > 0
@@ -371,10 +375,15 @@ impl VisitQueue {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).until
     }
 
-    fn note_result(&self, result: Result<(), StoreError>, now: Instant) -> Result<(), StoreError> {
+    fn note_result(
+        &self,
+        result: Result<(), StoreError>,
+        now: Instant,
+        all_taken: bool,
+    ) -> Result<(), StoreError> {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         if result.is_ok() {
-            *refusals = Refusals::default();
+            *refusals = Refusals { in_a_row: 0, until: all_taken.then(|| now + GATHER) };
         } else {
             let (first, longest) = BACK_OFF;
             refusals.until = Some(now + (first * (1 << refusals.in_a_row.min(8))).min(longest));
@@ -557,7 +566,10 @@ mod tests {
 
     use super::*;
     use crate::ident::{Token, TokenStorage};
-    use crate::store::{Cart, CartAnswer, CartChange, Eviction, Rescaling, Rotation};
+    use crate::store::{
+        Abandoned, Cart, CartAnswer, CartChange, Eviction, Farewell, Parted, Rescaling, Rotation,
+        Spared,
+    };
 
     /// A store that writes down what it is told, or refuses it.
     #[derive(Default)]
@@ -609,6 +621,19 @@ mod tests {
         }
         async fn add_to_cart(&self, _: &StoredToken, _: &Item, _: i64) -> Result<(), StoreError> {
             self.answer(())
+        }
+        async fn evict_sparing(&self, _: Eviction, _: u64) -> Result<Spared, StoreError> {
+            self.answer(Spared::default())
+        }
+        async fn evict_abandoned(
+            &self,
+            _: &[Abandoned],
+            _: &Farewell,
+        ) -> Result<Parted, StoreError> {
+            self.answer(Parted::default())
+        }
+        async fn take_turn(&self, _: u64, _: Duration) -> Result<bool, StoreError> {
+            self.answer(true)
         }
         async fn change_cart(
             &self,

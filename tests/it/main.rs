@@ -11,6 +11,7 @@ mod browse;
 mod cleanup;
 mod command;
 mod drain;
+mod expire;
 mod flight;
 mod forwarding;
 mod framing;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::store::{
-    AnyStore, CART_MAX, CartAnswer, CartChange, Eviction, Limits, OpenError, OpenStore,
-    PageStore as _, Rescaling, Rotation, SessionStore as _, Settings, StoreError, StoreState, Url,
-    ViewStore as _, Visit,
+    Abandoned, AnyStore, CART_MAX, CartAnswer, CartChange, Eviction, Farewell, Limits, OpenError,
+    OpenStore, PageStore as _, Parted, Rescaling, Rotation, SessionStore as _, Settings, Spared,
+    StoreError, StoreState, Url, ViewStore as _, Visit,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -197,6 +197,8 @@ contract!(
     recent_never_goes_back_in_time,
     the_oldest_go_first_in_batches_down_to_the_limit,
     carts_stay_when_only_sessions_are_cleaned,
+    sessions_with_carts_are_spared_until_they_are_let_go,
+    an_abandoned_visitor_who_returned_stays,
     a_visitor_who_returns_before_the_cleaner_survives_whole,
     a_visitor_who_returns_after_the_cleaner_stays_gone,
     a_visitor_who_returns_meanwhile_is_never_half_gone,
@@ -292,6 +294,48 @@ async fn carts_stay_when_only_sessions_are_cleaned(bench: Bench) {
     let how = Eviction { keep: 0, batch: 100, carts: false };
     assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 1);
     assert_eq!(bench.dump().await, [format!("cart:{} item-1", token(1).as_str())]);
+}
+
+async fn sessions_with_carts_are_spared_until_they_are_let_go(bench: Bench) {
+    for number in 0..6_u8 {
+        bench.log_in(&token(number.into()), "ann", f64::from(number) + 0.25).await;
+    }
+    for number in [0, 2, 3] {
+        bench.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
+    }
+    let how = Eviction { keep: 1, batch: 3, carts: true };
+    let first = bench.store.evict_sparing(how, 0).await.unwrap();
+    assert_eq!((first.removed, first.more), (1, true));
+    let abandoned = |number: u8| Abandoned {
+        token: token(number.into()),
+        user: Some(user("ann")),
+        seen: f64::from(number) + 0.25,
+        cart: vec![(item(1), 2)],
+    };
+    assert_eq!(first.abandoned, [abandoned(0), abandoned(2)]);
+    let second = bench.store.evict_sparing(how, 2).await.unwrap();
+    assert_eq!(second, Spared { removed: 1, abandoned: vec![abandoned(3)], more: false });
+
+    let all = [first.abandoned, second.abandoned].concat();
+    let parted = bench.store.evict_abandoned(&all, &Farewell::Remove).await.unwrap();
+    assert_eq!(parted, Parted { removed: 3, refused: 0 });
+    let left = bench.dump().await;
+    assert!(left.iter().all(|line| line.contains(token(5).as_str())), "{left:?}");
+}
+
+async fn an_abandoned_visitor_who_returned_stays(bench: Bench) {
+    bench.log_in(&token(1), "ann", 1.0).await;
+    bench.store.add_to_cart(&token(1), &item(1), 2).await.unwrap();
+    let how = Eviction { keep: 0, batch: 3, carts: true };
+    let spared = bench.store.evict_sparing(how, 0).await.unwrap();
+    bench.store.touch_tokens(&[visit(1, "ann", 2.0, &[1])]).await.unwrap();
+    let before = bench.dump().await;
+    let stream = Farewell::Stream { storage: TokenStorage::Plain, keep: 10 };
+    for farewell in [Farewell::Remove, stream] {
+        let parted = bench.store.evict_abandoned(&spared.abandoned, &farewell).await.unwrap();
+        assert_eq!(parted, Parted::default());
+    }
+    assert_eq!(bench.dump().await, before);
 }
 
 async fn a_visitor_who_returns_before_the_cleaner_survives_whole(bench: Bench) {

@@ -27,8 +27,8 @@ use self::sessions::{SessionLedger, SessionStep};
 use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Cart, CartAnswer, CartChange, Eviction, Limits, PageStore, Rescaling, Rotation, SessionStore,
-    StoreError, ViewStore, Visit,
+    Abandoned, Cart, CartAnswer, CartChange, Eviction, Farewell, Limits, PageStore, Parted,
+    Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -198,6 +198,28 @@ impl SessionStore for EmbeddedStore {
     ) -> Result<(), StoreError> {
         let (token, item) = (token.clone(), item.clone());
         self.step(SessionStep::Cart { token, item, count }).await.map(drop)
+    }
+
+    async fn evict_sparing(&self, how: Eviction, skip: u64) -> Result<Spared, StoreError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.step(SessionStep::EvictSparing { how, skip, reply }).await?;
+        answer.await.map_err(|_gone| StoreError::Away)
+    }
+
+    /// There is no stream here: who wants one is told so by the configuration.
+    async fn evict_abandoned(
+        &self,
+        abandoned: &[Abandoned],
+        _farewell: &Farewell,
+    ) -> Result<Parted, StoreError> {
+        let tokens = abandoned.iter().map(|one| (one.token.clone(), one.seen)).collect();
+        let removed = self.step(SessionStep::EvictAbandoned(tokens)).await?;
+        Ok(Parted { removed, refused: 0 })
+    }
+
+    /// The folder belongs to one process.
+    async fn take_turn(&self, _who: u64, _time: Duration) -> Result<bool, StoreError> {
+        Ok(true)
     }
 
     async fn change_cart(

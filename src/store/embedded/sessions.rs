@@ -16,7 +16,9 @@ use super::record::{Record, time_bits, time_of};
 use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
-use crate::store::{CART_MAX, Cart, CartAnswer, CartChange, Eviction, Rescaling, Rotation, Visit};
+use crate::store::{
+    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, Eviction, Rescaling, Rotation, Spared, Visit,
+};
 
 /// The format of the whole file. Another one is refused, not guessed at.
 const FORMAT: u64 = 1;
@@ -64,6 +66,10 @@ pub(super) enum SessionStep {
         change: CartChange,
         reply: oneshot::Sender<CartAnswer>,
     },
+    /// `evict_sparing`; what was spared goes to `reply`.
+    EvictSparing { how: Eviction, skip: u64, reply: oneshot::Sender<Spared> },
+    /// `evict_abandoned`: tokens, and when they were seen.
+    EvictAbandoned(Vec<(StoredToken, f64)>),
     /// `count_views`
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
@@ -91,8 +97,10 @@ impl Ledger for SessionLedger {
             | SessionStep::Rotate(_)
             | SessionStep::Revoke(_)
             | SessionStep::Cart { .. }
-            | SessionStep::ChangeCart { .. } => true,
+            | SessionStep::ChangeCart { .. }
+            | SessionStep::EvictAbandoned(_) => true,
             SessionStep::Touch(_)
+            | SessionStep::EvictSparing { .. }
             | SessionStep::Evict(_)
             | SessionStep::Count(_)
             | SessionStep::Rescale(_) => false,
@@ -149,7 +157,9 @@ impl<'t> Tables<'t> {
                 }
                 Ok(1)
             }
-            SessionStep::Touch(visits) => {
+            SessionStep::Touch(mut visits) => {
+                // PERF: neighbours share blocks of the tables.
+                visits.sort_unstable_by(|a, b| a.token.cmp(&b.token));
                 visits.iter().try_fold(0, |known, visit| Ok(known + self.touch(visit)?))
             }
             SessionStep::Rotate(rotation) => self.rotate(&rotation).map(|()| 1),
@@ -164,6 +174,13 @@ impl<'t> Tables<'t> {
                 let _ = reply.send(answer);
                 Ok(1)
             }
+            SessionStep::EvictSparing { how, skip, reply } => {
+                let spared = self.evict_sparing(how, skip)?;
+                // Nobody may be waiting any more: what was removed is gone all the same.
+                let _ = reply.send(spared);
+                Ok(1)
+            }
+            SessionStep::EvictAbandoned(tokens) => self.evict_abandoned(&tokens),
             SessionStep::Count(views) => {
                 for (item, count) in &views {
                     self.count(item, *count)?;
@@ -376,6 +393,47 @@ impl<'t> Tables<'t> {
             }
         }
         Ok(evicted)
+    }
+}
+
+impl Tables<'_> {
+    fn evict_sparing(&mut self, how: Eviction, skip: u64) -> Result<Spared, redb::Error> {
+        let over = self.recent.len()?.saturating_sub(how.keep);
+        let end = over.min(skip.saturating_add(how.batch.into()));
+        let count = usize::try_from(end.saturating_sub(skip)).unwrap_or(usize::MAX);
+        let skipped = usize::try_from(skip).unwrap_or(usize::MAX);
+        let mut oldest = Vec::new();
+        for entry in self.recent.iter()?.skip(skipped).take(count) {
+            let place = entry?.0;
+            oldest.push((place.value().0, place.value().1.to_vec()));
+        }
+        let mut spared = Spared { more: end < over, ..Spared::default() };
+        for (seen, token) in oldest {
+            if let Some(token) = StoredToken::from_store(&token) {
+                let cart = read_cart(&self.cart, &token)?;
+                if !cart.is_empty() {
+                    let (user, seen) = (self.owner(bytes_of(&token))?, time_of(seen));
+                    spared.abandoned.push(Abandoned { token, user, seen, cart });
+                    continue;
+                }
+            }
+            self.recent.remove((seen, token.as_slice()))?;
+            self.session.remove(token.as_slice())?;
+            spared.removed += 1;
+        }
+        Ok(spared)
+    }
+
+    fn evict_abandoned(&mut self, tokens: &[(StoredToken, f64)]) -> Result<usize, redb::Error> {
+        let mut removed = 0;
+        for (token, seen) in tokens {
+            let token = bytes_of(token);
+            if self.recent.remove((time_bits(*seen), token))?.is_some() {
+                self.revoke(token)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 }
 

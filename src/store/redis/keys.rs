@@ -12,6 +12,10 @@ pub(super) struct Keys {
     pub(super) recent: String,
     /// ZSET, item by minus its views.
     pub(super) popularity: String,
+    /// STREAM with a bound: carts of sessions that were cleaned.
+    pub(super) expired: String,
+    /// STRING with a time to live: who cleans.
+    pub(super) cleaner: String,
     /// STRING with a time to live: when `viewed:` was rescaled last.
     pub(super) rescaled: String,
 }
@@ -23,6 +27,8 @@ impl Keys {
             login: format!("{prefix}login:"),
             recent: format!("{prefix}recent:"),
             popularity: format!("{prefix}viewed:"),
+            expired: format!("{prefix}expired:"),
+            cleaner: format!("{prefix}cleaner:"),
             rescaled: format!("{prefix}rescaled:"),
         }
     }

@@ -19,8 +19,8 @@ use self::keys::Keys;
 use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    CART_MAX, Cart, CartAnswer, CartChange, Eviction, Limits, PageStore, Rescaling, Rotation,
-    SessionStore, StoreError, ViewStore, Visit,
+    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, Eviction, Farewell, Limits, PageStore,
+    Parted, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -67,6 +67,9 @@ impl RedisAddress {
 
 /// Fields with their values, as another program may have written them.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Token, time, user and cart of a session that was left.
+type Left = (Vec<u8>, f64, Vec<u8>, Pairs);
 
 /// The cart that a HASH holds. What is no item or no count is left out.
 fn cart_of(held: Pairs) -> Cart {
@@ -240,6 +243,54 @@ impl SessionStore for RedisStore {
         script.arg(how.keep).arg(how.batch.min(EVICT_BATCH)).arg(keys.viewed_prefix());
         script.arg(if how.carts { keys.cart_prefix() } else { String::new() });
         self.run(&script).await
+    }
+
+    async fn evict_sparing(&self, how: Eviction, skip: u64) -> Result<Spared, StoreError> {
+        let keys = self.keys();
+        let mut script = script::EVICT_SPARING.prepare_invoke();
+        script.key(&keys.login).key(&keys.recent);
+        script.arg(how.keep).arg(how.batch.min(EVICT_BATCH)).arg(keys.viewed_prefix());
+        script.arg(keys.cart_prefix()).arg(skip);
+        let script = &script;
+        let step =
+            |mut on| async move { script.invoke_async::<(usize, u8, Vec<Left>)>(&mut on).await };
+        let (removed, more, left) = self.0.link.call(Call::Write, step).await?;
+        let abandoned = left.into_iter().filter_map(|(token, seen, user, cart)| {
+            let (token, user) = (StoredToken::from_store(&token)?, User::new(&user));
+            Some(Abandoned { token, user, seen, cart: cart_of(cart) })
+        });
+        Ok(Spared { removed, abandoned: abandoned.collect(), more: more > 0 })
+    }
+
+    async fn evict_abandoned(
+        &self,
+        abandoned: &[Abandoned],
+        farewell: &Farewell,
+    ) -> Result<Parted, StoreError> {
+        let keys = self.keys();
+        let mut script = script::EVICT_ABANDONED.prepare_invoke();
+        script.key(&keys.login).key(&keys.recent).key(&keys.expired);
+        script.arg(keys.viewed_prefix()).arg(keys.cart_prefix());
+        let (storage, keep) = match farewell {
+            Farewell::Remove => (None, 0),
+            Farewell::Stream { storage, keep } => (Some(*storage), *keep),
+        };
+        script.arg(keep);
+        for one in abandoned {
+            let id = storage.map_or_else(String::new, |how| one.token.public_id(how));
+            script.arg(one.token.as_str()).arg(one.seen).arg(id);
+        }
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<(usize, usize)>(&mut on).await };
+        let (removed, refused) = self.0.link.call(Call::Write, step).await?;
+        Ok(Parted { removed, refused })
+    }
+
+    async fn take_turn(&self, who: u64, time: Duration) -> Result<bool, StoreError> {
+        let mut script = script::TAKE_TURN.prepare_invoke();
+        script.key(&self.keys().cleaner);
+        script.arg(who).arg(u64::try_from(time.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX));
+        Ok(self.run(&script).await? > 0)
     }
 
     async fn add_to_cart(

@@ -7,6 +7,13 @@ use std::sync::LazyLock;
 
 use redis::Script;
 
+/// Whether a member of `recent:` is a token by the grammar: see [`crate::ident::is_token`].
+const IS_TOKEN: &str = r#"
+local function is_token(token)
+  return #token >= 8 and #token <= 256 and not string.find(token, '[^!-~]')
+    and not string.find(token, '[;,"\\{}]')
+end"#;
+
 /// Renews the sessions of visits, each only where `login:` still holds that user.
 ///
 /// KEYS: `login:`, `recent:`, then `viewed:<token>` of each visit. ARGV: how many items to keep,
@@ -31,6 +38,98 @@ for visit = 3, #KEYS do
   at = at + 2 * items
 end
 return known
+",
+    )
+});
+
+/// Removes sessions over the limit that have no cart, and tells those that have one.
+///
+/// KEYS: `login:`, `recent:`. ARGV: how many to keep, the batch, what stands before a token in the
+/// names of its views and of its cart, and how many of the oldest to leave alone. Returns how many
+/// it removed, whether there are more, and for each that it left: token, time, user (empty: none)
+/// and cart.
+pub(super) static EVICT_SPARING: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!(
+        r"{IS_TOKEN}
+local skip, batch = tonumber(ARGV[5]), tonumber(ARGV[2])
+local over = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[1])
+local last = math.min(over, skip + batch) - 1
+if last < skip then return {{0, 0, {{}}}} end
+local oldest = redis.call('ZRANGE', KEYS[2], skip, last, 'WITHSCORES')
+local doomed, gone, left = {{}}, {{}}, {{}}
+for at = 1, #oldest, 2 do
+  local token = oldest[at]
+  local cart = ARGV[4] .. token
+  if not is_token(token) then
+    gone[#gone + 1] = token
+  elseif redis.call('EXISTS', cart) == 1 then
+    local held = redis.pcall('HGETALL', cart)
+    if held.err then held = {{}} end
+    local user = redis.call('HGET', KEYS[1], token)
+    left[#left + 1] = {{token, oldest[at + 1], user or '', held}}
+  else
+    gone[#gone + 1] = token
+    doomed[#doomed + 1] = ARGV[3] .. token
+  end
+end
+if #doomed > 0 then redis.call('UNLINK', unpack(doomed)) end
+if #gone > 0 then
+  redis.call('HDEL', KEYS[1], unpack(gone))
+  redis.call('ZREM', KEYS[2], unpack(gone))
+end
+return {{#gone, over - 1 > last and 1 or 0, left}}
+"
+    ))
+});
+
+/// Removes sessions with all that they have, each only where it was not seen again.
+///
+/// KEYS: `login:`, `recent:`, `expired:`. ARGV: what stands before a token in the names of its
+/// views and of its cart, how many entries the stream keeps (0: there is no stream), and for each
+/// session its token, time and id. Returns how many it removed, and how many it could not tell of.
+pub(super) static EVICT_ABANDONED: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local removed, refused = 0, 0
+for at = 4, #ARGV, 3 do
+  local token, seen = ARGV[at], redis.call('ZSCORE', KEYS[2], ARGV[at])
+  if seen and tonumber(seen) == tonumber(ARGV[at + 1]) then
+    local told = {}
+    if ARGV[3] ~= '0' then
+      local held, items = redis.pcall('HGETALL', ARGV[2] .. token), {}
+      if held.err then held = {} end
+      for of = 1, #held, 2 do
+        items[#items + 1] = { item = held[of], count = tonumber(held[of + 1]) }
+      end
+      local cart = #items > 0 and cjson.encode(items) or '[]'
+      local user = redis.call('HGET', KEYS[1], token) or ''
+      told = redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', ARGV[3], '*', 'id', ARGV[at + 2],
+        'user', user, 'seen', seen, 'cart', cart)
+    end
+    -- What could not be told stays.
+    if type(told) ~= 'table' or not told.err then
+      redis.call('UNLINK', ARGV[1] .. token, ARGV[2] .. token)
+      redis.call('HDEL', KEYS[1], token)
+      redis.call('ZREM', KEYS[2], token)
+      removed = removed + 1
+    else
+      refused = refused + 1
+    end
+  end
+end
+return {removed, refused}
+",
+    )
+});
+
+/// Takes or keeps a turn. KEYS: `cleaner:`. ARGV: who, and for how many milliseconds.
+pub(super) static TAKE_TURN: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local who = redis.call('GET', KEYS[1])
+if who and who ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
 ",
     )
 });
@@ -75,16 +174,15 @@ redis.call('ZADD', KEYS[2], 'GT', now, token)
 /// A member that is no token is removed from `login:` and `recent:` only: `viewed:` with nothing
 /// behind it is the popularity set.
 pub(super) static EVICT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r#"
+    Script::new(&format!(
+        r"{IS_TOKEN}
 local over = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[1])
 local count = math.min(over, tonumber(ARGV[2]))
 if count <= 0 then return 0 end
 local oldest = redis.call('ZRANGE', KEYS[2], 0, count - 1)
-local doomed = {}
+local doomed = {{}}
 for _, token in ipairs(oldest) do
-  if #token >= 8 and #token <= 256 and not string.find(token, '[^!-~]')
-      and not string.find(token, '[;,"\\{}]') then
+  if is_token(token) then
     doomed[#doomed + 1] = ARGV[3] .. token
     if ARGV[4] ~= '' then doomed[#doomed + 1] = ARGV[4] .. token end
   end
@@ -93,8 +191,8 @@ if #doomed > 0 then redis.call('UNLINK', unpack(doomed)) end
 redis.call('HDEL', KEYS[1], unpack(oldest))
 redis.call('ZREM', KEYS[2], unpack(oldest))
 return #oldest
-"#,
-    )
+"
+    ))
 });
 
 /// Changes a cart where `login:` still holds that user for its token.

@@ -1,0 +1,155 @@
+//! Abandoned carts: handed on exactly once before their sessions are cleaned.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{Proxy, Storage};
+use crate::support::redis::RedisServer;
+use crate::support::wait_until;
+
+const SESSIONS: usize = 60;
+
+/// A Redis with [`SESSIONS`] sessions, every second one with a cart, and the ids of those.
+fn abandoned() -> (Storage, Vec<String>) {
+    let server = RedisServer::start();
+    let mut ids = Vec::new();
+    for n in 0..SESSIONS {
+        let (token, seen) = (token(n), format!("{n}.5"));
+        server.command::<()>(&["HSET", "login:", &token, "ann"]);
+        server.command::<()>(&["ZADD", "recent:", &seen, &token]);
+        server.command::<()>(&["ZADD", &format!("viewed:{token}"), &seen, "mug"]);
+        if n % 2 == 0 {
+            server.command::<()>(&["HSET", &format!("cart:{token}"), "mug", "2"]);
+            ids.push(public_id(&token));
+        }
+    }
+    (Storage::Redis(server), ids)
+}
+
+fn token(n: usize) -> String {
+    format!("token-number-{n}")
+}
+
+fn public_id(token: &str) -> String {
+    use anteroom::ident::{Token, TokenStorage};
+    let stored = Token::parse(token.as_bytes()).unwrap().stored(TokenStorage::Plain);
+    stored.public_id(TokenStorage::Plain)
+}
+
+fn server(storage: &Storage) -> &RedisServer {
+    match storage {
+        Storage::Redis(server) => server,
+        Storage::Embedded => unreachable!("opened on redis"),
+    }
+}
+
+fn settings(on_expire: &str) -> String {
+    format!(
+        "session.max_sessions = 1\nsession.clean_batch = 7\nsession.clean_every = \"50ms\"\n\
+         session.on_expire = \"{on_expire}\""
+    )
+}
+
+fn nothing() -> Origin {
+    Origin::always(Reply::html("a page"))
+}
+
+/// The ids in the stream.
+fn streamed(server: &RedisServer) -> Vec<String> {
+    type Entry = (String, Vec<String>);
+    let entries: Vec<Entry> = server.command(&["XRANGE", "expired:", "-", "+"]);
+    entries.into_iter().map(|(_, fields)| fields[1].clone()).collect()
+}
+
+fn sorted(mut ids: Vec<String>) -> Vec<String> {
+    ids.sort_unstable();
+    ids
+}
+
+fn written(file: &PathBuf) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn ids(lines: &[Value]) -> Vec<String> {
+    sorted(lines.iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect())
+}
+
+fn left(server: &RedisServer) -> u64 {
+    server.command(&["ZCARD", "recent:"])
+}
+
+#[test]
+fn two_cleaners_hand_each_cart_to_the_stream_once() {
+    let (storage, mut expected) = abandoned();
+    let (server, origin) = (server(&storage), nothing());
+    let _proxies = [
+        Proxy::start(&origin, &storage, &settings("stream")),
+        Proxy::start(&origin, &storage, &settings("stream")),
+    ];
+
+    wait_until("one session is left", || left(server) == 1);
+
+    expected.retain(|id| *id != public_id(&token(SESSIONS - 1)));
+    assert_eq!(sorted(streamed(server)), sorted(expected));
+    let dump = server.dump();
+    for n in 0..SESSIONS - 1 {
+        let gone = token(n);
+        assert!(!dump.contains(&format!("{gone}\"")), "{gone} is mentioned:\n{dump}");
+    }
+}
+
+#[test]
+fn a_stream_that_refuses_keeps_its_sessions_waiting_and_no_others() {
+    let (storage, expected) = abandoned();
+    let (server, origin) = (server(&storage), nothing());
+    server.command::<()>(&["SET", "expired:", "no stream"]);
+    let proxy = Proxy::start(&origin, &storage, &settings("stream"));
+
+    wait_until("those without a cart are gone", || left(server) <= SESSIONS as u64 / 2 + 1);
+    wait_until("it is counted", || proxy.metric("anteroom_carts_refused_total") > 0.0);
+    assert_eq!(server.command::<u64>(&["HLEN", &format!("cart:{}", token(0))]), 1);
+
+    server.command::<()>(&["DEL", "expired:"]);
+    wait_until("one session is left", || left(server) == 1);
+    assert_eq!(sorted(streamed(server)), sorted(expected));
+}
+
+#[test]
+fn each_cart_is_in_the_file_once_though_the_proxy_was_killed() {
+    let (storage, expected) = abandoned();
+    let (server, origin) = (server(&storage), nothing());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("expired.jsonl");
+    let mut proxy = Proxy::start(&origin, &storage, &settings(&format!("file:{}", file.display())));
+    wait_until("some are written", || written(&file).len() >= 7);
+    proxy.restart();
+
+    wait_until("one session is left", || left(server) == 1);
+
+    let lines = written(&file);
+    assert_eq!(ids(&lines), sorted(expected));
+    assert!(!fs::read_to_string(&file).unwrap().contains("token-number"));
+    assert_eq!(lines[0]["cart"], serde_json::json!([{ "item": "mug", "count": 2 }]));
+    assert_eq!(lines[0]["user"], "ann");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_keeps_its_sessions_waiting_and_no_others() {
+    let (storage, expected) = abandoned();
+    let (server, origin) = (server(&storage), nothing());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("not-yet").join("expired.jsonl");
+    let proxy = Proxy::start(&origin, &storage, &settings(&format!("file:{}", file.display())));
+
+    wait_until("those without a cart are gone", || left(server) <= SESSIONS as u64 / 2 + 1);
+    wait_until("it is counted", || proxy.metric("anteroom_carts_refused_total") > 0.0);
+    assert_eq!(server.command::<u64>(&["HLEN", &format!("cart:{}", token(0))]), 1);
+
+    fs::create_dir(folder.path().join("not-yet")).unwrap();
+    wait_until("one session is left", || left(server) == 1);
+    assert_eq!(ids(&written(&file)), sorted(expected));
+}
