@@ -22,12 +22,17 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Process:
     """A running program and its children; ends with the `with` block."""
 
-    def __init__(self, name, command, port, core=None):
+    def __init__(self, name, command, port, core=None, log=None):
         self.name, self.command, self.port, self.core = name, command, port, core
+        self.log = log
 
     def __enter__(self):
         pin = (lambda: os.sched_setaffinity(0, {self.core})) if self.core is not None else None
-        self.popen = subprocess.Popen(self.command, preexec_fn=pin, stdin=subprocess.DEVNULL)
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(open(self.log, "ab")) if self.log else None
+            self.popen = subprocess.Popen(
+                self.command, preexec_fn=pin, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         try:
             self.wait_until_listening()
         except BaseException:
@@ -47,7 +52,8 @@ class Process:
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if self.popen.poll() is not None:
-                sys.exit(f"{self.name} ended with code {self.popen.returncode}")
+                said = self.log.read_text() if self.log else ""
+                sys.exit(f"{self.name} ended with code {self.popen.returncode}\n{said}")
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
@@ -119,7 +125,8 @@ to = "{folder}/anteroom.log"
 {more}
 """
     )
-    process = Process("anteroom", [binary, "run", "--config", config], port, core)
+    command = [binary, "run", "--config", config]
+    process = Process("anteroom", command, port, core, folder / "anteroom-said.log")
     process.admin_port = admin_port
     return process
 
@@ -138,7 +145,7 @@ def redis_server(folder, core=None):
     port = free_port()
     command = [need("redis-server", "redis-server"), "--bind", "127.0.0.1", "--port", str(port)]
     command += ["--dir", folder, "--save", "", "--appendonly", "no", "--loglevel", "warning"]
-    return Process("redis-server", command, port, core)
+    return Process("redis-server", command, port, core, folder / "redis.log")
 
 
 def chapter_functions():
