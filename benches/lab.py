@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -21,12 +22,17 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Process:
     """A running program and its children; ends with the `with` block."""
 
-    def __init__(self, name, command, port, core=None):
+    def __init__(self, name, command, port, core=None, log=None):
         self.name, self.command, self.port, self.core = name, command, port, core
+        self.log = log
 
     def __enter__(self):
         pin = (lambda: os.sched_setaffinity(0, {self.core})) if self.core is not None else None
-        self.popen = subprocess.Popen(self.command, preexec_fn=pin, stdin=subprocess.DEVNULL)
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(open(self.log, "ab")) if self.log else None
+            self.popen = subprocess.Popen(
+                self.command, preexec_fn=pin, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         try:
             self.wait_until_listening()
         except BaseException:
@@ -46,7 +52,8 @@ class Process:
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if self.popen.poll() is not None:
-                sys.exit(f"{self.name} ended with code {self.popen.returncode}")
+                said = self.log.read_text() if self.log else ""
+                sys.exit(f"{self.name} ended with code {self.popen.returncode}\n{said}")
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
@@ -95,9 +102,12 @@ def anteroom_binary(given):
     return target / "release" / "anteroom"
 
 
-def anteroom(binary, folder, origin_port, core=None):
-    """Anteroom with one thread on the embedded store, its access log in a file."""
-    port = free_port()
+def anteroom(binary, folder, origin_port, core=None, store=None, more=""):
+    """Anteroom with one thread, its access log in a file; the embedded store if none is named.
+
+    `more` is further configuration: tables that are not set here.
+    """
+    port, admin_port = free_port(), free_port()
     config = folder / "proxy.toml"
     config.write_text(
         f"""threads = 1
@@ -106,15 +116,59 @@ address = "127.0.0.1:{port}"
 [origin]
 url = "http://127.0.0.1:{origin_port}"
 [store]
-url = "embedded:{folder}/anteroom-data"
+url = "{store or f"embedded:{folder}/anteroom-data"}"
 [admin]
-address = "127.0.0.1:{free_port()}"
+address = "127.0.0.1:{admin_port}"
 [log]
 access = "json"
 to = "{folder}/anteroom.log"
+{more}
 """
     )
-    return Process("anteroom", [binary, "run", "--config", config], port, core)
+    command = [binary, "run", "--config", config]
+    process = Process("anteroom", command, port, core, folder / "anteroom-said.log")
+    process.admin_port = admin_port
+    return process
+
+
+def metrics(proxy):
+    """What /metrics shows: each line's name and labels, and its value."""
+    address = f"http://127.0.0.1:{proxy.admin_port}/metrics"
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
+
+
+def redis_server(folder, core=None):
+    """A Redis of the bench's own that writes nothing to disk."""
+    port = free_port()
+    command = [need("redis-server", "redis-server"), "--bind", "127.0.0.1", "--port", str(port)]
+    command += ["--dir", folder, "--save", "", "--appendonly", "no", "--loglevel", "warning"]
+    return Process("redis-server", command, port, core, folder / "redis.log")
+
+
+def chapter_functions():
+    """The chapter's functions as an app in Python speaks them, and redis-py."""
+    sys.path.insert(0, str(ROOT / "tests" / "interop"))
+    try:
+        import redis
+    except ModuleNotFoundError:
+        sys.exit(
+            "the Python module redis is missing: run tests/run once, and this with the Python of "
+            "the interop-venv that it makes in the target folder"
+        )
+    import chapter
+
+    return chapter, redis
+
+
+def seed(url, sessions, items=5, cart=1):
+    """Fills a store with sessions tok-00000000 and on, each with views and a cart."""
+    arguments = ["--url", url, "--sessions", str(sessions)]
+    arguments += ["--items", str(items), "--cart", str(cart)]
+    command = ["cargo", "bench", "--quiet", "--bench", "seed", "--", *arguments]
+    subprocess.run(command, cwd=ROOT, check=True)
 
 
 def nginx(folder, origin_port, core=None, log_buffer=None):
@@ -163,6 +217,43 @@ http {{
 """
     )
     return Process("nginx", [need("nginx", "nginx-light"), "-c", config], port, core)
+
+
+def nginx_origin(folder, body_bytes=1024, core=None):
+    """An origin that is no bottleneck: one page at every path, fresh for an hour."""
+    port = free_port()
+    (folder / "origin").mkdir()
+    user = "user www-data;" if os.getuid() == 0 else ""
+    folder.chmod(0o711)
+    page = "<!doctype html><title>One page</title>".ljust(body_bytes, "x")
+    config = folder / "origin" / "nginx.conf"
+    config.write_text(
+        f"""{user}
+daemon off;
+pid {folder}/origin/nginx.pid;
+error_log {folder}/origin/error.log;
+worker_processes 1;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000;
+    client_body_temp_path {folder}/origin/body;
+    proxy_temp_path {folder}/origin/proxy;
+    fastcgi_temp_path {folder}/origin/fastcgi;
+    uwsgi_temp_path {folder}/origin/uwsgi;
+    scgi_temp_path {folder}/origin/scgi;
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        location / {{
+            default_type text/html;
+            add_header Cache-Control "max-age=3600";
+            return 200 "{page}";
+        }}
+    }}
+}}
+"""
+    )
+    return Process("origin", [need("nginx", "nginx-light"), "-c", config], port, core)
 
 
 def need(program, package):
