@@ -23,6 +23,7 @@ mod login;
 mod outage;
 mod peers;
 mod route;
+mod row_contract;
 mod sharing;
 mod store_contract;
 mod support;

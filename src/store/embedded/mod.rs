@@ -7,6 +7,7 @@
 mod disk;
 mod pages;
 mod record;
+mod rows;
 mod sessions;
 mod writer;
 

@@ -11,6 +11,7 @@ use redb::{
 
 use super::disk::Disk;
 use super::record::{Record, time_bits};
+use super::rows::{self, RowStep, RowTables};
 use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
@@ -52,6 +53,8 @@ pub(super) enum SessionStep {
     Cart { token: StoredToken, item: Item, count: i64 },
     /// `count_views`
     Count(Vec<(Item, u64)>),
+    /// A step on the rows.
+    Row(RowStep),
 }
 
 /// Carries out session steps.
@@ -75,6 +78,7 @@ impl Ledger for SessionLedger {
             | SessionStep::Rotate(_)
             | SessionStep::Revoke(_)
             | SessionStep::Cart { .. } => true,
+            SessionStep::Row(step) => step.must_be_durable(),
             SessionStep::Touch(_) | SessionStep::Evict(_) | SessionStep::Count(_) => false,
         }
     }
@@ -103,6 +107,7 @@ struct Tables<'t> {
     recent: Table<'t, (u64, Bytes), ()>,
     cart: Table<'t, (Bytes, Bytes), i64>,
     popularity: Table<'t, Bytes, f64>,
+    rows: RowTables<'t>,
     viewed_items: usize,
 }
 
@@ -113,6 +118,7 @@ impl<'t> Tables<'t> {
             recent: txn.open_table(RECENT)?,
             cart: txn.open_table(CART)?,
             popularity: txn.open_table(POPULARITY)?,
+            rows: RowTables::open(txn)?,
             viewed_items,
         })
     }
@@ -140,6 +146,7 @@ impl<'t> Tables<'t> {
                 }
                 Ok(views.len())
             }
+            SessionStep::Row(step) => self.rows.apply(step),
         }
     }
 
@@ -344,6 +351,7 @@ pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Erro
     for entry in txn.open_table(POPULARITY)?.iter()? {
         say("viewed:", &[], entry?.0.value());
     }
+    rows::dump_keys(txn, &mut say)?;
     Ok(lines)
 }
 

@@ -1,6 +1,6 @@
 //! Every key name in Redis, once. They are the chapter's, behind the configured prefix.
 
-use crate::ident::{PageKey, StoredToken};
+use crate::ident::{PageKey, Row, StoredToken};
 
 /// Builds key names.
 #[derive(Debug)]
@@ -12,6 +12,12 @@ pub(super) struct Keys {
     pub(super) recent: String,
     /// ZSET, item by minus its views.
     pub(super) popularity: String,
+    /// ZSET, row by the seconds between two refreshes.
+    pub(super) delay: String,
+    /// ZSET, row by the time when it is due.
+    pub(super) schedule: String,
+    /// ZSET, row by the time of its last good fetch. Not the chapter's.
+    pub(super) refreshed: String,
 }
 
 impl Keys {
@@ -21,6 +27,9 @@ impl Keys {
             login: format!("{prefix}login:"),
             recent: format!("{prefix}recent:"),
             popularity: format!("{prefix}viewed:"),
+            delay: format!("{prefix}delay:"),
+            schedule: format!("{prefix}schedule:"),
+            refreshed: format!("{prefix}refreshed:"),
         }
     }
 
@@ -43,6 +52,16 @@ impl Keys {
     /// HASH, item to count.
     pub(super) fn cart(&self, token: &StoredToken) -> String {
         format!("{}cart:{}", self.prefix, token.as_str())
+    }
+
+    /// What stands before a row's id in the name of its content.
+    pub(super) fn row_prefix(&self) -> String {
+        format!("{}inv:", self.prefix)
+    }
+
+    /// STRING: a row, as JSON.
+    pub(super) fn row(&self, row: &Row) -> String {
+        format!("{}inv:{}", self.prefix, row.as_str())
     }
 
     /// STRING with a time to live: a page.
