@@ -86,12 +86,16 @@ pub enum Count {
     LogOuts,
     /// Sessions cleaned.
     SessionsCleaned,
+    /// Rows fetched and kept.
+    RowsFetched,
+    /// Rows that could not be fetched.
+    RowsFailed,
     /// Runs of background tasks that failed.
     TaskErrors,
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 18] = [
+    const ALL: [(Self, &'static str, &'static str); 20] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -121,6 +125,8 @@ impl Count {
         (Self::LogIns, "anteroom_log_ins", "Sessions minted"),
         (Self::LogOuts, "anteroom_log_outs", "Sessions ended by the origin"),
         (Self::SessionsCleaned, "anteroom_sessions_cleaned", "Sessions cleaned"),
+        (Self::RowsFetched, "anteroom_rows_fetched", "Rows fetched and kept"),
+        (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),
         (Self::TaskErrors, "anteroom_task_errors", "Background runs that failed"),
     ];
 }

@@ -12,6 +12,7 @@ mod error;
 mod forward;
 mod login;
 mod outgoing;
+mod rows;
 mod trail;
 mod visitor;
 
@@ -34,6 +35,7 @@ use crate::page::key::{KeyParts, ShareClass, hash_request};
 use crate::page::verdict::{Access, can_cache};
 use crate::page::{Pages, verdict};
 use crate::route::{self, Routes};
+use crate::row::Names;
 use crate::session::{SessionCookie, Sessions};
 use crate::store::AnyStore;
 use crate::visit::VisitQueue;
@@ -70,6 +72,8 @@ pub struct Settings {
     pub status: StatusDetail,
     /// Whether the access log names users.
     pub log_user: bool,
+    /// The names of rows that routes are answered from.
+    pub rows: Names,
     /// Routes.
     pub routes: Routes,
 }
@@ -142,6 +146,11 @@ async fn answer(
     };
     let access = can_cache(&asked, route, &room.filler.policy);
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
+    let has_body = !http_body::Body::is_end_stream(&body);
+    if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
+        note_visit(&case, item, &response);
+        return Ok(response);
+    }
     let response = match access {
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {

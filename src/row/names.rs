@@ -19,7 +19,7 @@ impl Names {
     /// source cannot have a row of that name.
     #[must_use]
     pub fn row(&self, name: &str, id: &str) -> Option<Row> {
-        match self.0.iter().position(|known| **known == *name)? {
+        match self.place(name)? {
             // A row of the first that looks like a further one's would be taken for that.
             0 => Row::new(id).filter(|row| self.split(row).0 == 0),
             _ => Row::new(&format!("{name}:{id}")).filter(|_| !id.is_empty()),
@@ -43,10 +43,10 @@ impl Names {
         self.0.get(place).map_or("", |name| name)
     }
 
-    /// Whether there is a source of that name.
+    /// The place of a source by its name.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|known| **known == *name)
+    pub fn place(&self, name: &str) -> Option<usize> {
+        self.0.iter().position(|known| **known == *name)
     }
 }
 

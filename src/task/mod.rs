@@ -5,6 +5,7 @@
 
 mod clean;
 mod log_outs;
+mod rows;
 mod visits;
 
 use std::future::Future;
@@ -19,6 +20,7 @@ use crate::store::StoreError;
 
 pub use clean::Clean;
 pub use log_outs::LogOuts;
+pub use rows::{CacheRows, OriginRows, RowSecret};
 pub use visits::Visits;
 
 /// How long a task rests after a step that failed.

@@ -24,6 +24,7 @@ mod outage;
 mod peers;
 mod route;
 mod row_contract;
+mod rows;
 mod sharing;
 mod store_contract;
 mod support;
