@@ -158,9 +158,10 @@ pub async fn cache_rows<S: RowStore, R: RowSource>(
 }
 
 /// When a row is due after a good fetch: counted from when it was due and not from now, so that it
-/// does not drift; but what was missed is not made up for.
+/// does not drift; where a whole turn was missed, it begins anew.
 fn next_due(claim: &Claim, now: f64) -> f64 {
-    (claim.due + claim.delay).max(now)
+    let next = claim.due + claim.delay;
+    if next > now { next } else { now + claim.delay }
 }
 
 /// How long a row rests after its `count`-th failure in a row: its delay, doubled each time, to a
@@ -231,8 +232,8 @@ mod tests {
     fn a_row_does_not_drift_and_does_not_make_up_for_what_it_missed() {
         let claim = |due| Claim { row: row(), delay: 5.0, due };
         assert_eq!(next_due(&claim(100.0), 100.3), 105.0);
-        assert_eq!(next_due(&claim(100.0), 107.0), 107.0);
-        assert_eq!(next_due(&claim(100.0), 3_600.0), 3_600.0);
+        assert_eq!(next_due(&claim(100.0), 107.0), 112.0);
+        assert_eq!(next_due(&claim(100.0), 3_600.0), 3_605.0);
     }
 
     #[test]

@@ -152,7 +152,8 @@ fn the_schedule_survives_a_crash(storage: &Storage) {
 }
 
 fn rows_are_listed(storage: &Storage) {
-    let proxy = Proxy::start(&counting(), storage, SETTINGS);
+    let origin = counting();
+    let proxy = Proxy::start(&origin, storage, SETTINGS);
     scheduled(&proxy, &["schedule", "inventory", "7", "--every", "2s"], "/api/stock/7");
     scheduled(&proxy, &["schedule", "prices", "x"], "/api/price/x");
     let listed = rows(&proxy, &["list", "--json"]);
@@ -176,7 +177,8 @@ fn a_row_in_redis_is_json_under_the_name_of_the_chapter() {
     let url = server.url();
     let storage = Storage::Redis(server);
     let Storage::Redis(server) = &storage else { unreachable!("{url}") };
-    let proxy = Proxy::start(&counting(), &storage, SETTINGS);
+    let origin = counting();
+    let proxy = Proxy::start(&origin, &storage, SETTINGS);
     // Another app schedules it, as in the chapter.
     server.command::<u32>(&["ZADD", "delay:", "3600", "7"]);
     server.command::<u32>(&["ZADD", "schedule:", "1000", "7"]);
@@ -212,7 +214,8 @@ fn several_proxies_fetch_a_row_once_a_period() {
 #[test]
 fn a_store_that_is_away_sends_visitors_to_the_app() {
     let mut storage = Storage::redis();
-    let proxy = Proxy::start(&counting(), &storage, SETTINGS);
+    let origin = counting();
+    let proxy = Proxy::start(&origin, &storage, SETTINGS);
     scheduled(&proxy, &["schedule", "prices", "x"], "/api/price/x");
     let Storage::Redis(server) = &mut storage else { unreachable!() };
     server.kill();
@@ -224,7 +227,8 @@ fn a_store_that_is_away_sends_visitors_to_the_app() {
 
 #[test]
 fn what_cannot_be_done_is_said() {
-    let proxy = Proxy::embedded(&counting(), SETTINGS);
+    let origin = counting();
+    let proxy = Proxy::embedded(&origin, SETTINGS);
     for (words, code, wanted) in [
         (&["schedule", "nothing", "7"][..], 1, "nothing"),
         (&["schedule", "inventory", ""], 1, "row"),
@@ -260,7 +264,8 @@ fn without_a_running_proxy_there_is_nobody_to_ask() {
 fn the_socket_is_for_its_user_alone() {
     use std::os::unix::fs::PermissionsExt as _;
     let storage = Storage::redis();
-    let proxy = Proxy::start(&counting(), &storage, SETTINGS);
+    let origin = counting();
+    let proxy = Proxy::start(&origin, &storage, SETTINGS);
     let folder = proxy.folder().join("anteroom-data");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&folder), 0o700);
