@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anteroom::config::Overrides;
+use anteroom::config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
@@ -44,6 +45,17 @@ Examples:
   anteroom config print --config proxy.toml
   anteroom config print --origin http://127.0.0.1:3000 > proxy.toml";
 
+const ROWS_EXAMPLES: &str = "\
+Examples:
+  anteroom rows schedule inventory 7 8 9
+      Rows 7, 8 and 9 of [[rows]] inventory are refreshed from now on
+  anteroom rows schedule inventory 7 --every 30s --config /etc/anteroom/proxy.toml
+  anteroom rows list --json
+  anteroom rows stop inventory 7 --socket /var/lib/anteroom/admin.sock
+
+They speak to the running proxy, over the socket of [admin] socket: by --config the one in that file,
+without --config and --socket ./anteroom-data/admin.sock. It answers the user that it runs as.";
+
 /// A caching reverse proxy for web apps with logins: it knows who is asking, and shares only what
 /// may be shared
 #[derive(Parser, Debug)]
@@ -71,6 +83,72 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Schedule, list and stop rows that the running proxy refreshes
+    #[command(after_help = ROWS_EXAMPLES)]
+    Rows {
+        #[command(subcommand)]
+        command: RowsCommand,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum RowsCommand {
+    /// Refresh rows from now on
+    #[command(after_help = ROWS_EXAMPLES)]
+    Schedule {
+        #[command(flatten)]
+        rows: RowArgs,
+        /// The time between two refreshes, instead of the configured one, such as 5s or 1m
+        #[arg(long, value_name = "TIME", value_parser = every)]
+        every: Option<Duration>,
+        #[command(flatten)]
+        at: SocketArgs,
+    },
+    /// List the rows that are scheduled
+    #[command(after_help = ROWS_EXAMPLES)]
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        at: SocketArgs,
+    },
+    /// Refresh rows no more, and remove them
+    #[command(after_help = ROWS_EXAMPLES)]
+    Stop {
+        #[command(flatten)]
+        rows: RowArgs,
+        #[command(flatten)]
+        at: SocketArgs,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RowArgs {
+    /// The name of the [[rows]]
+    pub(crate) name: String,
+    /// The rows' ids
+    #[arg(required = true, value_name = "ROW")]
+    pub(crate) rows: Vec<String>,
+}
+
+/// Where the running proxy is.
+#[derive(Args, Debug)]
+pub(crate) struct SocketArgs {
+    /// The configuration file of the running proxy
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The socket of the running proxy
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// The shortest time between two refreshes.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+
+fn every(text: &str) -> Result<Duration, String> {
+    let told = duration(text).filter(|every| *every >= EVERY_MIN);
+    told.ok_or_else(|| "a duration such as 5s, 1m or 1h, of 100ms or more".to_owned())
 }
 
 #[derive(Subcommand, Debug)]

@@ -15,6 +15,8 @@ pub const TOKEN_MIN: usize = 8;
 pub const TOKEN_MAX: usize = 256;
 /// The longest item id, in bytes.
 pub const ITEM_MAX: usize = 128;
+/// The longest row id, in bytes.
+pub const ROW_MAX: usize = 128;
 /// The longest user name, in bytes.
 pub const USER_MAX: usize = 256;
 
@@ -149,6 +151,26 @@ impl Item {
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         ((1..=ITEM_MAX).contains(&text.len()) && !text.chars().any(char::is_control))
+            .then(|| Self(text.into()))
+    }
+
+    /// The id's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The id of a cached row: 1 to 128 bytes of text without control characters. A row of a further
+/// source stands behind that source's name and a colon.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Row(Arc<str>);
+
+impl Row {
+    /// The row named by `text`; `None` when empty, too long, or with control characters.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        ((1..=ROW_MAX).contains(&text.len()) && !text.chars().any(char::is_control))
             .then(|| Self(text.into()))
     }
 

@@ -90,12 +90,16 @@ pub enum Count {
     CartsHandedOn,
     /// Times that a cart could not be handed on, so that its session waits.
     CartsRefused,
+    /// Rows fetched and kept.
+    RowsFetched,
+    /// Rows that could not be fetched.
+    RowsFailed,
     /// Runs of background tasks that failed.
     TaskErrors,
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 20] = [
+    const ALL: [(Self, &'static str, &'static str); 22] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -131,6 +135,8 @@ impl Count {
             "anteroom_carts_refused",
             "Times that an abandoned cart could not be handed on",
         ),
+        (Self::RowsFetched, "anteroom_rows_fetched", "Rows fetched and kept"),
+        (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),
         (Self::TaskErrors, "anteroom_task_errors", "Background runs that failed"),
     ];
 }

@@ -51,6 +51,8 @@ pub struct Route {
     pub key_cookies: Vec<String>,
     /// Request fields that are part of the key.
     pub key_headers: Vec<HeaderName>,
+    /// The source of rows from which it is answered.
+    pub rows: Option<Arc<str>>,
 }
 
 /// What a query parameter must be.
@@ -81,6 +83,7 @@ impl Route {
             strip_set_cookie: Vec::new(),
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
+            rows: None,
         }
     }
 

@@ -1,7 +1,12 @@
-//! The operator's listener: health and metrics. Never on the public address.
+//! The operator's listener: health and metrics. Never on the public address. And the socket of the
+//! data commands, which `socket`, `clerk` and `call` are about.
 //!
 //! A Host that is neither its own nor a loopback name is refused, so that no web page in an
 //! operator's browser can read it by a name of its own (DNS rebinding).
+
+mod call;
+mod clerk;
+mod socket;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +28,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::host::{self, Host};
 use crate::metrics::Metrics;
+
+pub use call::{CallError, call};
+pub use clerk::{Clerk, ListedRow, Listing, Order, serve_data};
+pub use socket::Socket;
 
 /// How long to wait when accepting fails.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);

@@ -119,6 +119,7 @@ fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
     plan.session.token_storage = plan.store.url.usual_token_storage();
     plan.session.mint = true;
     plan.admin.address = None;
+    plan.admin.socket = None;
     plan.log.access = AccessFormat::Off;
     // The goods are the same for everyone. `/account` is left to the default, which protects it.
     plan.routes = ["/", "/item/{item}"]

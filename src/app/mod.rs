@@ -5,6 +5,7 @@
 
 mod demo;
 mod parts;
+mod rows;
 mod worker;
 
 use std::io;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Desk};
+use crate::admin::{self, Desk, Socket};
 use crate::config::{Admin, Plan};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
@@ -78,6 +79,7 @@ pub struct App {
     plan: Plan,
     listeners: Vec<Vec<TcpListener>>,
     admin: Option<TcpListener>,
+    socket: Option<Socket>,
     log: Option<(Arc<AccessLog>, JoinHandle<()>)>,
     runtime: LocalRuntime,
     store: OpenStore,
@@ -99,7 +101,8 @@ impl App {
         let runtime = runtime()?;
         let store = runtime.block_on(OpenStore::open(&parts::store_settings(&plan)))?;
         let log = parts::access_log(&plan.log)?;
-        Ok(Self { plan, listeners, admin, log, runtime, store, metrics: Arc::default() })
+        let socket = rows::open_socket(&plan);
+        Ok(Self { plan, listeners, admin, socket, log, runtime, store, metrics: Arc::default() })
     }
 
     /// Where visitors are served; a port 0 in the plan has become a real one.
@@ -121,7 +124,7 @@ impl App {
     /// # Errors
     /// When the system refuses a thread or a signal handler.
     pub fn run(self) -> Result<(), StartError> {
-        let Self { plan, listeners, admin, log, runtime, store, metrics } = self;
+        let Self { plan, listeners, admin, socket, log, runtime, store, metrics } = self;
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
         let caps = Arc::new(Caps::new(
@@ -164,7 +167,9 @@ impl App {
             }
             tokio::task::spawn_local(watch(lane.clone(), connected, stop.clone()));
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
-            let tasks = start_tasks(&plan, &shared, &lane, &stop);
+            let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
+            tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
+            tasks.extend(rows::serve_socket(&plan, socket, &lane, &stop));
             tracing::info!(threads = plan.threads, "serving");
             signals.end().await;
             tracing::info!("draining");

@@ -168,6 +168,7 @@ fn settings(plan: &Plan) -> Settings {
             config::StatusDetail::Off => StatusDetail::Off,
         },
         log_user: plan.log.user,
+        rows: super::rows::names(plan),
         routes: Routes::new(
             plan.routes.iter().map(route).collect(),
             Route::rest(plan.cache.trust_public),
@@ -234,5 +235,6 @@ fn route(route: &config::Route) -> Route {
         strip_set_cookie: route.strip_set_cookie.clone(),
         key_cookies: route.key_cookies.clone(),
         key_headers: route.key_headers.clone(),
+        rows: route.rows.as_deref().map(Arc::from),
     }
 }

@@ -162,7 +162,7 @@ pub(super) async fn join(workers: Vec<JoinHandle<()>>) {
     }
 }
 
-fn origin_settings(origin: &crate::config::Origin) -> origin::Settings {
+pub(super) fn origin_settings(origin: &crate::config::Origin) -> origin::Settings {
     let host = origin.url.host.trim_start_matches('[').trim_end_matches(']');
     origin::Settings {
         host: host.to_owned(),

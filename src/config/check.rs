@@ -38,6 +38,7 @@ impl<'a> Check<'a> {
         self.client();
         self.session();
         self.cache();
+        self.rows();
         for (index, route) in self.plan.routes.iter().enumerate() {
             self.route(index, route);
             self.reachable(index, route);
@@ -178,6 +179,7 @@ impl<'a> Check<'a> {
             self.problem(&at("match.query"), "{item} stands once, in the path or in the query");
         }
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
+        self.rows_of(&at("rows"), route, in_query > 0 || in_path);
         let session = &self.plan.session;
         for key in &route.key_cookies {
             if session.cookies.iter().any(|cookie| cookie.matches(key.as_bytes())) {
@@ -202,6 +204,27 @@ impl<'a> Check<'a> {
                 setting,
                 format!("{top} is over [views] keep_top, {kept}: items beyond have no rank"),
             );
+        }
+    }
+
+    /// A route that is answered from rows needs their source, and to be told which row.
+    fn rows_of(&mut self, setting: &str, route: &Route, names_item: bool) {
+        let Some(name) = &route.rows else { return };
+        if !self.plan.rows.iter().any(|rows| rows.name == *name) && !self.unread("rows") {
+            self.problem(setting, format!("there is no [[rows]] with the name {name:?}"));
+        }
+        if !names_item {
+            self.problem(setting, "needs {item} in match.path or match.query: it names the row");
+        }
+    }
+
+    fn rows(&mut self) {
+        let rows = &self.plan.rows;
+        for (index, one) in rows.iter().enumerate() {
+            if rows[..index].iter().any(|earlier| earlier.name == one.name) {
+                let text = format!("{:?} is the name of [[rows]] before it", one.name);
+                self.problem(&format!("rows[{index}].name"), text);
+            }
         }
     }
 

@@ -24,12 +24,13 @@ mod unit;
 
 pub use plan::{
     AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, OnExpire, Origin, OriginUrl, Plan,
-    Route, SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Views,
+    Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Views,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};
 pub use secret::{Secret, SecretSource};
 pub use source::{Overrides, Sources};
+pub use unit::duration;
 
 use crate::http::path::PathPattern;
 use check::Check;
@@ -65,6 +66,11 @@ impl Plan {
     fn settle(&mut self, places: &Places) {
         if !places.said("session.token_storage") {
             self.session.token_storage = self.store.url.usual_token_storage();
+        }
+        if let StoreUrl::Embedded(folder) = &self.store.url
+            && !places.said("admin.socket")
+        {
+            self.admin.socket = Some(Admin::socket_in(folder));
         }
         for (index, route) in self.routes.iter_mut().enumerate() {
             if !places.said(&format!("route[{index}].trust_public")) {

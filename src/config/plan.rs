@@ -3,7 +3,7 @@
 //! Defaults live here and nowhere else. Reading files is not done here.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -34,6 +34,8 @@ pub struct Plan {
     pub views: Views,
     /// `[[route]]`, in order: the first match wins.
     pub routes: Vec<Route>,
+    /// `[[rows]]`, in order: the first has the plain names in the store.
+    pub rows: Vec<Rows>,
     /// `[admin]`
     pub admin: Admin,
     /// `[log]`
@@ -257,6 +259,19 @@ pub struct Route {
     pub key_cookies: Vec<String>,
     /// `key_headers`: request fields that are part of the page key, and so sent on a fill.
     pub key_headers: Vec<::http::HeaderName>,
+    /// `rows`: the `[[rows]]` that this route is answered from.
+    pub rows: Option<String>,
+}
+
+/// A `[[rows]]`: where rows that are refreshed every few seconds come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// `name`: what routes and the command line call it. Required.
+    pub name: String,
+    /// `every`, 5 s: between two refreshes of a row.
+    pub every: Duration,
+    /// `path`: where the origin has a row, with `{row}` in it. Required.
+    pub path: String,
 }
 
 /// With whom a route's pages may be shared.
@@ -277,6 +292,16 @@ pub struct Admin {
     pub address: Option<SocketAddr>,
     /// `token`: what all but health and metrics need.
     pub token: Option<Secret>,
+    /// `socket`, `admin.sock` in the embedded store's folder, or in `./anteroom-data` with Redis;
+    /// `"off"`: none. What the data commands speak to.
+    pub socket: Option<PathBuf>,
+}
+
+impl Admin {
+    /// The socket in a data folder.
+    pub(super) fn socket_in(folder: &Path) -> PathBuf {
+        folder.join("admin.sock")
+    }
 }
 
 /// `[log]`
@@ -343,6 +368,8 @@ pub struct Limits {
     pub drain_timeout: Duration,
 }
 
+/// Where data lie unless something else is said.
+const DATA: &str = "./anteroom-data";
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -360,6 +387,7 @@ impl Plan {
             cache: Cache::default(),
             views: Views::default(),
             routes: Vec::new(),
+            rows: Vec::new(),
             admin: Admin::default(),
             log: Log::default(),
             limits: Limits::default(),
@@ -390,7 +418,7 @@ impl Origin {
 impl Default for Store {
     fn default() -> Self {
         Self {
-            url: StoreUrl::Embedded(PathBuf::from("./anteroom-data")),
+            url: StoreUrl::Embedded(PathBuf::from(DATA)),
             timeout: Duration::from_millis(50),
             pages: GIB,
             max_page: MIB,
@@ -477,13 +505,24 @@ impl Default for Route {
             strip_set_cookie: Vec::new(),
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
+            rows: None,
         }
+    }
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self { name: String::new(), every: Duration::from_secs(5), path: String::new() }
     }
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { address: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))), token: None }
+        Self {
+            address: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))),
+            token: None,
+            socket: Some(Self::socket_in(Path::new(DATA))),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span,
 use super::node::{Node, Value};
 use super::plan::{
     AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, OnExpire, Origin, Plan, Route,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views,
+    Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views,
 };
 use super::{form, text};
 use crate::http::path::PathPattern;
@@ -23,6 +23,9 @@ use crate::ident::TokenStorage;
 const LISTEN_MAX: usize = 64;
 /// The most `[[route]]`: they are tried in order.
 const ROUTES_MAX: usize = 1_000;
+
+/// The most `[[rows]]`.
+const ROWS_MAX: usize = 64;
 
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -70,6 +73,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("cache", |at| cache(at, &mut plan.cache));
     at.section("views", |at| views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
+    at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, rows);
     at.section("admin", |at| admin(at, &mut plan.admin));
     at.section("log", |at| log(at, &mut plan.log));
     at.section("limits", |at| limits(at, &mut plan.limits));
@@ -177,11 +181,21 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("key_cookies", &mut route.key_cookies, &cookies);
     let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
     at.key("key_headers", &mut route.key_headers, &fields);
+    at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
+}
+
+fn rows(at: &mut impl Walk, rows: &mut Rows) {
+    at.required("name", &mut rows.name, &named(text::rows_name), "write name = \"inventory\"");
+    at.key("every", &mut rows.every, &Span { min: 100 * MS, max: DAY.saturating_mul(365) });
+    let hint = "write path = \"/api/inventory/{row}\"";
+    at.required("path", &mut rows.path, &named(text::rows_path), hint);
 }
 
 fn admin(at: &mut impl Walk, admin: &mut Admin) {
     at.key("address", &mut admin.address, &Either("off", ADDRESS));
     at.key("token", &mut admin.token, &Optional(BearerToken));
+    let path = Text { parse: socket, show: |path| path.to_string_lossy().into_owned() };
+    at.key("socket", &mut admin.socket, &Either("off", path));
 }
 
 fn log(at: &mut impl Walk, log: &mut Log) {
@@ -258,6 +272,13 @@ fn show_log_target(target: &LogTarget) -> String {
     match target {
         LogTarget::Stdout => "stdout".to_owned(),
         LogTarget::File(path) => path.to_string_lossy().into_owned(),
+    }
+}
+
+fn socket(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("the path of a socket".to_owned()),
+        path => Ok(PathBuf::from(path)),
     }
 }
 

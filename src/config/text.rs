@@ -16,6 +16,9 @@ const TEXT_MAX: usize = 1_024;
 /// Longest route name, in bytes: it stands in every line of the log.
 pub(super) const NAME_MAX: usize = 128;
 
+/// Longest name of a source of rows, in bytes.
+const ROWS_NAME_MAX: usize = 32;
+
 /// An address and port to listen on.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| r#"an address and port such as "127.0.0.1:8080" or "[::]:80""#.into())
@@ -238,6 +241,27 @@ pub(super) fn route_name(text: &str) -> Result<String, String> {
         return Err(format!("a printable name of 1 to {NAME_MAX} bytes"));
     }
     Ok(text.to_owned())
+}
+
+/// The name of a source of rows: part of keys in the store.
+pub(super) fn rows_name(text: &str) -> Result<String, String> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    if !(1..=ROWS_NAME_MAX).contains(&text.len()) || !text.bytes().all(fits) {
+        return Err(format!("a name of 1 to {ROWS_NAME_MAX} letters, digits, \"-\" or \"_\""));
+    }
+    Ok(text.to_owned())
+}
+
+/// Where the origin has a row: a target with `{row}` in it, once.
+pub(super) fn rows_path(text: &str) -> Result<String, String> {
+    let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+    let rest = text.replacen("{row}", "", 1);
+    let once = rest.len() < text.len() && !rest.contains(['{', '}']);
+    let rooted = text.starts_with('/') && !text.starts_with("//") && text.len() <= TEXT_MAX;
+    if printable && once && rooted {
+        return Ok(text.to_owned());
+    }
+    Err(r#"a path with {row} in it once, such as "/api/inventory/{row}""#.into())
 }
 
 /// What goes before every key of the store.

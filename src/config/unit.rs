@@ -11,8 +11,9 @@ const DURATIONS: [(&str, u64); 5] =
 const SIZES: [(&str, u64); 5] =
     [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("B", 1)];
 
-/// The duration in `text`: whole numbers only, one unit.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+/// The duration in `text`, such as `250ms` or `5m`: whole numbers only, one unit.
+#[must_use]
+pub fn duration(text: &str) -> Option<Duration> {
     amount(text, &DURATIONS).map(Duration::from_millis)
 }
 

@@ -16,4 +16,5 @@ pub mod path;
 pub mod pattern;
 pub mod query;
 pub mod set_cookie;
+pub mod signature;
 pub mod vary;

@@ -12,6 +12,7 @@ mod error;
 mod forward;
 mod login;
 mod outgoing;
+mod rows;
 mod trail;
 mod visitor;
 
@@ -34,6 +35,7 @@ use crate::page::key::{KeyParts, ShareClass, hash_request};
 use crate::page::verdict::{Access, can_cache};
 use crate::page::{Pages, verdict};
 use crate::route::{self, Routes};
+use crate::row::Names;
 use crate::session::{SessionCookie, Sessions};
 use crate::store::AnyStore;
 use crate::visit::{Ranks, VisitQueue};
@@ -70,6 +72,8 @@ pub struct Settings {
     pub status: StatusDetail,
     /// Whether the access log names users.
     pub log_user: bool,
+    /// The names of rows that routes are answered from.
+    pub rows: Names,
     /// Routes.
     pub routes: Routes,
 }
@@ -145,6 +149,11 @@ async fn answer(
     };
     let access = can_cache(&asked, route, &room.filler.policy);
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
+    let has_body = !http_body::Body::is_end_stream(&body);
+    if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
+        note_visit(&case, item, &response);
+        return Ok(response);
+    }
     let response = match access {
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
@@ -199,13 +208,14 @@ impl Case<'_> {
 
 /// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of
 /// others only that an item was viewed. An item counts as viewed when a GET of it was answered 200 or
-/// 304, but not by a prefetch.
+/// 304, but not by a prefetch, and not where `{item}` names a row.
 fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
     let visits = &case.room.visits;
     let prefetch = case.head.headers.contains_key("sec-purpose");
     let seen = case.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
-        && !prefetch;
+        && !prefetch
+        && case.route.rows.is_none();
     let item = item.filter(|_| seen);
     let Some((token, user)) = case.visitor.known() else {
         if let Some(item) = item {

@@ -11,26 +11,22 @@ use ::http::header::{
 };
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use hmac::{Hmac, KeyInit, Mac};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
-use sha2::Sha256;
 
 use super::Case;
 use crate::fill::Loss;
 use crate::http::cookie::{cookies, rebuild};
 use crate::http::forwarded as fwd;
 use crate::http::host::Host;
+use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
 use crate::http::{hop, query};
-use crate::ident::hex;
 use crate::log::VisitorClass;
 use crate::origin::{Outgoing, Upload};
 
 /// `X-Anteroom-Session: known|none|unknown`.
 static SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
-/// The HMAC over user, method, path and time.
-static SIGNATURE: HeaderName = HeaderName::from_static("x-anteroom-signature");
 
 /// What a field value may not hold as it is. `%` is encoded, too: else the user `a%20b` would be
 /// told as the user `a b`.
@@ -215,8 +211,7 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
 }
 
-/// Signs what we say of the visitor, for an origin that can be reached around us:
-/// `t=<Unix time>,v1=<HMAC-SHA256 over user, method, target and time, a line each>`.
+/// Signs what we say of the visitor, for an origin that can be reached around us.
 fn sign(
     rules: &OriginRules,
     headers: &mut HeaderMap,
@@ -226,10 +221,7 @@ fn sign(
     now: u64,
 ) {
     let Some(secret) = &rules.secret else { return };
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return };
-    mac.update(format!("{user}\n{method}\n{target}\n{now}").as_bytes());
-    let tag = hex(&mac.finalize().into_bytes());
-    if let Ok(value) = HeaderValue::try_from(format!("t={now},v1={tag}")) {
+    if let Some(value) = signature::value(secret, user, method, target, now) {
         headers.insert(&SIGNATURE, value);
     }
 }

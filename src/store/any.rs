@@ -133,7 +133,7 @@ impl Counters {
         match error {
             StoreError::TimedOut => self.timeouts.fetch_add(1, Ordering::Relaxed),
             StoreError::Failed(_) => self.failures.fetch_add(1, Ordering::Relaxed),
-            StoreError::Away | StoreError::Full => 0,
+            StoreError::Away | StoreError::Full | StoreError::RowsFull => 0,
         };
     }
 

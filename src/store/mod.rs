@@ -6,6 +6,7 @@
 mod any;
 pub mod embedded;
 pub mod redis;
+mod rows;
 #[cfg(test)]
 pub(crate) mod scratch;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings, StoreState, Url};
+pub use self::rows::{Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoredRow};
 use crate::ident::{Item, PageKey, StoredToken, TokenStorage, User};
 
 /// A visit to record: this user's session was seen at `seen`, having viewed `items`.
@@ -295,6 +297,9 @@ pub enum StoreError {
     /// No room for this page; it may stay in memory.
     #[error("the store has no room for the page")]
     Full,
+    /// No further row is scheduled, see [`ROWS_MAX`].
+    #[error("there are {ROWS_MAX} scheduled rows, which is the most")]
+    RowsFull,
     /// The store answered with an error, or with something that we did not write.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),

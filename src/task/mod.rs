@@ -6,6 +6,7 @@
 mod clean;
 mod log_outs;
 mod rescale;
+mod rows;
 mod visits;
 
 use std::future::Future;
@@ -21,6 +22,7 @@ use crate::store::StoreError;
 pub use clean::{Clean, Expiring};
 pub use log_outs::LogOuts;
 pub use rescale::Rescale;
+pub use rows::{CacheRows, OriginRows, RowSecret};
 pub use visits::Visits;
 
 /// How long a task rests after a step that failed.

@@ -25,6 +25,8 @@ mod outage;
 mod peers;
 mod popularity;
 mod route;
+mod row_contract;
+mod rows;
 mod sharing;
 mod store_contract;
 mod support;

@@ -31,8 +31,8 @@ fn limits() -> Limits {
 }
 
 /// A store with what it stands on.
-struct Bench {
-    store: AnyStore,
+pub(crate) struct Bench {
+    pub(crate) store: AnyStore,
     open: OpenStore,
     ground: Ground,
 }
@@ -43,13 +43,13 @@ enum Ground {
 }
 
 impl Bench {
-    async fn embedded() -> Self {
+    pub(crate) async fn embedded() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let open = open_folder(folder.path()).await.unwrap();
         Self { store: open.lane(), open, ground: Ground::Folder(folder) }
     }
 
-    async fn redis() -> Self {
+    pub(crate) async fn redis() -> Self {
         Self::redis_with(limits()).await
     }
 
@@ -69,7 +69,7 @@ impl Bench {
         }
     }
 
-    async fn raw(&self) -> MultiplexedConnection {
+    pub(crate) async fn raw(&self) -> MultiplexedConnection {
         match &self.ground {
             Ground::Server(server) => server.connection().await,
             Ground::Folder(folder) => panic!("no server, but {}", folder.path().display()),
@@ -77,7 +77,7 @@ impl Bench {
     }
 
     /// Every key and member in the store, one a line, in the order of a set's scores.
-    async fn dump(&self) -> Vec<String> {
+    pub(crate) async fn dump(&self) -> Vec<String> {
         match &self.store {
             AnyStore::Embedded(store) => store.dump_keys().unwrap(),
             AnyStore::Redis(_) => dump_redis(&mut self.raw().await).await,
@@ -188,6 +188,7 @@ macro_rules! contract {
         }
     };
 }
+pub(crate) use contract;
 
 contract!(
     a_token_is_known_from_log_in_to_log_out,

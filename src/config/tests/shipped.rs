@@ -6,7 +6,7 @@ use super::{file, read, usual, variables};
 use crate::config::form::Form;
 use crate::config::reader::{Places, Reader};
 use crate::config::schema::{Walk, walk};
-use crate::config::{Place, Route};
+use crate::config::{Place, Route, Rows};
 use crate::http::path::PathPattern;
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
@@ -37,9 +37,16 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         ttl: Some(Duration::from_secs(300)),
         override_ttl: Some(Duration::from_secs(60)),
         only_top: Some(10_000),
+        rows: Some("inventory".to_owned()),
         ..Route::default()
     };
     assert_eq!(route, conditions);
+    let rows = Rows {
+        name: "inventory".to_owned(),
+        path: "/api/inventory/{row}".to_owned(),
+        ..Rows::default()
+    };
+    assert_eq!(plan.rows.pop(), Some(rows));
     assert_eq!(plan, usual());
 }
 
@@ -48,6 +55,7 @@ fn the_shipped_file_names_every_key_of_the_schema() {
     let mut keys = Keys::default();
     let mut plan = usual();
     plan.routes.push(Route::default());
+    plan.rows.push(Rows::default());
     walk(&mut keys, &mut plan);
 
     let sources = file(&uncommented());

@@ -8,6 +8,7 @@ mod disk;
 mod pages;
 mod popularity;
 mod record;
+mod rows;
 mod sessions;
 mod writer;
 

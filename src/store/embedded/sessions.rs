@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::disk::Disk;
 use super::record::{Record, time_bits, time_of};
+use super::rows::{self, RowStep, RowTables};
 use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
@@ -74,6 +75,8 @@ pub(super) enum SessionStep {
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
     Rescale(Rescaling),
+    /// A step on the rows.
+    Row(RowStep),
 }
 
 /// Carries out session steps.
@@ -99,6 +102,7 @@ impl Ledger for SessionLedger {
             | SessionStep::Cart { .. }
             | SessionStep::ChangeCart { .. }
             | SessionStep::EvictAbandoned(_) => true,
+            SessionStep::Row(step) => step.must_be_durable(),
             SessionStep::Touch(_)
             | SessionStep::EvictSparing { .. }
             | SessionStep::Evict(_)
@@ -132,6 +136,7 @@ struct Tables<'t> {
     recent: Table<'t, (u64, Bytes), ()>,
     cart: Table<'t, (Bytes, Bytes), i64>,
     popularity: Table<'t, Bytes, f64>,
+    rows: RowTables<'t>,
     viewed_items: usize,
 }
 
@@ -143,6 +148,7 @@ impl<'t> Tables<'t> {
             recent: txn.open_table(RECENT)?,
             cart: txn.open_table(CART)?,
             popularity: txn.open_table(POPULARITY)?,
+            rows: RowTables::open(txn)?,
             viewed_items,
         })
     }
@@ -188,6 +194,7 @@ impl<'t> Tables<'t> {
                 Ok(views.len())
             }
             SessionStep::Rescale(how) => self.rescale(how).map(usize::from),
+            SessionStep::Row(step) => self.rows.apply(&step),
         }
     }
 
@@ -538,6 +545,7 @@ pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Erro
     for entry in txn.open_table(POPULARITY)?.iter()? {
         say("viewed:", &[], entry?.0.value());
     }
+    rows::dump_keys(txn, &mut say)?;
     Ok(lines)
 }
 

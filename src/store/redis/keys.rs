@@ -1,6 +1,6 @@
 //! Every key name in Redis, once. They are the chapter's, behind the configured prefix.
 
-use crate::ident::{PageKey, StoredToken};
+use crate::ident::{PageKey, Row, StoredToken};
 
 /// Builds key names.
 #[derive(Debug)]
@@ -18,6 +18,12 @@ pub(super) struct Keys {
     pub(super) cleaner: String,
     /// STRING with a time to live: when `viewed:` was rescaled last.
     pub(super) rescaled: String,
+    /// ZSET, row by the seconds between two refreshes.
+    pub(super) delay: String,
+    /// ZSET, row by the time when it is due.
+    pub(super) schedule: String,
+    /// ZSET, row by the time of its last good fetch. Not the chapter's.
+    pub(super) refreshed: String,
 }
 
 impl Keys {
@@ -30,6 +36,9 @@ impl Keys {
             expired: format!("{prefix}expired:"),
             cleaner: format!("{prefix}cleaner:"),
             rescaled: format!("{prefix}rescaled:"),
+            delay: format!("{prefix}delay:"),
+            schedule: format!("{prefix}schedule:"),
+            refreshed: format!("{prefix}refreshed:"),
         }
     }
 
@@ -52,6 +61,16 @@ impl Keys {
     /// HASH, item to count.
     pub(super) fn cart(&self, token: &StoredToken) -> String {
         format!("{}cart:{}", self.prefix, token.as_str())
+    }
+
+    /// What stands before a row's id in the name of its content.
+    pub(super) fn row_prefix(&self) -> String {
+        format!("{}inv:", self.prefix)
+    }
+
+    /// STRING: a row, as JSON.
+    pub(super) fn row(&self, row: &Row) -> String {
+        format!("{}inv:{}", self.prefix, row.as_str())
     }
 
     /// STRING with a time to live: a page.

@@ -6,6 +6,7 @@
 mod keys;
 mod link;
 mod pool;
+mod rows;
 mod script;
 
 use std::sync::{Arc, OnceLock};

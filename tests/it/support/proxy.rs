@@ -170,6 +170,11 @@ impl Proxy {
         read().lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
+    /// Where it runs, with its `proxy.toml`.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The access log as it stands in the file.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.folder.path().join("access.log")

@@ -1,0 +1,109 @@
+//! The Unix socket of the data commands: a file that only this user may open.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// A socket that we listen on. Its file goes with it.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// The file's number: what somebody else put in its place is not ours to remove.
+    number: u64,
+}
+
+impl Socket {
+    /// Listens at `path`, in a folder that is made when it is missing. The file that a dead process
+    /// left there is replaced.
+    ///
+    /// # Errors
+    /// When somebody listens there, when something else is there, or when the system refuses.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        make_way(path)?;
+        // Under another name until nobody else may open it, so that nobody else ever can.
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{}", std::process::id()));
+        let draft = PathBuf::from(draft);
+        let listener = UnixListener::bind(&draft)?;
+        let ready = listener
+            .set_nonblocking(true)
+            .and_then(|()| fs::set_permissions(&draft, Permissions::from_mode(0o600)))
+            .and_then(|()| fs::rename(&draft, path))
+            .and_then(|()| fs::symlink_metadata(path));
+        match ready {
+            Ok(file) => Ok(Self { listener, path: path.to_owned(), number: file.ino() }),
+            Err(error) => {
+                // It may not be there under that name any more.
+                let _ = fs::remove_file(&draft);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The listener, on this thread's runtime.
+    pub(super) fn listener(&self) -> io::Result<tokio::net::UnixListener> {
+        tokio::net::UnixListener::from_std(self.listener.try_clone()?)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.number);
+        if ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(%error, "the socket's file stays behind");
+        }
+    }
+}
+
+/// Fails unless there is nothing at `path`, or a socket that nobody listens on.
+fn make_way(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "there is another file"));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there")),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_dead_process_left_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new").join("admin.sock");
+        let first = Socket::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Socket::open(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(first);
+        assert!(!path.exists());
+
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "a dead process leaves its file");
+        drop(Socket::open(&path).unwrap());
+
+        fs::write(&path, "mine").unwrap();
+        assert_eq!(Socket::open(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}

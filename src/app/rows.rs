@@ -1,0 +1,103 @@
+//! From a plan's `[[rows]]` to the tasks that refresh them, and to the socket that schedules them.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::HeaderValue;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::worker::origin_settings;
+use crate::admin::{self, Clerk, Socket};
+use crate::config::Plan;
+use crate::metrics::Metrics;
+use crate::origin::Origin;
+use crate::row::{Failures, Names};
+use crate::store::AnyStore;
+use crate::task::{self, CacheRows, OriginRows, RowSecret};
+
+/// Tasks that refresh rows side by side, so that one slow row does not hold up all others.
+const LANES: usize = 4;
+
+/// The names of all rows.
+pub(super) fn names(plan: &Plan) -> Names {
+    Names::new(plan.rows.iter().map(|rows| rows.name.as_str()))
+}
+
+/// Opens the socket of the data commands. Visitors are served all the same without it.
+pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
+    let path = plan.admin.socket.as_deref()?;
+    match Socket::open(path) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "there is no socket for data commands");
+            None
+        }
+    }
+}
+
+/// Serves the data commands on this thread's runtime.
+pub(super) fn serve_socket(
+    plan: &Plan,
+    socket: Option<Socket>,
+    lane: &AnyStore,
+    stop: &CancellationToken,
+) -> Option<JoinHandle<()>> {
+    let clerk = Clerk {
+        store: lane.clone(),
+        names: names(plan),
+        every: plan.rows.iter().map(|rows| rows.every).collect(),
+    };
+    socket.map(|socket| {
+        tokio::task::spawn_local(admin::serve_data(socket, Rc::new(clerk), stop.clone()))
+    })
+}
+
+/// Starts the refreshing on this thread's runtime; nothing where there are no `[[rows]]`.
+pub(super) fn start(
+    plan: &Plan,
+    metrics: &Arc<Metrics>,
+    lane: &AnyStore,
+    stop: &CancellationToken,
+) -> Vec<JoinHandle<()>> {
+    if plan.rows.is_empty() {
+        return Vec::new();
+    }
+    let sheet = metrics.sheet();
+    let source =
+        Rc::new(source(plan, Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet))));
+    let failures = Rc::<Failures>::default();
+    (0..LANES)
+        .map(|_| {
+            let rows = CacheRows {
+                store: lane.clone(),
+                source: Rc::clone(&source),
+                failures: Rc::clone(&failures),
+                next: Cell::new(None),
+                sheet: Arc::clone(&sheet),
+            };
+            tokio::task::spawn_local(task::drive(rows, Arc::clone(&sheet), stop.clone()))
+        })
+        .collect()
+}
+
+fn source(plan: &Plan, origin: Rc<Origin>) -> OriginRows {
+    let settings = &plan.origin;
+    let authority = format!("{}:{}", settings.url.host, settings.url.port);
+    let host = settings.host.as_ref().or_else(|| settings.hosts.first()).unwrap_or(&authority);
+    let paths = plan.rows.iter().map(|rows| {
+        let (before, behind) = rows.path.split_once("{row}").unwrap_or((&rows.path, ""));
+        (before.to_owned(), behind.to_owned())
+    });
+    let secret = settings.secret.as_ref();
+    OriginRows {
+        origin,
+        names: names(plan),
+        paths: paths.collect(),
+        // A host of the plan is a field value.
+        host: HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost")),
+        sessions: settings.sessions,
+        secret: secret.map(|secret| RowSecret(secret.expose().as_bytes().to_vec())),
+    }
+}

@@ -1,0 +1,98 @@
+//! Answering from a row that is refreshed in the background: the same for everyone.
+
+use ::http::header::{
+    AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, X_CONTENT_TYPE_OPTIONS,
+};
+use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use sha2::{Digest, Sha256};
+
+use super::trail::Trail;
+use super::{Body, Case, deliver};
+use crate::http::cache_status::CacheStatus;
+use crate::http::list;
+use crate::ident::{Item, hex};
+use crate::metrics::{Count, Outcome};
+use crate::store::{RowStore, StoredRow};
+
+/// Bytes of the content's hash in an entity tag.
+const TAG_SIZE: usize = 16;
+
+/// The row that a request names; `None` where the request is for the origin: no route with rows,
+/// another method, a row that is not there, or a store that is away.
+pub(super) async fn answer(
+    case: &Case<'_>,
+    item: Option<&Item>,
+    has_body: bool,
+    trail: &mut Trail,
+) -> Option<Response<Body>> {
+    let name = case.route.rows.as_deref()?;
+    if has_body || !matches!(case.head.method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    let room = case.room;
+    let row = room.settings.rows.row(name, item?.as_str())?;
+    let stored = room.store.row(&row).await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "a row could not be looked up");
+        room.sheet.count(Count::StoreReadErrors);
+        None
+    })?;
+    trail.outcome(Outcome::HitStore, None);
+    Some(respond(case, stored))
+}
+
+fn respond(case: &Case<'_>, stored: StoredRow) -> Response<Body> {
+    let StoredRow { json, refreshed } = stored;
+    let tag = format!("\"{}\"", hex(&Sha256::digest(&json)[..TAG_SIZE]));
+    let mut headers = HeaderMap::with_capacity(8);
+    // Hex digits in quotes are a field value.
+    if let Ok(value) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, value);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Some(refreshed) = refreshed {
+        // A clock that is behind another's finds it new.
+        headers.insert(AGE, HeaderValue::from((case.now - refreshed).max(0.0) as u64));
+    }
+    let status = CacheStatus { ttl: None, ..CacheStatus::hit(0, "rows") };
+    deliver::put_status(case.room, &mut headers, &status);
+    let mut response = Response::new(Body::empty());
+    if names_tag(&case.head.headers, &tag) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if case.head.method == Method::HEAD {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(json.len()));
+        } else {
+            *response.body_mut() = Body::full(json);
+        }
+    }
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Whether `If-None-Match` names the tag, by the weak comparison (RFC 9110 §13.1.2).
+fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
+    list::members(headers, &IF_NONE_MATCH)
+        .any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_found_among_others() {
+        let named = |line: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_static(line));
+            names_tag(&headers, "\"ab\"")
+        };
+        for line in ["\"ab\"", "W/\"ab\"", "\"x\", \"ab\"", "*"] {
+            assert!(named(line), "{line}");
+        }
+        for line in ["ab", "\"abc\"", "\"x, \"", ""] {
+            assert!(!named(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Rows as tables in the sessions file: the schedule survives what sessions survive.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use redb::{
+    ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, Table, TableDefinition,
+    WriteTransaction,
+};
+
+use super::EmbeddedStore;
+use super::record::time_bits;
+use super::sessions::SessionStep;
+use crate::ident::Row;
+use crate::store::{
+    Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,
+};
+
+type Key = &'static [u8];
+/// Row to its delay, when it is due, and when it was last fetched (0: never): the scores of
+/// `delay:`, `schedule:` and `refreshed:`.
+const ROW: TableDefinition<'static, Key, (f64, f64, f64)> = TableDefinition::new("row");
+/// The bits of the time when it is due and the row, oldest first: `schedule:` in its order.
+const DUE: TableDefinition<'static, (u64, Key), ()> = TableDefinition::new("row_due");
+/// Row to its content: `inv:<row>`.
+const CONTENT: TableDefinition<'static, Key, Key> = TableDefinition::new("row_content");
+
+/// A step on the rows.
+#[derive(Debug)]
+pub(super) enum RowStep {
+    /// `schedule_row`
+    Schedule { row: Row, delay: f64, now: f64 },
+    /// `claim_rows`; what was claimed is laid into the tray.
+    Claim { now: f64, most: usize, lease: f64, tray: Arc<Mutex<Claimed>> },
+    /// `put_row`
+    Put { row: Row, json: Bytes, due_next: f64, now: f64 },
+    /// `postpone_row`
+    Postpone { row: Row, due_next: f64 },
+}
+
+impl RowStep {
+    /// A refresh that is lost is made again; a promise to refresh must not be lost.
+    pub(super) fn must_be_durable(&self) -> bool {
+        matches!(self, Self::Schedule { .. })
+    }
+}
+
+/// The tables of rows, open for one transaction.
+pub(super) struct RowTables<'t> {
+    row: Table<'t, Key, (f64, f64, f64)>,
+    due: Table<'t, (u64, Key), ()>,
+    content: Table<'t, Key, Key>,
+}
+
+impl<'t> RowTables<'t> {
+    pub(super) fn open(txn: &'t WriteTransaction) -> Result<Self, redb::Error> {
+        Ok(Self {
+            row: txn.open_table(ROW)?,
+            due: txn.open_table(DUE)?,
+            content: txn.open_table(CONTENT)?,
+        })
+    }
+
+    /// How many rows a step changed; 0 where it was refused.
+    pub(super) fn apply(&mut self, step: &RowStep) -> Result<usize, redb::Error> {
+        match step {
+            RowStep::Schedule { row, delay, now } => self.schedule(bytes_of(row), *delay, *now),
+            RowStep::Claim { now, most, lease, tray } => {
+                let claimed = self.claim(*now, *most, *lease)?;
+                let count = claimed.rows.len() + claimed.removed;
+                *tray.lock().unwrap_or_else(PoisonError::into_inner) = claimed;
+                Ok(count)
+            }
+            RowStep::Put { row, json, due_next, now } => {
+                self.put(bytes_of(row), json, *due_next, *now)
+            }
+            RowStep::Postpone { row, due_next } => {
+                let Some((delay, _, refreshed)) = self.scores(bytes_of(row))? else {
+                    return Ok(0);
+                };
+                self.write(bytes_of(row), (delay, *due_next, refreshed))
+            }
+        }
+    }
+
+    fn scores(&self, row: &[u8]) -> Result<Option<(f64, f64, f64)>, redb::Error> {
+        Ok(self.row.get(row)?.map(|scores| scores.value()))
+    }
+
+    fn write(&mut self, row: &[u8], scores: (f64, f64, f64)) -> Result<usize, redb::Error> {
+        let before = self.row.insert(row, scores)?.map(|before| before.value().1);
+        if let Some(before) = before {
+            self.due.remove((time_bits(before), row))?;
+        }
+        self.due.insert((time_bits(scores.1), row), ())?;
+        Ok(1)
+    }
+
+    fn schedule(&mut self, row: &[u8], delay: f64, now: f64) -> Result<usize, redb::Error> {
+        let known = self.scores(row)?;
+        if known.is_none() && self.row.len()? >= ROWS_MAX as u64 {
+            return Ok(0);
+        }
+        self.write(row, (delay, now, known.map_or(0.0, |known| known.2)))
+    }
+
+    fn claim(&mut self, now: f64, most: usize, lease: f64) -> Result<Claimed, redb::Error> {
+        let mut due = Vec::new();
+        for entry in self.due.range(..=(time_bits(now), [0xff].as_slice()))?.take(most) {
+            let place = entry?.0;
+            due.push((place.value().0, place.value().1.to_vec()));
+        }
+        let mut claimed = Claimed::default();
+        for (bits, name) in &due {
+            let row = std::str::from_utf8(name).ok().and_then(Row::new);
+            match (self.scores(name)?, row) {
+                (Some((delay, due, refreshed)), Some(row)) if delay > 0.0 => {
+                    self.write(name, (delay, now + delay.max(lease), refreshed))?;
+                    claimed.rows.push(Claim { row, delay, due });
+                }
+                _ => {
+                    self.due.remove((*bits, name.as_slice()))?;
+                    self.row.remove(name.as_slice())?;
+                    self.content.remove(name.as_slice())?;
+                    claimed.removed += 1;
+                }
+            }
+        }
+        claimed.next = self.due.first()?.map(|(due, _)| f64::from_bits(due.value().0));
+        Ok(claimed)
+    }
+
+    fn put(
+        &mut self,
+        row: &[u8],
+        json: &[u8],
+        due_next: f64,
+        now: f64,
+    ) -> Result<usize, redb::Error> {
+        match self.scores(row)? {
+            Some((delay, due, _)) if delay > 0.0 => {
+                self.content.insert(row, json)?;
+                // A row that was scheduled anew meanwhile is due sooner.
+                self.write(row, (delay, due_next.min(due), now))
+            }
+            _ => Ok(0),
+        }
+    }
+}
+
+fn bytes_of(row: &Row) -> &[u8] {
+    row.as_str().as_bytes()
+}
+
+/// Every key and member, as `sessions::dump_keys` says them.
+pub(super) fn dump_keys(
+    txn: &ReadTransaction,
+    say: &mut impl FnMut(&str, &[u8], &[u8]),
+) -> Result<(), redb::Error> {
+    for entry in txn.open_table(ROW)?.iter()? {
+        let (row, scores) = entry?;
+        say("delay:", &[], row.value());
+        if scores.value().2 > 0.0 {
+            say("refreshed:", &[], row.value());
+        }
+    }
+    for entry in txn.open_table(DUE)?.iter()? {
+        say("schedule:", &[], entry?.0.value().1);
+    }
+    for entry in txn.open_table(CONTENT)?.iter()? {
+        say("inv:", entry?.0.value(), &[]);
+    }
+    Ok(())
+}
+
+fn refreshed_at(time: f64) -> Option<f64> {
+    (time > 0.0).then_some(time)
+}
+
+impl EmbeddedStore {
+    async fn row_step(&self, step: RowStep) -> Result<usize, StoreError> {
+        self.step(SessionStep::Row(step)).await
+    }
+
+    fn next_due(&self) -> Result<Option<f64>, StoreError> {
+        self.counting(self.0.sessions.read(|txn| {
+            let first = txn.open_table(DUE)?.first()?.map(|(due, _)| due.value().0);
+            Ok(first.map(f64::from_bits))
+        }))
+    }
+}
+
+impl RowStore for EmbeddedStore {
+    async fn schedule_row(&self, row: &Row, delay: f64, now: f64) -> Result<(), StoreError> {
+        match self.row_step(RowStep::Schedule { row: row.clone(), delay, now }).await? {
+            0 => Err(StoreError::RowsFull),
+            _ => Ok(()),
+        }
+    }
+
+    async fn claim_rows(&self, now: f64, most: usize, lease: f64) -> Result<Claimed, StoreError> {
+        // PERF: mostly nothing is due, and a look costs no write transaction.
+        let next = self.next_due()?;
+        if next.is_none_or(|next| next > now) {
+            return Ok(Claimed { next, ..Claimed::default() });
+        }
+        let tray = Arc::new(Mutex::default());
+        self.row_step(RowStep::Claim { now, most, lease, tray: Arc::clone(&tray) }).await?;
+        let mut laid = tray.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *laid))
+    }
+
+    async fn put_row(
+        &self,
+        row: &Row,
+        json: Bytes,
+        due_next: f64,
+        now: f64,
+    ) -> Result<bool, StoreError> {
+        if json.len() > ROW_JSON_MAX {
+            return Err(StoreError::Full);
+        }
+        let step = RowStep::Put { row: row.clone(), json, due_next, now };
+        Ok(self.row_step(step).await? > 0)
+    }
+
+    async fn postpone_row(&self, row: &Row, due_next: f64) -> Result<(), StoreError> {
+        self.row_step(RowStep::Postpone { row: row.clone(), due_next }).await.map(drop)
+    }
+
+    async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {
+        self.counting(self.0.sessions.read(|txn| {
+            let content = txn.open_table(CONTENT)?.get(bytes_of(row))?;
+            let Some(json) = content.map(|json| Bytes::copy_from_slice(json.value())) else {
+                return Ok(None);
+            };
+            let scores = txn.open_table(ROW)?.get(bytes_of(row))?.map(|scores| scores.value());
+            let refreshed = scores.and_then(|scores| refreshed_at(scores.2));
+            Ok(Some(StoredRow { json, refreshed }))
+        }))
+    }
+
+    async fn rows(&self, most: usize) -> Result<Vec<ScheduledRow>, StoreError> {
+        self.counting(self.0.sessions.read(|txn| {
+            let rows = txn.open_table(ROW)?;
+            let mut listed = Vec::new();
+            for entry in txn.open_table(DUE)?.iter()?.take(most) {
+                let place = entry?.0;
+                let name = place.value().1;
+                let row = std::str::from_utf8(name).ok().and_then(Row::new);
+                let scores = rows.get(name)?.map(|scores| scores.value());
+                if let (Some(row), Some((delay, due, refreshed))) = (row, scores) {
+                    listed.push(ScheduledRow {
+                        row,
+                        delay,
+                        due,
+                        refreshed: refreshed_at(refreshed),
+                    });
+                }
+            }
+            Ok(listed)
+        }))
+    }
+}

@@ -1,0 +1,202 @@
+//! Rows in Redis: `delay:`, `schedule:` and `inv:<row>` as in the chapter, `refreshed:` our own.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use redis::{Script, pipe};
+
+use super::link::Call;
+use super::{BULK_SIZE, RedisStore};
+use crate::ident::Row;
+use crate::store::{
+    Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,
+};
+
+/// Rows in one call of a script: longer ones would keep others waiting.
+const BATCH: usize = 1_000;
+
+/// Schedules a row.
+///
+/// KEYS: `delay:`, `schedule:`. ARGV: row, delay, now, the most rows. Returns 0 when refused.
+static SCHEDULE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+if not redis.call('ZSCORE', KEYS[1], ARGV[1])
+    and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then
+  return 0
+end
+redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
+redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])
+return 1
+",
+    )
+});
+
+/// Takes rows that are due.
+///
+/// KEYS: `delay:`, `schedule:`, `refreshed:`. ARGV: now, the most rows, the lease, and what stands
+/// before a row in the name of its content. Returns how many were removed, when the next is due
+/// (or nothing), and row, delay and due time of each that was taken.
+static CLAIM: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local now, lease = tonumber(ARGV[1]), tonumber(ARGV[3])
+local due = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[1], 'BYSCORE', 'LIMIT', 0, ARGV[2],
+  'WITHSCORES')
+local taken, removed = {}, 0
+for at = 1, #due, 2 do
+  local row = due[at]
+  local delay = redis.call('ZSCORE', KEYS[1], row)
+  if delay and tonumber(delay) > 0 then
+    local wait = math.max(tonumber(delay), lease)
+    redis.call('ZADD', KEYS[2], string.format('%.17g', now + wait), row)
+    taken[#taken + 1] = row
+    taken[#taken + 1] = delay
+    taken[#taken + 1] = due[at + 1]
+  else
+    for key = 1, 3 do redis.call('ZREM', KEYS[key], row) end
+    redis.call('UNLINK', ARGV[4] .. row)
+    removed = removed + 1
+  end
+end
+return {removed, redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or '', taken}
+",
+    )
+});
+
+/// Keeps what was fetched, where the row is scheduled still.
+///
+/// KEYS: `delay:`, `schedule:`, `refreshed:`, `inv:<row>`. ARGV: row, JSON, when it is due next,
+/// now. `LT`: a row that was scheduled anew meanwhile is due sooner. Returns whether it was kept.
+static PUT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local delay = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not delay or tonumber(delay) <= 0 then return 0 end
+redis.call('SET', KEYS[4], ARGV[2])
+redis.call('ZADD', KEYS[2], 'XX', 'LT', ARGV[3], ARGV[1])
+redis.call('ZADD', KEYS[3], ARGV[4], ARGV[1])
+return 1
+",
+    )
+});
+
+/// The schedule, in the order of due times.
+///
+/// KEYS: `delay:`, `schedule:`, `refreshed:`. ARGV: the first and the last place. Returns row, due
+/// time, delay and time of the last good fetch of each; what is missing is empty.
+static LIST: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local listed = {}
+local due = redis.call('ZRANGE', KEYS[2], ARGV[1], ARGV[2], 'WITHSCORES')
+for at = 1, #due, 2 do
+  listed[#listed + 1] = due[at]
+  listed[#listed + 1] = due[at + 1]
+  listed[#listed + 1] = redis.call('ZSCORE', KEYS[1], due[at]) or ''
+  listed[#listed + 1] = redis.call('ZSCORE', KEYS[3], due[at]) or ''
+end
+return listed
+",
+    )
+});
+
+impl RowStore for RedisStore {
+    async fn schedule_row(&self, row: &Row, delay: f64, now: f64) -> Result<(), StoreError> {
+        let mut script = SCHEDULE.prepare_invoke();
+        script.key(&self.keys().delay).key(&self.keys().schedule);
+        script.arg(row.as_str()).arg(delay).arg(now).arg(ROWS_MAX);
+        match self.run(&script).await? {
+            0 => Err(StoreError::RowsFull),
+            _ => Ok(()),
+        }
+    }
+
+    async fn claim_rows(&self, now: f64, most: usize, lease: f64) -> Result<Claimed, StoreError> {
+        let keys = self.keys();
+        let mut script = CLAIM.prepare_invoke();
+        script.key(&keys.delay).key(&keys.schedule).key(&keys.refreshed);
+        script.arg(now).arg(most.min(BATCH)).arg(lease).arg(keys.row_prefix());
+        type Reply = (usize, Vec<u8>, Vec<Vec<u8>>);
+        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
+        let (removed, next, taken) = self.0.link.call(Call::Write, step).await?;
+        let rows = taken.chunks_exact(3).filter_map(|claim| {
+            // What is no row by our bounds is put off, too, and holds up nobody.
+            let row = row_of(&claim[0])?;
+            Some(Claim { row, delay: score(&claim[1])?, due: score(&claim[2])? })
+        });
+        Ok(Claimed { rows: rows.collect(), removed, next: score(&next) })
+    }
+
+    async fn put_row(
+        &self,
+        row: &Row,
+        json: Bytes,
+        due_next: f64,
+        now: f64,
+    ) -> Result<bool, StoreError> {
+        if json.len() > ROW_JSON_MAX {
+            return Err(StoreError::Full);
+        }
+        let keys = self.keys();
+        let mut script = PUT.prepare_invoke();
+        script.key(&keys.delay).key(&keys.schedule).key(&keys.refreshed).key(keys.row(row));
+        script.arg(row.as_str()).arg(json.as_ref()).arg(due_next).arg(now);
+        let link = if json.len() > BULK_SIZE { self.bulk().await? } else { &self.0.link };
+        let step = |mut on| async move { script.invoke_async::<bool>(&mut on).await };
+        link.call(Call::Write, step).await
+    }
+
+    async fn postpone_row(&self, row: &Row, due_next: f64) -> Result<(), StoreError> {
+        let mut step = pipe();
+        step.cmd("ZADD").arg(&self.keys().schedule).arg("XX").arg(due_next).arg(row.as_str());
+        self.write(&step).await
+    }
+
+    async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {
+        let keys = self.keys();
+        let mut read = pipe();
+        // GETRANGE, not GET: another program's value of any size must not fill our memory.
+        read.cmd("GETRANGE").arg(keys.row(row)).arg(0).arg(ROW_JSON_MAX);
+        read.cmd("ZSCORE").arg(&keys.refreshed).arg(row.as_str());
+        type Reply = (Vec<u8>, Option<f64>);
+        let step = |mut on| async move { read.query_async::<Reply>(&mut on).await };
+        let (json, refreshed) = self.0.link.call(Call::Read, step).await?;
+        let whole = !json.is_empty() && json.len() <= ROW_JSON_MAX;
+        Ok(whole.then(|| StoredRow { json: json.into(), refreshed }))
+    }
+
+    async fn rows(&self, most: usize) -> Result<Vec<ScheduledRow>, StoreError> {
+        let keys = self.keys();
+        let mut listed = Vec::new();
+        for first in (0..most).step_by(BATCH) {
+            let last = (first + BATCH).min(most) - 1;
+            let mut script = LIST.prepare_invoke();
+            script.key(&keys.delay).key(&keys.schedule).key(&keys.refreshed);
+            script.arg(first).arg(last);
+            let step = |mut on| async move { script.invoke_async::<Vec<Vec<u8>>>(&mut on).await };
+            let found = self.0.link.call(Call::Write, step).await?;
+            listed.extend(found.chunks_exact(4).filter_map(|entry| {
+                Some(ScheduledRow {
+                    row: row_of(&entry[0])?,
+                    due: score(&entry[1])?,
+                    delay: score(&entry[2]).unwrap_or(0.0),
+                    refreshed: score(&entry[3]),
+                })
+            }));
+            if found.len() < 4 * BATCH {
+                break;
+            }
+        }
+        Ok(listed)
+    }
+}
+
+fn row_of(bytes: &[u8]) -> Option<Row> {
+    Row::new(std::str::from_utf8(bytes).ok()?)
+}
+
+/// A score as Redis writes it.
+fn score(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

@@ -1,0 +1,146 @@
+//! Rows that are read from a source again and again: their schedule, and the last good content.
+
+use std::future::Future;
+
+use bytes::Bytes;
+
+use super::{AnyStore, StoreError};
+use crate::ident::Row;
+
+/// The most rows that are scheduled.
+pub const ROWS_MAX: usize = 100_000;
+/// The largest row, in bytes of JSON.
+pub const ROW_JSON_MAX: usize = 1 << 20;
+
+/// A row that a worker has taken to fetch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// Which row.
+    pub row: Row,
+    /// Seconds between two refreshes, over 0.
+    pub delay: f64,
+    /// The Unix time at which it was due.
+    pub due: f64,
+}
+
+/// What one claim brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claimed {
+    /// Rows to fetch, those that were due first in front.
+    pub rows: Vec<Claim>,
+    /// How many rows were removed, because their delay said so or was gone.
+    pub removed: usize,
+    /// The Unix time at which the next row is due, if there is one.
+    pub next: Option<f64>,
+}
+
+/// The last good content of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRow {
+    /// JSON.
+    pub json: Bytes,
+    /// The Unix time at which it was fetched; `None` where another program wrote it.
+    pub refreshed: Option<f64>,
+}
+
+/// A row in the schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScheduledRow {
+    /// Which row.
+    pub row: Row,
+    /// Seconds between two refreshes; 0 or less: about to be removed.
+    pub delay: f64,
+    /// The Unix time at which it is due.
+    pub due: f64,
+    /// The Unix time of its last good fetch.
+    pub refreshed: Option<f64>,
+}
+
+/// Rows, their schedule and their content. Each call is one atomic step.
+pub trait RowStore {
+    /// `schedule_row_cache`: a row is due now, and from then on every `delay` seconds. With a delay
+    /// of 0 or less the next claim removes it. Durable when it returns.
+    ///
+    /// A row beyond [`ROWS_MAX`] is refused with [`StoreError::RowsFull`].
+    fn schedule_row(
+        &self,
+        row: &Row,
+        delay: f64,
+        now: f64,
+    ) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Takes at most `most` rows that are due, the oldest first. Rows whose delay is 0 or less, or
+    /// gone, are removed instead, with their content. The others are put off by their delay or
+    /// `lease` seconds, whichever is longer: nobody else takes them meanwhile, and a worker that
+    /// dies only delays them.
+    fn claim_rows(
+        &self,
+        now: f64,
+        most: usize,
+        lease: f64,
+    ) -> impl Future<Output = Result<Claimed, StoreError>>;
+
+    /// Keeps what was fetched, and makes the row due at `due_next`, unless it has been made due
+    /// sooner meanwhile. A row that has been stopped or removed meanwhile stays so: then false.
+    fn put_row(
+        &self,
+        row: &Row,
+        json: Bytes,
+        due_next: f64,
+        now: f64,
+    ) -> impl Future<Output = Result<bool, StoreError>>;
+
+    /// Makes a row due at `due_next`, if it is scheduled still. Its last good content stays.
+    fn postpone_row(
+        &self,
+        row: &Row,
+        due_next: f64,
+    ) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// The last good content of a row. Within the read budget.
+    fn row(&self, row: &Row) -> impl Future<Output = Result<Option<StoredRow>, StoreError>>;
+
+    /// At most `most` scheduled rows, those that are due first in front.
+    fn rows(&self, most: usize) -> impl Future<Output = Result<Vec<ScheduledRow>, StoreError>>;
+}
+
+macro_rules! delegate {
+    ($self:ident, $call:ident($($argument:expr),*)) => {
+        match $self {
+            Self::Embedded(store) => store.$call($($argument),*).await,
+            Self::Redis(store) => store.$call($($argument),*).await,
+        }
+    };
+}
+
+impl RowStore for AnyStore {
+    async fn schedule_row(&self, row: &Row, delay: f64, now: f64) -> Result<(), StoreError> {
+        delegate!(self, schedule_row(row, delay, now))
+    }
+
+    async fn claim_rows(&self, now: f64, most: usize, lease: f64) -> Result<Claimed, StoreError> {
+        delegate!(self, claim_rows(now, most, lease))
+    }
+
+    async fn put_row(
+        &self,
+        row: &Row,
+        json: Bytes,
+        due_next: f64,
+        now: f64,
+    ) -> Result<bool, StoreError> {
+        delegate!(self, put_row(row, json, due_next, now))
+    }
+
+    async fn postpone_row(&self, row: &Row, due_next: f64) -> Result<(), StoreError> {
+        delegate!(self, postpone_row(row, due_next))
+    }
+
+    async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {
+        delegate!(self, row(row))
+    }
+
+    async fn rows(&self, most: usize) -> Result<Vec<ScheduledRow>, StoreError> {
+        delegate!(self, rows(most))
+    }
+}

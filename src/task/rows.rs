@@ -1,0 +1,148 @@
+//! The refresher of rows, and the origin as their source.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HOST};
+use ::http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
+use bytes::{Bytes, BytesMut};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{Next, Task};
+use crate::clock::unix_now;
+use crate::http::signature::{self, SIGNATURE};
+use crate::ident::Row;
+use crate::metrics::{Count, Sheet};
+use crate::origin::{Keep, Origin, Outgoing};
+use crate::row::{Failures, FetchError, Names, RowSource, cache_rows};
+use crate::store::{AnyStore, ROW_JSON_MAX, StoreError};
+
+/// The chapter's pause when no row is due. Another process may schedule one at any time.
+const PAUSE: Duration = Duration::from_millis(50);
+/// `X-Anteroom-Session`
+const SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
+/// What stands for itself in a target (RFC 3986 §2.3); all else of a row is encoded.
+const IN_TARGET: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// `cache_rows`.
+#[derive(Debug)]
+pub struct CacheRows {
+    /// The store.
+    pub store: AnyStore,
+    /// Where rows are read.
+    pub source: Rc<OriginRows>,
+    /// How often each failed.
+    pub failures: Rc<Failures>,
+    /// When the next row is due, as far as the last step saw.
+    pub next: Cell<Option<f64>>,
+    /// Counters.
+    pub sheet: Arc<Sheet>,
+}
+
+impl Task for CacheRows {
+    const NAME: &'static str = "cache_rows";
+
+    async fn step(&self) -> Result<Next, StoreError> {
+        let progress = cache_rows(&self.store, &*self.source, &self.failures, unix_now).await?;
+        self.sheet.add(Count::RowsFetched, progress.fetched as u64);
+        self.sheet.add(Count::RowsFailed, progress.failed as u64);
+        self.next.set(progress.next);
+        let did = progress.fetched + progress.failed + progress.removed;
+        Ok(if did > 0 { Next::Again } else { Next::Idle })
+    }
+
+    async fn rest(&self) {
+        let until = self.next.get().map_or(PAUSE.as_secs_f64(), |next| next - unix_now());
+        // Within the pause, so that any number makes a duration.
+        let rest = until.clamp(0.001, PAUSE.as_secs_f64());
+        tokio::time::sleep(Duration::from_secs_f64(rest)).await;
+    }
+}
+
+/// The origin, asked for rows as by a visitor without a login. What else its answers hold, cookies
+/// and all, reaches nobody.
+#[derive(Debug)]
+pub struct OriginRows {
+    /// The origin, as this thread reaches it.
+    pub origin: Rc<Origin>,
+    /// The names of rows.
+    pub names: Names,
+    /// Where each source has its rows: what stands before and behind the id.
+    pub paths: Vec<(String, String)>,
+    /// The Host that the origin gets.
+    pub host: HeaderValue,
+    /// Whether it is told that nobody is logged in.
+    pub sessions: bool,
+    /// The key of the signature.
+    pub secret: Option<RowSecret>,
+}
+
+/// The key with which requests to the origin are signed.
+pub struct RowSecret(pub Vec<u8>);
+
+impl std::fmt::Debug for RowSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RowSecret(…)")
+    }
+}
+
+impl OriginRows {
+    fn target(&self, row: &Row) -> Result<String, FetchError> {
+        let (place, id) = self.names.split(row);
+        let (before, behind) = self.paths.get(place).ok_or(FetchError::NoPlace)?;
+        // As a segment these would name another path, encoded or not.
+        if matches!(id, "." | ".." | "") {
+            return Err(FetchError::NoPlace);
+        }
+        Ok(format!("{before}{}{behind}", utf8_percent_encode(id, IN_TARGET)))
+    }
+
+    fn request(&self, target: &str) -> Result<Request<Outgoing>, FetchError> {
+        let mut request = Request::new(Outgoing::Empty);
+        *request.uri_mut() = Uri::try_from(target).map_err(|_| FetchError::NoPlace)?;
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if self.sessions {
+            headers.insert(SESSION, HeaderValue::from_static("none"));
+            let signed = self.secret.as_ref().and_then(|RowSecret(secret)| {
+                signature::value(secret, "", "GET", target, unix_now() as u64)
+            });
+            if let Some(value) = signed {
+                headers.insert(&SIGNATURE, value);
+            }
+        }
+        Ok(request)
+    }
+}
+
+impl RowSource for OriginRows {
+    async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
+        let request = self.request(&self.target(row)?)?;
+        let source = |error| FetchError::Source(Box::new(error));
+        let came = self.origin.send(request, Keep::Pool(None)).await.map_err(source)?;
+        if came.response.status() != StatusCode::OK {
+            return Err(FetchError::Status(came.response.status().as_u16()));
+        }
+        if came.unframed {
+            return Err(FetchError::Unframed);
+        }
+        if came.response.headers().contains_key(CONTENT_ENCODING) {
+            return Err(FetchError::NotJson);
+        }
+        let mut body = came.response.into_body();
+        let mut content = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(source)?;
+            let Some(part) = frame.data_ref() else { continue };
+            if content.len() + part.len() > ROW_JSON_MAX {
+                return Err(FetchError::TooLarge);
+            }
+            content.extend_from_slice(part);
+        }
+        Ok(content.freeze())
+    }
+}

@@ -1,0 +1,183 @@
+//! What both stores promise of rows: their schedule, their claims and their content.
+
+use anteroom::ident::Row;
+use anteroom::store::{Claimed, RowStore as _, StoreError};
+
+use crate::store_contract::{Bench, contract};
+
+/// For how long a claim keeps others away, in these cases.
+const LEASE: f64 = 10.0;
+
+contract!(
+    two_workers_never_get_the_same_row,
+    the_oldest_is_taken_first_and_the_next_is_told,
+    a_claim_puts_a_row_off_by_its_delay_or_the_lease,
+    what_was_fetched_is_kept_and_due_again,
+    a_row_scheduled_anew_during_its_fetch_is_due_at_once,
+    a_stopped_row_is_removed_whole,
+    a_stopped_row_does_not_come_back,
+    a_failure_keeps_the_last_good_content,
+    a_removed_row_is_not_postponed_into_being,
+    a_row_too_large_is_refused,
+);
+
+fn row(number: usize) -> Row {
+    Row::new(&format!("row-{number:03}")).unwrap()
+}
+
+async fn claim(bench: &Bench, now: f64, most: usize) -> Claimed {
+    bench.store.claim_rows(now, most, LEASE).await.unwrap()
+}
+
+fn numbers(claimed: &Claimed) -> Vec<&str> {
+    claimed.rows.iter().map(|claim| claim.row.as_str()).collect()
+}
+
+async fn two_workers_never_get_the_same_row(bench: Bench) {
+    for number in 0..40 {
+        bench.store.schedule_row(&row(number), 5.0, 100.0).await.unwrap();
+    }
+    let worker = async || {
+        let mut got = Vec::new();
+        loop {
+            let claimed = bench.store.claim_rows(100.0, 3, LEASE).await.unwrap();
+            if claimed.rows.is_empty() {
+                return got;
+            }
+            got.extend(claimed.rows.into_iter().map(|claim| claim.row));
+        }
+    };
+    let (mut one, other) = tokio::join!(worker(), worker());
+    one.extend(other);
+    one.sort();
+    assert_eq!(one, (0..40).map(row).collect::<Vec<_>>());
+}
+
+async fn the_oldest_is_taken_first_and_the_next_is_told(bench: Bench) {
+    for (number, due) in [(1, 30.0), (2, 10.0), (3, 20.5)] {
+        bench.store.schedule_row(&row(number), 5.0, due).await.unwrap();
+    }
+    assert_eq!(claim(&bench, 9.0, 8).await, Claimed { next: Some(10.0), ..Claimed::default() });
+    let claimed = claim(&bench, 25.0, 8).await;
+    assert_eq!(numbers(&claimed), ["row-002", "row-003"]);
+    assert_eq!((claimed.rows[1].due, claimed.rows[1].delay), (20.5, 5.0));
+    assert_eq!(claimed.next, Some(30.0));
+    assert_eq!(numbers(&claim(&bench, 35.0, 1).await), ["row-001"]);
+}
+
+async fn a_claim_puts_a_row_off_by_its_delay_or_the_lease(bench: Bench) {
+    bench.store.schedule_row(&row(1), 2.5, 100.0).await.unwrap();
+    bench.store.schedule_row(&row(2), 60.25, 100.0).await.unwrap();
+    claim(&bench, 100.5, 8).await;
+    let listed = bench.store.rows(8).await.unwrap();
+    let due: Vec<_> = listed.iter().map(|row| (row.row.as_str(), row.due, row.delay)).collect();
+    assert_eq!(due, [("row-001", 110.5, 2.5), ("row-002", 160.75, 60.25)]);
+    assert_eq!(bench.store.rows(1).await.unwrap().len(), 1);
+}
+
+async fn what_was_fetched_is_kept_and_due_again(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
+    assert_eq!(store.row(&row(1)).await.unwrap(), None);
+    claim(&bench, 100.0, 8).await;
+    assert!(store.put_row(&row(1), "{\"a\":1}".into(), 105.0, 101.25).await.unwrap());
+    let stored = store.row(&row(1)).await.unwrap().unwrap();
+    assert_eq!((&stored.json[..], stored.refreshed), (&b"{\"a\":1}"[..], Some(101.25)));
+    assert_eq!(claim(&bench, 104.0, 8).await.next, Some(105.0));
+    assert_eq!(numbers(&claim(&bench, 105.0, 8).await), ["row-001"]);
+    assert_eq!(store.rows(8).await.unwrap()[0].refreshed, Some(101.25));
+}
+
+async fn a_row_scheduled_anew_during_its_fetch_is_due_at_once(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 600.0, 100.0).await.unwrap();
+    claim(&bench, 100.0, 8).await;
+    store.schedule_row(&row(1), 1.0, 101.0).await.unwrap();
+    assert!(store.put_row(&row(1), "1".into(), 700.0, 102.0).await.unwrap());
+    let claimed = claim(&bench, 102.0, 8).await;
+    assert_eq!((numbers(&claimed), claimed.rows[0].delay), (vec!["row-001"], 1.0));
+}
+
+async fn a_stopped_row_is_removed_whole(bench: Bench) {
+    let store = &bench.store;
+    for number in [1, 2] {
+        store.schedule_row(&row(number), 5.0, 100.0).await.unwrap();
+    }
+    claim(&bench, 100.0, 8).await;
+    for number in [1, 2] {
+        assert!(store.put_row(&row(number), "{}".into(), 105.0, 100.0).await.unwrap());
+    }
+    store.schedule_row(&row(1), 0.0, 101.0).await.unwrap();
+    store.schedule_row(&row(2), -1.0, 101.0).await.unwrap();
+    let claimed = claim(&bench, 101.0, 8).await;
+    assert_eq!((claimed.removed, claimed.rows.len(), claimed.next), (2, 0, None));
+    assert_eq!(bench.dump().await, [""; 0]);
+    assert_eq!(store.row(&row(1)).await.unwrap(), None);
+}
+
+async fn a_stopped_row_does_not_come_back(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
+    claim(&bench, 100.0, 8).await;
+    store.schedule_row(&row(1), 0.0, 101.0).await.unwrap();
+    assert!(!store.put_row(&row(1), "{}".into(), 105.0, 101.0).await.unwrap());
+    claim(&bench, 101.0, 8).await;
+    assert!(!store.put_row(&row(1), "{}".into(), 105.0, 101.0).await.unwrap());
+    assert_eq!(bench.dump().await, [""; 0]);
+}
+
+async fn a_failure_keeps_the_last_good_content(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
+    claim(&bench, 100.0, 8).await;
+    store.put_row(&row(1), "[1]".into(), 105.0, 100.0).await.unwrap();
+    claim(&bench, 105.0, 8).await;
+    store.postpone_row(&row(1), 200.0).await.unwrap();
+    let stored = store.row(&row(1)).await.unwrap().unwrap();
+    assert_eq!((&stored.json[..], stored.refreshed), (&b"[1]"[..], Some(100.0)));
+    assert_eq!(claim(&bench, 199.0, 8).await.next, Some(200.0));
+}
+
+async fn a_removed_row_is_not_postponed_into_being(bench: Bench) {
+    bench.store.postpone_row(&row(1), 200.0).await.unwrap();
+    assert_eq!(bench.dump().await, [""; 0]);
+    assert_eq!(claim(&bench, 300.0, 8).await, Claimed::default());
+}
+
+async fn a_row_too_large_is_refused(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
+    let largest = vec![b'1'; 1 << 20];
+    assert!(store.put_row(&row(1), largest.clone().into(), 105.0, 100.0).await.unwrap());
+    assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, largest);
+    let larger = vec![b'1'; (1 << 20) + 1];
+    let refused = store.put_row(&row(1), larger.into(), 105.0, 100.0).await;
+    assert!(matches!(refused, Err(StoreError::Full)), "{refused:?}");
+}
+
+// What only Redis promises.
+
+#[tokio::test]
+async fn rows_have_the_names_of_the_chapter_and_one_of_our_own() {
+    let bench = Bench::redis().await;
+    bench.store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
+    claim(&bench, 100.0, 8).await;
+    bench.store.put_row(&row(1), "{}".into(), 105.0, 100.0).await.unwrap();
+    let mut dump = bench.dump().await;
+    dump.sort();
+    let names = ["delay: row-001", "inv:row-001 ", "refreshed: row-001", "schedule: row-001"];
+    assert_eq!(dump, names);
+}
+
+#[tokio::test]
+async fn no_more_rows_are_scheduled_than_the_bound() {
+    let bench = Bench::redis().await;
+    let mut fill = redis::cmd("EVAL");
+    fill.arg("for n = 1, 100000 do redis.call('ZADD', 'delay:', 5, 'x' .. n) end").arg(0);
+    fill.exec_async(&mut bench.raw().await).await.unwrap();
+    let refused = bench.store.schedule_row(&row(1), 5.0, 100.0).await;
+    assert!(matches!(refused, Err(StoreError::RowsFull)), "{refused:?}");
+    assert!(refused.unwrap_err().to_string().contains("100000"));
+    let known = Row::new("x7").unwrap();
+    bench.store.schedule_row(&known, 0.0, 100.0).await.unwrap();
+}
