@@ -90,6 +90,8 @@ pub enum Reason {
     Variants,
     /// The page was changed by an unsafe request while it was fetched.
     Invalidated,
+    /// The request was for us, under `/_anteroom/`.
+    Endpoint,
     /// The request was refused by us.
     Refused,
     /// The origin failed.
@@ -98,7 +100,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 44] = {
+    pub const ALL: [Self; 45] = {
         use Reason::*;
         [
             Method,
@@ -143,6 +145,7 @@ impl Reason {
             Anteroom,
             Variants,
             Invalidated,
+            Endpoint,
             Refused,
             Origin,
         ]
@@ -194,6 +197,7 @@ impl Reason {
             Self::Anteroom => "anteroom",
             Self::Variants => "variants",
             Self::Invalidated => "invalidated",
+            Self::Endpoint => "endpoint",
             Self::Refused => "refused",
             Self::Origin => "origin",
         }

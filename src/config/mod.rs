@@ -23,8 +23,8 @@ mod text;
 mod unit;
 
 pub use plan::{
-    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, Origin, OriginUrl, Plan, Route,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl,
+    AccessFormat, Admin, Cache, Client, Endpoint, Limits, Log, LogTarget, Origin, OriginUrl, Plan,
+    Route, SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -11,8 +11,8 @@ use super::credential::{BearerToken, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, Origin, Plan, Route, SameSite,
-    SecureCookie, Session, Share, StatusDetail, Store,
+    AccessFormat, Admin, Cache, Client, Endpoint, Limits, Log, LogTarget, Origin, Plan, Route,
+    SameSite, SecureCookie, Session, Share, StatusDetail, Store, Visitor,
 };
 use super::{form, text};
 use crate::http::path::PathPattern;
@@ -67,6 +67,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("origin", |at| origin(at, &mut plan.origin));
     at.section("store", |at| store(at, &mut plan.store));
     at.section("session", |at| session(at, &mut plan.session));
+    at.section("visitor", |at| visitor(at, &mut plan.visitor));
     at.section("cache", |at| cache(at, &mut plan.cache));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
     at.section("admin", |at| admin(at, &mut plan.admin));
@@ -126,6 +127,16 @@ fn session(at: &mut impl Walk, session: &mut Session) {
     at.key("viewed_items", &mut session.viewed_items, &count(1, 1_000));
     at.key("clean_batch", &mut session.clean_batch, &count(1, 10_000));
     at.key("clean_carts", &mut session.clean_carts, &Flag);
+}
+
+fn visitor(at: &mut impl Walk, visitor: &mut Visitor) {
+    let endpoints = [
+        ("me", Endpoint::Me),
+        ("cart", Endpoint::Cart),
+        ("recent", Endpoint::Recent),
+        ("top", Endpoint::Top),
+    ];
+    at.key("endpoints", &mut visitor.endpoints, &List::of(Words(&endpoints)));
 }
 
 fn cache(at: &mut impl Walk, cache: &mut Cache) {

@@ -8,10 +8,12 @@ mod body;
 mod cached;
 pub mod client;
 mod deliver;
+mod endpoint;
 mod error;
 mod forward;
 mod login;
 mod outgoing;
+mod told;
 mod trail;
 mod visitor;
 
@@ -40,6 +42,7 @@ use crate::visit::VisitQueue;
 
 pub use body::Body;
 use client::Client;
+pub use endpoint::Endpoint;
 use error::Error;
 pub use outgoing::{OriginRules, StatusDetail};
 use trail::Trail;
@@ -62,6 +65,8 @@ pub struct Settings {
     pub cookies: CookieRules,
     /// The cookie that we set at log-in, when we do (`mint`).
     pub minted: Option<SessionCookie>,
+    /// What is answered under `/_anteroom/`.
+    pub endpoints: Vec<Endpoint>,
     /// Query parameters that are removed from shared pages' requests.
     pub ignore_query: Vec<Pattern>,
     /// What the origin is sent.
@@ -122,6 +127,10 @@ async fn answer(
     let now = unix_now();
     let admitted = admit::admit(&room.settings, client, &head, &body)?;
     trail.admitted(&admitted);
+    if endpoint::is_ours(head.uri.path()) {
+        return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
+            .await;
+    }
     let (route, item) = room.settings.routes.find(&route::Asked {
         method: &head.method,
         host: &admitted.site,
@@ -190,7 +199,8 @@ fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
     let seen = case.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
         && !prefetch;
-    let item = item.filter(|_| seen);
+    // What the app says of its own page outweighs what the route makes of its address.
+    let item = response.extensions().get::<Item>().cloned().or(item).filter(|_| seen);
     if let Some(item) = &item {
         case.room.visits.count_view(item.clone());
     }

@@ -8,9 +8,11 @@
 )]
 
 mod browse;
+mod cart;
 mod cleanup;
 mod command;
 mod drain;
+mod endpoints;
 mod flight;
 mod forwarding;
 mod framing;
