@@ -110,6 +110,13 @@ struct Line {
 }
 
 fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, Refusal> {
+    // Serde would take a list for an object, too.
+    let shape: Value =
+        serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
+    let lines = shape.get("items").and_then(Value::as_array);
+    if !shape.is_object() || !lines.is_none_or(|lines| lines.iter().all(Value::is_object)) {
+        return Err(malformed("the body, and each of its items, must be an object"));
+    }
     let wish: Wish = serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
     let lines = match wish {
         Wish { item: Some(item), count: Some(count), items: None } => vec![Line { item, count }],
@@ -157,8 +164,10 @@ mod tests {
         for (body, told) in [
             ("", "EOF"),
             ("mug", "expected value"),
-            ("[]", "either"),
-            ("null", "invalid type"),
+            ("[]", "must be an object"),
+            ("null", "must be an object"),
+            (r#"["mug",1,null]"#, "must be an object"),
+            (r#"{"items":[["mug",1]]}"#, "must be an object"),
             ("{}", "either item and count, or items"),
             (r#"{"item":"mug"}"#, "either"),
             (r#"{"item":"mug","count":1,"items":[]}"#, "either"),
