@@ -7,13 +7,13 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Call, Refusal};
+use super::{Call, InCart, Refusal, Told};
 use crate::ident::{Item, StoredToken, User};
 use crate::origin::{self, BodyFault};
 use crate::session::cart::is_count;
-use crate::store::CartAnswer;
+use crate::store::{Cart, CartAnswer};
 
 /// The largest body that says a change, in bytes.
 const BODY_MAX: u64 = 64 << 10;
@@ -59,7 +59,7 @@ pub(super) async fn change(
     call: &Call<'_>,
     (token, user): (&StoredToken, &User),
     upload: &mut Upload,
-) -> Result<Value, Refusal> {
+) -> Result<Told<'static>, Refusal> {
     let room = call.room;
     let empties = call.head.method == Method::DELETE;
     let needs_no_type = empties && upload.is_read();
@@ -73,16 +73,17 @@ pub(super) async fn change(
         room.sessions.add_to_cart(&room.store, token, user, counts).await?
     };
     match answer {
-        CartAnswer::Changed(cart) => Ok(show(&cart)),
+        CartAnswer::Changed(cart) => Ok(show(cart)),
         CartAnswer::NotLoggedIn => Err(Refusal::NotLoggedIn),
         CartAnswer::Full => Err(Refusal::Full),
     }
 }
 
 /// A cart as it is told.
-pub(super) fn show(cart: &[(Item, i64)]) -> Value {
-    let items = cart.iter().map(|(item, count)| json!({ "item": item.as_str(), "count": count }));
-    json!({ "items": items.collect::<Value>() })
+pub(super) fn show(cart: Cart) -> Told<'static> {
+    let items = cart.into_iter();
+    let items = items.map(|(item, count)| InCart { item: item.as_str().to_owned(), count });
+    Told::Cart { items: items.collect() }
 }
 
 /// Whether the body is said to be JSON, once. A form of another site cannot say that.

@@ -7,6 +7,7 @@
 mod cart;
 mod origin_check;
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use ::http::header::{
@@ -16,7 +17,7 @@ use ::http::header::{
 use ::http::{HeaderValue, Method, Response, StatusCode};
 use bytes::Bytes;
 use hyper::body::Incoming;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::admit::Admitted;
 use super::error::{Error, RETRY_SECONDS};
@@ -87,6 +88,35 @@ pub(super) fn is_ours(path: &str) -> bool {
     lenient::may_begin_with(path, PREFIX)
 }
 
+/// What is told, as it stands in the JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Told<'a> {
+    Me { user: Option<Cow<'a, str>>, session: &'static str },
+    Cart { items: Vec<InCart> },
+    Recent { items: Vec<Viewed> },
+    Top { items: Vec<Views> },
+    Error { error: String },
+}
+
+#[derive(Serialize)]
+struct InCart {
+    item: String,
+    count: i64,
+}
+
+#[derive(Serialize)]
+struct Viewed {
+    item: String,
+    viewed: f64,
+}
+
+#[derive(Serialize)]
+struct Views {
+    item: String,
+    views: f64,
+}
+
 /// Why a call is not answered with what it asks for.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
@@ -137,7 +167,7 @@ impl Refusal {
 
     /// The response, as far as the refusal decides it.
     fn into_response(self) -> Response<Bytes> {
-        let mut response = json_response(&json!({ "error": self.to_string() }));
+        let mut response = json_response(&Told::Error { error: self.to_string() });
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         match self {
@@ -205,7 +235,7 @@ async fn dispatch(
     let told = match endpoint {
         Endpoint::Me => me(&visitor),
         Endpoint::Cart if changes => cart::change(call, known(&visitor)?, upload).await?,
-        Endpoint::Cart => cart::show(&call.room.store.cart(known(&visitor)?.0).await?),
+        Endpoint::Cart => cart::show(call.room.store.cart(known(&visitor)?.0).await?),
         Endpoint::Recent => recent(call, known(&visitor)?.0).await?,
         Endpoint::Top => top(call).await?,
     };
@@ -232,30 +262,34 @@ fn known(visitor: &Visitor) -> Result<(&StoredToken, &User), Refusal> {
     })
 }
 
-fn me(visitor: &Visitor) -> Value {
+fn me(visitor: &Visitor) -> Told<'_> {
     let session = match visitor.class {
         VisitorClass::Known => "known",
         VisitorClass::Anonymous => "none",
         VisitorClass::Unknown => "unknown",
     };
     let user = visitor.user().map(|user| String::from_utf8_lossy(user.as_bytes()));
-    json!({ "user": user, "session": session })
+    Told::Me { user, session }
 }
 
-async fn recent(call: &Call<'_>, token: &StoredToken) -> Result<Value, Refusal> {
-    let viewed = call.room.store.viewed(token).await?;
-    let items = viewed.iter().map(|(item, at)| json!({ "item": item.as_str(), "viewed": at }));
-    Ok(json!({ "items": items.collect::<Value>() }))
+async fn recent(call: &Call<'_>, token: &StoredToken) -> Result<Told<'static>, Refusal> {
+    let items = call.room.store.viewed(token).await?;
+    let items =
+        items.into_iter().map(|(item, viewed)| Viewed { item: item.as_str().to_owned(), viewed });
+    Ok(Told::Recent { items: items.collect() })
 }
 
-async fn top(call: &Call<'_>) -> Result<Value, Refusal> {
-    let most = call.room.store.top(TOP_MAX).await?;
-    let items = most.iter().map(|(item, views)| json!({ "item": item.as_str(), "views": views }));
-    Ok(json!({ "items": items.collect::<Value>() }))
+async fn top(call: &Call<'_>) -> Result<Told<'static>, Refusal> {
+    let items = call.room.store.top(TOP_MAX).await?;
+    let items =
+        items.into_iter().map(|(item, views)| Views { item: item.as_str().to_owned(), views });
+    Ok(Told::Top { items: items.collect() })
 }
 
-fn json_response(value: &Value) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(format!("{value}\n")));
+fn json_response(told: &Told<'_>) -> Response<Bytes> {
+    let mut text = serde_json::to_vec(told).expect("text and numbers can be written as JSON");
+    text.push(b'\n');
+    let mut response = Response::new(Bytes::from(text));
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
