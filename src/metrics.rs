@@ -27,17 +27,20 @@ pub enum Outcome {
     Miss,
     /// Forwarded.
     Bypass,
+    /// Answered by us, as an endpoint under `/_anteroom/`.
+    Endpoint,
     /// Answered by us with an error.
     Error,
 }
 
 impl Outcome {
-    const ALL: [(Self, &'static str); 6] = [
+    const ALL: [(Self, &'static str); 7] = [
         (Self::HitMemory, "hit_memory"),
         (Self::HitStore, "hit_store"),
         (Self::HitFlight, "hit_flight"),
         (Self::Miss, "miss"),
         (Self::Bypass, "bypass"),
+        (Self::Endpoint, "endpoint"),
         (Self::Error, "error"),
     ];
 

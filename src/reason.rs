@@ -92,6 +92,8 @@ pub enum Reason {
     Variants,
     /// The page was changed by an unsafe request while it was fetched.
     Invalidated,
+    /// The request was for us, under `/_anteroom/`.
+    Endpoint,
     /// The request was refused by us.
     Refused,
     /// The origin failed.
@@ -100,7 +102,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 45] = {
+    pub const ALL: [Self; 46] = {
         use Reason::*;
         [
             Method,
@@ -146,6 +148,7 @@ impl Reason {
             Anteroom,
             Variants,
             Invalidated,
+            Endpoint,
             Refused,
             Origin,
         ]
@@ -198,6 +201,7 @@ impl Reason {
             Self::Anteroom => "anteroom",
             Self::Variants => "variants",
             Self::Invalidated => "invalidated",
+            Self::Endpoint => "endpoint",
             Self::Refused => "refused",
             Self::Origin => "origin",
         }

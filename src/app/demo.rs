@@ -75,6 +75,7 @@ impl Demo {
              curl -so /dev/null -D - -w '%{{time_total}} s\\n' {site}/item/umbrella\n\
              A visitor logs in: a page of his own, which nobody else gets:\n  \
              curl -sL -b '' -d user=ada {site}/login | grep -E 'Hello|Made by'\n\
+             In the browser her cart fills pages that are the same for everyone, from /_anteroom/cart.\n\
              \n\
              Sessions are kept in {folder}. End with Ctrl-C.",
             folder = self.folder.display(),
@@ -122,7 +123,7 @@ fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
     plan.admin.socket = None;
     plan.log.access = AccessFormat::Off;
     // The goods are the same for everyone. `/account` is left to the default, which protects it.
-    plan.routes = ["/", "/item/{item}"]
+    plan.routes = ["/", "/cart", "/item/{item}"]
         .iter()
         .filter_map(|path| PathPattern::parse(path).ok())
         .map(|path| Route {

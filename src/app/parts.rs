@@ -13,7 +13,7 @@ use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
 use crate::page::Pages;
 use crate::page::flight::Flights;
-use crate::request::{CookieRules, OriginRules, Settings, StatusDetail};
+use crate::request::{CookieRules, Endpoint, OriginRules, Settings, StatusDetail};
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::serve::Caps;
 use crate::session::expire::{ExpiredFile, OnExpire};
@@ -153,6 +153,7 @@ fn settings(plan: &Plan) -> Settings {
             unknown_bypass: plan.cache.unknown_cookies_bypass,
         },
         minted: minted(session),
+        endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
         origin: OriginRules {
             host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
@@ -183,6 +184,15 @@ pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {
         config::OnExpire::File(path) => OnExpire::File(ExpiredFile::new(path.clone())),
     };
     Some(Expiring::new(on_expire, session.token_storage))
+}
+
+fn endpoint(endpoint: config::Endpoint) -> Endpoint {
+    match endpoint {
+        config::Endpoint::Me => Endpoint::Me,
+        config::Endpoint::Cart => Endpoint::Cart,
+        config::Endpoint::Recent => Endpoint::Recent,
+        config::Endpoint::Top => Endpoint::Top,
+    }
 }
 
 fn minted(session: &config::Session) -> Option<SessionCookie> {

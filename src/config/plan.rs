@@ -28,6 +28,8 @@ pub struct Plan {
     pub store: Store,
     /// `[session]`
     pub session: Session,
+    /// `[visitor]`
+    pub visitor: Visitor,
     /// `[cache]`
     pub cache: Cache,
     /// `[views]`
@@ -177,6 +179,26 @@ pub enum SecureCookie {
     Always,
     /// Never.
     Never,
+}
+
+/// `[visitor]`: what the visitor's browser may ask us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visitor {
+    /// `endpoints`, `["me", "cart", "recent"]`: what is answered under `/_anteroom/`.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// What is answered under `/_anteroom/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Who the visitor is.
+    Me,
+    /// The visitor's cart.
+    Cart,
+    /// The items that the visitor viewed last.
+    Recent,
+    /// The items that all visitors view most: business data, and so off by default.
+    Top,
 }
 
 /// `[cache]`
@@ -384,6 +406,7 @@ impl Plan {
             origin: Origin::new(origin),
             store: Store::default(),
             session: Session::default(),
+            visitor: Visitor::default(),
             cache: Cache::default(),
             views: Views::default(),
             routes: Vec::new(),
@@ -455,6 +478,12 @@ impl Default for Session {
             clean_carts: true,
             on_expire: OnExpire::None,
         }
+    }
+}
+
+impl Default for Visitor {
+    fn default() -> Self {
+        Self { endpoints: vec![Endpoint::Me, Endpoint::Cart, Endpoint::Recent] }
     }
 }
 

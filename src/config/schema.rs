@@ -11,8 +11,8 @@ use super::credential::{BearerToken, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, Limits, Log, LogTarget, OnExpire, Origin, Plan, Route,
-    Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views,
+    AccessFormat, Admin, Cache, Client, Endpoint, Limits, Log, LogTarget, OnExpire, Origin, Plan,
+    Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views, Visitor,
 };
 use super::{form, text};
 use crate::http::path::PathPattern;
@@ -70,6 +70,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("origin", |at| origin(at, &mut plan.origin));
     at.section("store", |at| store(at, &mut plan.store));
     at.section("session", |at| session(at, &mut plan.session));
+    at.section("visitor", |at| visitor(at, &mut plan.visitor));
     at.section("cache", |at| cache(at, &mut plan.cache));
     at.section("views", |at| views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
@@ -133,6 +134,16 @@ fn session(at: &mut impl Walk, session: &mut Session) {
     at.key("clean_every", &mut session.clean_every, &TIMEOUT);
     at.key("clean_carts", &mut session.clean_carts, &Flag);
     at.key("on_expire", &mut session.on_expire, &Text { parse: on_expire, show: show_on_expire });
+}
+
+fn visitor(at: &mut impl Walk, visitor: &mut Visitor) {
+    let endpoints = [
+        ("me", Endpoint::Me),
+        ("cart", Endpoint::Cart),
+        ("recent", Endpoint::Recent),
+        ("top", Endpoint::Top),
+    ];
+    at.key("endpoints", &mut visitor.endpoints, &List::of(Words(&endpoints)));
 }
 
 fn cache(at: &mut impl Walk, cache: &mut Cache) {

@@ -121,11 +121,16 @@ macro_rules! picture {
 }
 
 /// All static files.
-static FILES: [File; 14] = [
+static FILES: [File; 15] = [
     File {
         name: "shop.css",
         content_type: "text/css; charset=utf-8",
         body: include_str!("templates/shop.css"),
+    },
+    File {
+        name: "shop.js",
+        content_type: "text/javascript; charset=utf-8",
+        body: include_str!("templates/shop.js"),
     },
     picture!("shop.svg"),
     picture!("umbrella.svg"),

@@ -24,7 +24,8 @@ pub(super) fn front(made: Made) -> Html {
     frame("Things for the hall", "public", &main, made)
 }
 
-/// The page of one item.
+/// The page of one item. Its form carries no CSRF field, so that the page stays shareable: the
+/// session cookie is `SameSite=Lax`, and a browser sends it with no POST of another site.
 pub(super) fn item(item: &Item, made: Made) -> Html {
     let main = Html::fill(
         include_str!("templates/item.html"),
@@ -37,6 +38,14 @@ pub(super) fn item(item: &Item, made: Made) -> Html {
         ],
     );
     frame(item.name, "public", &main, made)
+}
+
+/// The cart: all goods, hidden. A script shows those that the proxy says are in the visitor's cart,
+/// so that the page is the same for everyone.
+pub(super) fn cart(made: Made) -> Html {
+    let rows = ITEMS.iter().map(row).collect();
+    let main = Html::fill(include_str!("templates/cart.html"), &[("rows", &rows)]);
+    frame("Your cart", "public", &main, made)
 }
 
 /// The log-in form, with the reason why the last try failed, if it did. The form carries no CSRF
@@ -80,6 +89,18 @@ fn frame(title: &str, kind: &str, main: &Html, made: Made) -> Html {
     )
 }
 
+fn row(item: &Item) -> Html {
+    Html::fill(
+        include_str!("templates/row.html"),
+        &[
+            ("slug", &Html::text(item.slug)),
+            ("name", &Html::text(item.name)),
+            ("cents", &Html::text(&item.cents.to_string())),
+            ("price", &price(item.cents)),
+        ],
+    )
+}
+
 fn card(item: &Item) -> Html {
     Html::fill(
         include_str!("templates/card.html"),
@@ -117,6 +138,7 @@ mod tests {
     fn all() -> Vec<String> {
         let mut pages = vec![
             front(MADE),
+            cart(MADE),
             login(None, MADE),
             login(Some("no name"), MADE),
             account("ada", "known", MADE),
@@ -151,7 +173,7 @@ mod tests {
     #[test]
     fn a_user_name_is_shown_as_text() {
         let page = account("<script>alert(1)</script>", "known", MADE).into_string();
-        assert!(page.contains("&lt;script&gt;") && !page.contains("<script"), "{page}");
+        assert!(page.contains("&lt;script&gt;") && !page.contains("<script>"), "{page}");
     }
 
     #[test]

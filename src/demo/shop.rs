@@ -32,6 +32,7 @@ use crate::ident::USER_MAX;
 /// | `/` | the front page |
 /// | `/item/{item}` | one item |
 /// | `/static/{file}` | style sheet and pictures, with an `ETag` |
+/// | `/cart` | the cart, filled in by a script; a POST of `item` and `count` puts that in |
 /// | `/login` | the log-in form; a POST of `user` logs that user in |
 /// | `/logout` | a POST logs out |
 /// | `/account` | the personal page |
@@ -63,10 +64,11 @@ impl Shop {
         self.count(&route, head.uri.path());
         match (route, head.method) {
             (Route::Login, Method::POST) => self.log_in(&head.headers, body).await,
+            (Route::Cart, Method::POST) => self.buy(&head.headers, body).await,
             (Route::Logout, Method::POST) => log_out(),
             (Route::Logout, _) => self.refused("POST").await,
             (route, Method::GET | Method::HEAD) => self.show(route, &head.headers).await,
-            (Route::Login, _) => self.refused("GET, HEAD, POST").await,
+            (Route::Login | Route::Cart, _) => self.refused("GET, HEAD, POST").await,
             (_, _) => self.refused("GET, HEAD").await,
         }
     }
@@ -75,6 +77,7 @@ impl Shop {
         match route {
             Route::Front => page(StatusCode::OK, pages::front(self.made().await)),
             Route::Item(item) => page(StatusCode::OK, pages::item(item, self.made().await)),
+            Route::Cart => page(StatusCode::OK, pages::cart(self.made().await)),
             Route::Login => page(StatusCode::OK, pages::login(None, self.made().await)),
             Route::Account => self.account(headers).await,
             Route::File(file) => static_file(file, headers),
@@ -123,6 +126,31 @@ impl Shop {
                 page(StatusCode::BAD_REQUEST, pages::login(Some(problem), self.made().await))
             }
         }
+    }
+
+    /// Puts goods into the visitor's cart. The shop keeps no carts either: `Anteroom-Cart` tells the
+    /// proxy what to put in.
+    async fn buy<B>(&self, headers: &HeaderMap, body: B) -> Answer
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let body = match read(headers, body).await {
+            Ok(body) => body,
+            Err(refusal) => return self.unread(refusal).await,
+        };
+        let Some((item, count)) = wish_in(&body) else {
+            let about = "The form names nothing that we sell, or no number from 1 to 99.";
+            return self.says(StatusCode::BAD_REQUEST, "That did not work", about).await;
+        };
+        if !headers.contains_key("x-anteroom-user") {
+            return see_other("/login");
+        }
+        let mut answer = see_other("/cart");
+        let wish = HeaderValue::from_str(&format!("{};count={count}", item.slug))
+            .expect("a slug and a number are visible ASCII");
+        answer.headers_mut().insert("anteroom-cart", wish);
+        answer
     }
 
     /// A body that was not read to its end. The connection cannot be used again.
@@ -183,6 +211,7 @@ impl Shop {
 
 enum Route {
     Front,
+    Cart,
     Item(&'static Item),
     Login,
     Logout,
@@ -196,6 +225,7 @@ impl Route {
     fn of(path: &str) -> Self {
         match path {
             "/" => Self::Front,
+            "/cart" => Self::Cart,
             "/login" => Self::Login,
             "/logout" => Self::Logout,
             "/account" => Self::Account,
@@ -301,6 +331,13 @@ fn user_in(body: &[u8]) -> Result<String, &'static str> {
         return Err("That name is too long.");
     }
     Ok(user.to_owned())
+}
+
+/// The item in a cart form, and how many of it.
+fn wish_in(body: &[u8]) -> Option<(&'static Item, u32)> {
+    let item = catalogue::item(&form::field(body, "item")?)?;
+    let count = form::field(body, "count")?.parse().ok()?;
+    (1..=99).contains(&count).then_some((item, count))
 }
 
 /// The largest form body, in bytes.

@@ -123,6 +123,40 @@ fn the_account_of_nobody_leads_to_the_log_in() {
 }
 
 #[test]
+fn the_proxy_is_told_what_goes_into_the_cart() {
+    visit(async |shop| {
+        let post = || get("/cart").method("POST");
+        let ada = || post().header("X-Anteroom-User", "ada");
+        let answer = shop.send(ada(), "count=2&item=umbrella").await;
+        assert_eq!(answer.status(), StatusCode::SEE_OTHER);
+        assert_eq!(answer.headers()["location"], "/cart");
+        assert_eq!(answer.headers()["anteroom-cart"], "umbrella;count=2");
+
+        let nobody = shop.send(post(), "count=2&item=umbrella").await;
+        assert_eq!(nobody.headers()["location"], "/login");
+        assert!(!nobody.headers().contains_key("anteroom-cart"));
+
+        for form in
+            ["", "item=umbrella", "item=none&count=1", "item=fern&count=0", "item=fern&count=x"]
+        {
+            let answer = shop.send(ada(), form).await;
+            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{form}");
+            assert!(!answer.headers().contains_key("anteroom-cart"), "{form}");
+        }
+    });
+}
+
+#[test]
+fn the_page_of_the_cart_is_the_same_for_everyone() {
+    visit(async |shop| {
+        let ada = shop.send(get("/cart").header("X-Anteroom-User", "ada"), "").await;
+        assert_eq!(ada.status(), StatusCode::OK);
+        assert!(!ada.body().contains("ada"), "{}", ada.body());
+        assert!(ada.body().contains("data-item=\"umbrella\""), "{}", ada.body());
+    });
+}
+
+#[test]
 fn a_static_file_is_validated_by_its_tag() {
     visit(async |shop| {
         let file = shop.get("/static/umbrella.svg").await;

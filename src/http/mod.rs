@@ -10,6 +10,7 @@ pub mod forwarded;
 pub mod freshness;
 pub mod hop;
 pub mod host;
+pub mod lenient;
 pub(crate) mod list;
 pub mod media;
 pub mod path;

@@ -11,7 +11,7 @@ use crate::origin::{BodyFault, OriginError};
 use crate::reason::Reason;
 
 /// Seconds after which a client may try again.
-const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("5");
+pub(super) const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("5");
 
 /// Why a request is answered by us.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub(super) enum Error {
         /// Whether it was too slow.
         timed_out: bool,
     },
-    /// A log-in or log-out could not be stored.
+    /// A log-in, a log-out or a cart could not be stored.
     #[error("the session could not be stored")]
     Session(#[source] Box<dyn std::error::Error>),
 }

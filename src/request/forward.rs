@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ::http::{Method, Response};
+use ::http::{HeaderMap, Method, Response};
 use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, Case, admit, deliver, login, outgoing};
+use super::{Body, Case, admit, deliver, login, outgoing, told};
 use crate::clock::unix_now;
 use crate::http::path;
 use crate::metrics::Outcome;
@@ -59,15 +59,31 @@ pub(super) async fn own(
     came: OriginResponse,
     reason: Reason,
 ) -> Result<Response<Body>, Error> {
-    let change = login::carry_out(case, came.response.headers()).await;
+    let change = heed(case, came.response.headers()).await;
+    let item = told::item(case, came.response.headers());
     let status = came.response.status();
     let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));
     // The origin has changed its pages, whatever became of the session.
     if !case.head.method.is_safe() && (status.is_success() || status.is_redirection()) {
         invalidate(case, &response).await;
     }
-    change?.show(response.headers_mut());
+    let (change, has_filled_cart) = change?;
+    change.show(response.headers_mut());
+    if has_filled_cart {
+        // Kept by a cache, it would fill no cart the next time.
+        deliver::keep_from_caches(response.headers_mut());
+    }
+    if let Some(item) = item {
+        response.extensions_mut().insert(item);
+    }
     Ok(response)
+}
+
+/// Carries out what the response says of the visitor's session, and then of his cart.
+async fn heed(case: &Case<'_>, headers: &HeaderMap) -> Result<(login::Change, bool), Error> {
+    let change = login::carry_out(case, headers).await?;
+    let has_filled_cart = told::fill_cart(case, headers, &change).await?;
+    Ok((change, has_filled_cart))
 }
 
 /// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out.

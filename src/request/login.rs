@@ -8,7 +8,7 @@ use percent_encoding::percent_decode;
 use super::error::Error;
 use super::{Case, deliver};
 use crate::http::host::Scheme;
-use crate::ident::User;
+use crate::ident::{StoredToken, User};
 use crate::metrics::Count;
 
 static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
@@ -17,14 +17,26 @@ static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 /// What a response changed of the visitor's session.
 pub(super) enum Change {
     Nothing,
-    /// The cookie that says so.
-    Cookie(HeaderValue),
+    /// Whose session it is from now on, and the cookie that says so.
+    LoggedIn {
+        token: StoredToken,
+        user: User,
+        cookie: Option<HeaderValue>,
+    },
+    /// The cookie that ends it.
+    LoggedOut {
+        cookie: Option<HeaderValue>,
+    },
 }
 
 impl Change {
     /// Sets the cookie. It is one visitor's: no cache may have it, whatever the app says of caches.
     pub(super) fn show(self, headers: &mut HeaderMap) {
-        let Self::Cookie(value) = self else { return };
+        let (Self::LoggedIn { cookie: Some(value), .. } | Self::LoggedOut { cookie: Some(value) }) =
+            self
+        else {
+            return;
+        };
         headers.append(SET_COOKIE, value);
         deliver::keep_from_caches(headers);
     }
@@ -48,7 +60,7 @@ pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Ch
                 .map_err(|error| Error::Session(error.into()))?;
         }
         room.sheet.count(Count::LogOuts);
-        return Ok(cookie.clear(https).map_or(Change::Nothing, Change::Cookie));
+        return Ok(Change::LoggedOut { cookie: cookie.clear(https) });
     }
     let Some(value) = headers.get(&LOGIN) else { return Ok(Change::Nothing) };
     let name: Vec<u8> = percent_decode(value.as_bytes().trim_ascii()).collect();
@@ -64,9 +76,10 @@ pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Ch
     }
     let token = room
         .sessions
-        .log_in(&room.store, old, user, case.now)
+        .log_in(&room.store, old, user.clone(), case.now)
         .await
         .map_err(|error| Error::Session(error.into()))?;
     room.sheet.count(Count::LogIns);
-    Ok(cookie.set(&token, https).map_or(Change::Nothing, Change::Cookie))
+    let stored = room.sessions.stored(&token);
+    Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
 }

@@ -8,11 +8,13 @@ mod body;
 mod cached;
 pub mod client;
 mod deliver;
+mod endpoint;
 mod error;
 mod forward;
 mod login;
 mod outgoing;
 mod rows;
+mod told;
 mod trail;
 mod visitor;
 
@@ -42,6 +44,7 @@ use crate::visit::{Ranks, VisitQueue};
 
 pub use body::Body;
 use client::Client;
+pub use endpoint::Endpoint;
 use error::Error;
 pub use outgoing::{OriginRules, StatusDetail};
 use trail::Trail;
@@ -64,6 +67,8 @@ pub struct Settings {
     pub cookies: CookieRules,
     /// The cookie that we set at log-in, when we do (`mint`).
     pub minted: Option<SessionCookie>,
+    /// What is answered under `/_anteroom/`.
+    pub endpoints: Vec<Endpoint>,
     /// Query parameters that are removed from shared pages' requests.
     pub ignore_query: Vec<Pattern>,
     /// What the origin is sent.
@@ -128,6 +133,10 @@ async fn answer(
     let now = unix_now();
     let admitted = admit::admit(&room.settings, client, &head, &body)?;
     trail.admitted(&admitted);
+    if endpoint::is_ours(head.uri.path()) {
+        return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
+            .await;
+    }
     let (route, item) = room.settings.routes.find(&route::Asked {
         method: &head.method,
         host: &admitted.site,
@@ -216,7 +225,8 @@ fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
         && matches!(response.status().as_u16(), 200 | 304)
         && !prefetch
         && case.route.rows.is_none();
-    let item = item.filter(|_| seen);
+    // What the app says of its own page outweighs what the route makes of its address.
+    let item = response.extensions().get::<Item>().cloned().or(item).filter(|_| seen);
     let Some((token, user)) = case.visitor.known() else {
         if let Some(item) = item {
             visits.count_anonymous_view(item, case.admitted.address, case.now);

@@ -3,6 +3,7 @@
 //! A token that was found is remembered for a second at most. A log-out holds on this instance at
 //! once, whatever the store does.
 
+pub mod cart;
 pub mod clean;
 mod cookie;
 pub mod expire;

@@ -8,9 +8,11 @@
 )]
 
 mod browse;
+mod cart;
 mod cleanup;
 mod command;
 mod drain;
+mod endpoints;
 mod expire;
 mod flight;
 mod forwarding;

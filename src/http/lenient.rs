@@ -1,0 +1,173 @@
+//! Paths as a lenient origin might read them: decoded more than once, with backslashes for
+//! slashes, parameters cut off, and dots at the end ignored.
+//!
+//! Which paths are ours is not decided here.
+
+use super::path::is_odd;
+
+/// Whether an origin, however lenient, could take `path` for one whose first segment is `name`,
+/// lower-case, in any case. Where two parsers might differ, any segment counts.
+#[must_use]
+pub fn may_begin_with(path: &str, name: &str) -> bool {
+    // PERF: of most paths this is all that is asked.
+    let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'%' | b'\\'));
+    let mut windows = path.as_bytes().windows(name.len().max(1));
+    if is_plain && !windows.any(|window| window.eq_ignore_ascii_case(name.as_bytes())) {
+        return false;
+    }
+    let decoded = wholly_decoded(path);
+    let mut segments = decoded
+        .split(|b| matches!(b, b'/' | b'\\'))
+        .map(bare)
+        .skip_while(|segment| segment.is_empty());
+    if is_odd(path) {
+        segments.any(|segment| segment == name.as_bytes())
+    } else {
+        segments.next().is_some_and(|segment| segment == name.as_bytes())
+    }
+}
+
+/// A segment without what some server or other cuts off: parameters, a query or a fragment that
+/// was encoded, controls, and spaces and dots around it.
+fn bare(segment: &[u8]) -> Vec<u8> {
+    let cut = segment.split(|b| matches!(b, b';' | b'?' | b'#')).next().unwrap_or_default();
+    let seen = cut.iter().filter(|b| !b.is_ascii_control()).map(u8::to_ascii_lowercase);
+    let text: Vec<u8> = seen.collect();
+    let keeps = |b: &u8| !matches!(b, b' ' | b'.');
+    let from = text.iter().position(keeps).unwrap_or(text.len());
+    let to = text.iter().rposition(keeps).map_or(from, |last| last + 1);
+    text[from..to].to_vec()
+}
+
+/// `text` decoded until nothing is encoded any more: `%5f`, `%255f`, `%u005f` and the overlong
+/// `%c1%9f` are all `_`. What is no encoding stays. Linear, for what was decoded is looked at again
+/// where it stands.
+fn wholly_decoded(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text.bytes() {
+        out.push(byte);
+        while let Some((length, decoded)) = encoding_at_end(&out) {
+            out.truncate(out.len() - length);
+            out.push(decoded);
+        }
+    }
+    out
+}
+
+/// The encoding that `text` ends with: its length, and the byte that it means.
+fn encoding_at_end(text: &[u8]) -> Option<(usize, u8)> {
+    match text {
+        [.., b'%', b'u' | b'U', b'0', b'0', high, low] => Some((6, hex_pair(*high, *low)?)),
+        [.., b'%', high, low] => Some((3, hex_pair(*high, *low)?)),
+        [.., lead @ (0xc0 | 0xc1), rest @ 0x80..=0xbf] => {
+            Some((2, (lead & 1) << 6 | (rest & 0x3f)))
+        }
+        [.., 0xe0, middle @ (0x80 | 0x81), rest @ 0x80..=0xbf] => {
+            Some((3, (middle & 1) << 6 | (rest & 0x3f)))
+        }
+        _ => None,
+    }
+}
+
+fn hex_pair(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn is_reserved(path: &str) -> bool {
+        may_begin_with(path, "_anteroom")
+    }
+
+    #[test]
+    fn every_spelling_of_the_first_segment_is_found() {
+        for path in [
+            "/_anteroom",
+            "/_anteroom/",
+            "/_anteroom/me",
+            "/_ANTEROOM/me",
+            "/%5Fanteroom/me",
+            "/%255fanteroom/me",
+            "/%25255fanteroom/me",
+            "/%%35%66anteroom/me",
+            "/%u005fanteroom/me",
+            "/%c1%9fanteroom/me",
+            "/%e0%81%9fanteroom/me",
+            "//_anteroom/me",
+            "/%2f_anteroom/me",
+            "/%c0%af_anteroom/me",
+            "/./_anteroom/me",
+            "/%2e/_anteroom/me",
+            "/x/../_anteroom/me",
+            "/x/..;/_anteroom/me",
+            "/x/%2e%2e/_anteroom/me",
+            "/x/..%2f_anteroom/me",
+            "/x/..%5c_anteroom/me",
+            "/\\_anteroom/me",
+            "\\_anteroom\\me",
+            "/_anteroom\\me",
+            "/_anteroom%2fme",
+            "/_anteroom%252fme",
+            "/_anteroom;x=1/me",
+            "/;x/_anteroom/me",
+            "/_anteroom%3fme",
+            "/_anteroom%23me",
+            "/_anteroom%00/me",
+            "/_anteroom./me",
+            "/_anteroom%20/me",
+            "/_ante%0aroom/me",
+            "/_anteroom/../me",
+            "_anteroom/me",
+        ] {
+            assert!(is_reserved(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn other_paths_are_left_alone() {
+        for path in [
+            "/",
+            "*",
+            "",
+            "/anteroom/me",
+            "/_anteroom-x/me",
+            "/_anteroomx",
+            "/blog/_anteroom/me",
+            "/blog/%5fanteroom",
+            "/a%20b/%2f%zz",
+            "/_/anteroom",
+        ] {
+            assert!(!is_reserved(path), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(path in ".{0,80}", odd in "[/%_a-f0-9.;\\\\]{0,80}") {
+            is_reserved(&path);
+            is_reserved(&odd);
+        }
+
+        #[test]
+        fn however_often_it_was_encoded_it_is_found(mask in any::<u16>(), times in 1..5_usize) {
+            let mut text = String::from("_anteroom");
+            for _ in 0..times {
+                text = text
+                    .bytes()
+                    .enumerate()
+                    .map(|(at, b)| match mask >> (at % 16) & 1 {
+                        0 => char::from(b).to_string(),
+                        _ => format!("%{b:02x}"),
+                    })
+                    .collect();
+            }
+            let path = format!("/{text}/me");
+            prop_assert!(is_reserved(&path), "{}", path);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The visitor's cart: what a change may say, and how a cart is told.
+
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderMap, Method};
+use bytes::Bytes;
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Call, InCart, Refusal, Told};
+use crate::ident::{Item, StoredToken, User};
+use crate::origin::{self, BodyFault};
+use crate::session::cart::is_count;
+use crate::store::{Cart, CartAnswer};
+
+/// The largest body that says a change, in bytes.
+const BODY_MAX: u64 = 64 << 10;
+/// The longest complaint about a body, in bytes: it may repeat what the body said.
+const COMPLAINT_MAX: usize = 200;
+
+/// The body of a call: read once, or not at all.
+pub(super) struct Upload {
+    body: Option<Incoming>,
+    is_read: bool,
+}
+
+impl Upload {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { is_read: body.is_end_stream(), body: Some(body) }
+    }
+
+    /// Whether nothing of the body is left on the connection.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    async fn read(&mut self, call: &Call<'_>) -> Result<Bytes, Refusal> {
+        let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
+        let settings = &call.room.settings;
+        let max = settings.body_max.unwrap_or(BODY_MAX).min(BODY_MAX);
+        if body.size_hint().lower() > max {
+            return Err(Refusal::TooLarge);
+        }
+        let whole = origin::Upload::new(body, max, settings.stall, |_| {}).collect().await;
+        let whole = whole.map_err(|fault| match fault {
+            BodyFault::TooLarge => Refusal::TooLarge,
+            BodyFault::Stalled => Refusal::Stalled,
+            BodyFault::Broken => Refusal::Malformed("the body broke off".to_owned()),
+        })?;
+        self.is_read = true;
+        Ok(whole.to_bytes())
+    }
+}
+
+/// Carries out a PUT or a DELETE, and tells the cart after it.
+pub(super) async fn change(
+    call: &Call<'_>,
+    (token, user): (&StoredToken, &User),
+    upload: &mut Upload,
+) -> Result<Told<'static>, Refusal> {
+    let room = call.room;
+    let empties = call.head.method == Method::DELETE;
+    let needs_no_type = empties && upload.is_read();
+    if !needs_no_type && !is_json(&call.head.headers) {
+        return Err(Refusal::NotJson);
+    }
+    let answer = if empties {
+        room.sessions.empty_cart(&room.store, token, user).await?
+    } else {
+        let counts = parse(&upload.read(call).await?)?;
+        room.sessions.add_to_cart(&room.store, token, user, counts).await?
+    };
+    match answer {
+        CartAnswer::Changed(cart) => Ok(show(cart)),
+        CartAnswer::NotLoggedIn => Err(Refusal::NotLoggedIn),
+        CartAnswer::Full => Err(Refusal::Full),
+    }
+}
+
+/// A cart as it is told.
+pub(super) fn show(cart: Cart) -> Told<'static> {
+    let items = cart.into_iter();
+    let items = items.map(|(item, count)| InCart { item: item.as_str().to_owned(), count });
+    Told::Cart { items: items.collect() }
+}
+
+/// Whether the body is said to be JSON, once. A form of another site cannot say that.
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return false };
+    let kind = line.as_bytes().split(|&b| b == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+/// `{"item": …, "count": …}`, or `{"items": [{"item": …, "count": …}, …]}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    item: Option<String>,
+    count: Option<i64>,
+    items: Option<Vec<Line>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    item: String,
+    count: i64,
+}
+
+fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, Refusal> {
+    // Serde would take a list for an object, too.
+    let shape: Value =
+        serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
+    let lines = shape.get("items").and_then(Value::as_array);
+    if !shape.is_object() || !lines.is_none_or(|lines| lines.iter().all(Value::is_object)) {
+        return Err(malformed("the body, and each of its items, must be an object"));
+    }
+    let wish: Wish = serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
+    let lines = match wish {
+        Wish { item: Some(item), count: Some(count), items: None } => vec![Line { item, count }],
+        Wish { item: None, count: None, items: Some(lines) } => lines,
+        _ => return Err(malformed("either item and count, or items")),
+    };
+    lines.iter().map(wanted).collect()
+}
+
+fn wanted(line: &Line) -> Result<(Item, i64), Refusal> {
+    let item = Item::new(&line.item)
+        .ok_or_else(|| malformed("an item has 1 to 128 bytes without control characters"))?;
+    if !is_count(line.count) {
+        return Err(malformed("a count is 1,000,000 at most"));
+    }
+    Ok((item, line.count))
+}
+
+fn malformed(why: &str) -> Refusal {
+    Refusal::Malformed(why[..why.floor_char_boundary(COMPLAINT_MAX)].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(body: &str) -> Result<Vec<(String, i64)>, String> {
+        let counts = parse(body.as_bytes()).map_err(|refusal| refusal.to_string())?;
+        Ok(counts.into_iter().map(|(item, count)| (item.as_str().to_owned(), count)).collect())
+    }
+
+    #[test]
+    fn a_change_names_one_item_or_several() {
+        let mug = |count| Ok(vec![("mug".to_owned(), count)]);
+        assert_eq!(parsed(r#"{"item":"mug","count":2}"#), mug(2));
+        assert_eq!(parsed(r#" {"count":-7,"item":"mug"} "#), mug(-7));
+        assert_eq!(parsed(r#"{"items":[{"item":"mug","count":1000000}]}"#), mug(1_000_000));
+        assert_eq!(parsed(r#"{"items":[]}"#), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_change_is_said() {
+        let long = format!(r#"{{"item":"{}","count":1}}"#, "x".repeat(129));
+        let unknown = format!(r#"{{"{}":1}}"#, "y".repeat(500));
+        for (body, told) in [
+            ("", "EOF"),
+            ("mug", "expected value"),
+            ("[]", "must be an object"),
+            ("null", "must be an object"),
+            (r#"["mug",1,null]"#, "must be an object"),
+            (r#"{"items":[["mug",1]]}"#, "must be an object"),
+            ("{}", "either item and count, or items"),
+            (r#"{"item":"mug"}"#, "either"),
+            (r#"{"item":"mug","count":1,"items":[]}"#, "either"),
+            (r#"{"item":"mug","count":1,"price":0}"#, "unknown field `price`"),
+            (r#"{"items":[{"item":"mug","count":1,"x":0}]}"#, "unknown field `x`"),
+            (r#"{"items":[{"item":"mug"}]}"#, "missing field `count`"),
+            (r#"{"item":"mug","item":"tea","count":1}"#, "duplicate field"),
+            (r#"{"item":"mug","count":1.5}"#, "floating point"),
+            (r#"{"item":"mug","count":"1"}"#, "invalid type: string"),
+            (r#"{"item":7,"count":1}"#, "invalid type: integer"),
+            (r#"{"item":"mug","count":18446744073709551615}"#, "invalid value"),
+            (r#"{"item":"mug","count":1000001}"#, "1,000,000"),
+            (r#"{"item":"","count":1}"#, "1 to 128"),
+            (r#"{"item":"a\u0000","count":1}"#, "control"),
+            (&long, "1 to 128"),
+            (&unknown, "unknown field"),
+            (r#"{"item":"mug","count":1} x"#, "trailing"),
+        ] {
+            let why = parsed(body).unwrap_err();
+            assert!(why.contains(told) && why.len() <= COMPLAINT_MAX, "{body}: {why}");
+        }
+    }
+}
