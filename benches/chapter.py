@@ -7,8 +7,9 @@
 
 Item views are GETs of /item/N by visitors with a login that hit the cache. Their rate is the
 requests answered over the time from the first one until the last is in the store: the queue of
-visits is empty, and on Redis the sum of `viewed:` agrees. Then it is checked that no view was lost
-and that `recent:` is right. Cleaning begins with more sessions than are kept. Beside both stands the
+visits is empty, and on Redis the sum of `viewed:` agrees. The proxy gathers counts for a second, which
+is in that time. Then it is checked that no view was lost, and on Redis that `recent:` is right: the
+embedded store can be read by nobody else, so that only the queue is seen there. Cleaning begins with more sessions than are kept. Beside both stands the
 chapter's own loop in Python (tests/interop/chapter.py) on a Redis like ours, in the same run.
 
 Everything runs on loopback, and on as many cores as there are: the proxy has one thread, and wrk,

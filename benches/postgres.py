@@ -8,7 +8,10 @@
 A view is one transaction: the login's last-seen time, the viewed item with all but the newest 25
 trimmed, and the item's count. pgbench sends it as one prepared round trip for each statement, over a
 Unix socket, with synchronous_commit on and off and with 1 and 16 clients. Half of what is compared is
-HTTP: the proxy answers a page for each view, pgbench answers nothing. Needs postgresql (Debian).
+HTTP: the proxy answers a page for each view, pgbench answers nothing. Redis writes nothing to disk
+here and the proxy records behind its answers, so that only the rows with synchronous_commit=off
+promise as little; one statement that did it all would cost PostgreSQL fewer round trips.
+Needs postgresql (Debian) and what benches/chapter.py needs.
 """
 
 import argparse

@@ -1,0 +1,296 @@
+//! What single steps cost: the verdict, keys, the codec of pages, and both stores.
+//!
+//!     cargo bench --bench micro
+//!     cargo bench --bench micro -- redis      those whose names hold the word
+//!
+//! The stores are real: an embedded one in a temporary folder, and a `redis-server` of this bench's
+//! own on a free loopback port, without persistence. Both hold 10,000 sessions.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anteroom::clock::unix_now;
+use anteroom::ident::{Item, PageKey, StoredToken, User};
+use anteroom::page::entry::{Entry, LifetimeSource, Stored};
+use anteroom::page::key::{KeyParts, ShareClass, hash_request};
+use anteroom::page::memory::{Memory, Slot};
+use anteroom::page::verdict::{Access, Asked, Policy, Who, can_cache};
+use anteroom::route::Route;
+use anteroom::store::{
+    AnyStore, Limits, OpenStore, PageStore as _, SessionStore as _, Settings, Url, ViewStore as _,
+    Visit,
+};
+use bytes::Bytes;
+use criterion::{Criterion, criterion_group, criterion_main};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+/// Sessions in the stores.
+const SESSIONS: u32 = 10_000;
+/// Items that are viewed.
+const ITEMS: u32 = 1_000;
+/// Visits in one step.
+const VISITS: u32 = 50;
+/// Unix time at which the page was stored.
+const STORED_AT: u64 = 1_790_000_000;
+
+criterion_group!(benches, decide, key, codec, embedded, on_redis);
+criterion_main!(benches);
+
+// What is pure
+
+fn decide(criterion: &mut Criterion) {
+    let (headers, route) = (browser_fields(), Route::rest(false));
+    let policy =
+        Policy { default_ttl: Duration::from_secs(300), static_for_all: true, max_object: 8 << 20 };
+    let asked = Asked {
+        method: &Method::GET,
+        path: "/item/lantern",
+        query: "",
+        headers: &headers,
+        has_body: false,
+        bound: false,
+        who: Who::Anonymous,
+    };
+    let memory = Memory::new(64 << 20);
+    for n in 0..ITEMS {
+        memory.put(key_of(&headers, &format!("/item/{n}")), Slot::Page(Arc::new(entry())));
+    }
+    memory.put(key_of(&headers, asked.path), Slot::Page(Arc::new(entry())));
+    criterion.bench_function("verdict/can_cache", |bench| {
+        bench.iter(|| can_cache(black_box(&asked), &route, &policy));
+    });
+    criterion.bench_function("verdict/hit", |bench| {
+        bench.iter(|| {
+            let access = can_cache(black_box(&asked), &route, &policy);
+            assert!(matches!(access, Access::Shared(_)), "the page is shared");
+            match memory.get(&key_of(&headers, asked.path)) {
+                Some(Slot::Page(page)) => page.is_fresh(STORED_AT + 10),
+                Some(Slot::Variants(_)) | None => unreachable!("the page is in memory"),
+            }
+        });
+    });
+}
+
+fn key(criterion: &mut Criterion) {
+    let headers = browser_fields();
+    criterion.bench_function("key/hash_request", |bench| {
+        bench.iter(|| key_of(&headers, black_box("/item/lantern")));
+    });
+}
+
+fn codec(criterion: &mut Criterion) {
+    let stored = Stored::Page(entry());
+    let bytes = stored.encode();
+    criterion.bench_function("codec/encode", |bench| bench.iter(|| black_box(&stored).encode()));
+    criterion.bench_function("codec/decode", |bench| {
+        bench.iter(|| Stored::decode(black_box(&bytes).clone()));
+    });
+}
+
+fn key_of(headers: &HeaderMap, path: &str) -> PageKey {
+    hash_request(&KeyParts {
+        site: "",
+        scheme: "https",
+        host: "bench.example",
+        path,
+        query: "",
+        class: ShareClass::Anonymous,
+        headers,
+        key_cookies: &[],
+        key_headers: &[],
+    })
+}
+
+/// What a browser sends with a click.
+fn browser_fields() -> HeaderMap {
+    fields(&[
+        ("host", "bench.example"),
+        ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0"),
+        ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+        ("accept-language", "en-GB,en;q=0.5"),
+        ("accept-encoding", "gzip, deflate, br, zstd"),
+        ("referer", "https://bench.example/"),
+        ("upgrade-insecure-requests", "1"),
+        ("sec-fetch-dest", "document"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-site", "same-origin"),
+    ])
+}
+
+fn entry() -> Entry {
+    Entry {
+        status: 200,
+        reason: None,
+        headers: fields(&[
+            ("content-type", "text/html; charset=utf-8"),
+            ("content-length", "16384"),
+            ("cache-control", "max-age=300"),
+            ("date", "Mon, 21 Sep 2026 14:13:20 GMT"),
+            ("etag", "\"5f2a\""),
+            ("x-content-type-options", "nosniff"),
+        ]),
+        body: Bytes::from(vec![b'x'; 16 << 10]),
+        stored_at: STORED_AT,
+        initial_age: 0,
+        lifetime: 300,
+        source: LifetimeSource::Explicit,
+        static_proof: false,
+        vary: Vec::new(),
+    }
+}
+
+fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    let field = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    lines.iter().map(field).collect()
+}
+
+// The stores
+
+fn embedded(criterion: &mut Criterion) {
+    let folder = tempfile::tempdir().expect("the system has room for a folder");
+    measure(criterion, "embedded", Url::Embedded(folder.path().to_owned()));
+}
+
+fn on_redis(criterion: &mut Criterion) {
+    let server = RedisServer::start();
+    measure(criterion, "redis", Url::Redis(format!("redis://127.0.0.1:{}", server.port)));
+}
+
+fn measure(criterion: &mut Criterion, name: &str, url: Url) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+    let (open, store) = runtime.block_on(filled(url));
+    reads(criterion, name, &runtime, &store);
+    writes(criterion, name, &runtime, &store);
+    drop(store);
+    runtime.block_on(open.close());
+}
+
+fn reads(criterion: &mut Criterion, name: &str, runtime: &Runtime, store: &AnyStore) {
+    let next = Cell::new(0);
+    criterion.bench_function(&format!("{name}/check_token"), |bench| {
+        bench.to_async(runtime).iter(async || {
+            let user = store.check_token(&token(turn(&next))).await.expect("the store is there");
+            assert!(user.is_some(), "everybody is logged in");
+        });
+    });
+    criterion.bench_function(&format!("{name}/page"), |bench| {
+        bench.to_async(runtime).iter(async || {
+            let page = store.page(&PageKey([1; 32])).await.expect("the store is there");
+            assert!(page.is_some(), "the page is stored");
+        });
+    });
+}
+
+fn writes(criterion: &mut Criterion, name: &str, runtime: &Runtime, store: &AnyStore) {
+    let next = Cell::new(0);
+    criterion.bench_function(&format!("{name}/touch_tokens of {VISITS} with an item"), |bench| {
+        bench.to_async(runtime).iter(async || {
+            let now = unix_now();
+            let visits: Vec<Visit> = (0..VISITS).map(|_| visit(turn(&next), now)).collect();
+            let known = store.touch_tokens(&visits).await.expect("the store is there");
+            assert_eq!(known, visits.len(), "everybody is logged in");
+        });
+    });
+    criterion.bench_function(&format!("{name}/count_views of {VISITS}"), |bench| {
+        bench.to_async(runtime).iter(async || {
+            let views: Vec<_> = (0..VISITS).map(|_| (item(turn(&next)), 1)).collect();
+            store.count_views(&views).await.expect("the store is there");
+        });
+    });
+    criterion.bench_function(&format!("{name}/add_to_cart"), |bench| {
+        bench.to_async(runtime).iter(async || {
+            let n = turn(&next);
+            store.add_to_cart(&token(n), &item(n), 1).await.expect("the store is there");
+        });
+    });
+}
+
+/// A store with everybody logged in, and a page.
+async fn filled(url: Url) -> (OpenStore, AnyStore) {
+    let patience = Duration::from_secs(10);
+    let limits = Limits {
+        read_timeout: patience,
+        write_timeout: patience,
+        viewed_items: 25,
+        pages: 1 << 30,
+        max_page: 1 << 20,
+    };
+    let settings = Settings { url, prefix: String::new(), limits };
+    let open = OpenStore::open(&settings).await.expect("the store opens");
+    let store = open.lane();
+    store.connected().await;
+    for n in 0..SESSIONS {
+        store.update_token(&token(n), &user(n), None, 1.0).await.expect("the store is there");
+    }
+    let page = Stored::Page(entry()).encode();
+    let day = Duration::from_secs(86_400);
+    store.put_page(&PageKey([1; 32]), page, day).await.expect("there is room for a page");
+    (open, store)
+}
+
+/// The next session: each in its turn, far from the last.
+fn turn(next: &Cell<u32>) -> u32 {
+    next.set((next.get() + 7_919) % SESSIONS);
+    next.get()
+}
+
+fn visit(n: u32, seen: f64) -> Visit {
+    Visit { token: token(n), user: user(n), seen, items: vec![(item(n), seen)] }
+}
+
+fn token(n: u32) -> StoredToken {
+    StoredToken::from_store(format!("tok-{n:08}").as_bytes()).expect("follows the grammar")
+}
+
+fn user(n: u32) -> User {
+    User::new(format!("user-{n}").as_bytes()).expect("neither empty nor too long")
+}
+
+fn item(n: u32) -> Item {
+    Item::new(&format!("item-{}", n % ITEMS)).expect("neither empty nor too long")
+}
+
+/// A `redis-server` of the bench's own, gone on drop.
+struct RedisServer {
+    port: u16,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl RedisServer {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("the system has room for a folder");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        drop(listener);
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
+            .arg(folder.path())
+            .args(["--save", "", "--appendonly", "no"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed and in PATH");
+        let server = Self { port, child, _folder: folder };
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(Instant::now() < deadline, "redis-server did not come up");
+            std::thread::yield_now();
+        }
+        server
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
