@@ -9,8 +9,9 @@ Item views are GETs of /item/N by visitors with a login that hit the cache. Thei
 requests answered over the time from the first one until the last is in the store: the queue of
 visits is empty, and on Redis the sum of `viewed:` agrees. The proxy gathers counts for a second, which
 is in that time. Then it is checked that no view was lost, and on Redis that `recent:` is right: the
-embedded store can be read by nobody else, so that only the queue is seen there. Cleaning begins with more sessions than are kept. Beside both stands the
-chapter's own loop in Python (tests/interop/chapter.py) on a Redis like ours, in the same run.
+embedded store can be read by nobody else, so that only the queue is seen there. Cleaning begins with
+more sessions than are kept. Beside both stands the chapter's own loop in Python
+(tests/interop/chapter.py) on a Redis like ours, in the same run.
 
 Everything runs on loopback, and on as many cores as there are: the proxy has one thread, and wrk,
 Redis and nginx (the origin) take their share, so that rates repeat less well than the CPU time for
@@ -174,12 +175,12 @@ def measure_views_embedded(stack, options):
     before = lab.metrics(proxy)
     began = time.monotonic()
     with Cpu(proxy=proxy) as cpu:
-        load = wrk(proxy.port, options, script=views_script(folder, options.sessions))
+        load = wrk(proxy.port, options, script=views_script(folder, options.tokens))
         answered = settle(proxy, before)
         seconds = time.monotonic() - began
     rate = (answered.hits - answered.dropped) / seconds
     note = f"{load.requests / load.seconds:,.0f} hits/s meanwhile; {cpu.per(answered.hits)}"
-    line(f"item views, embedded, {options.sessions:,}", rate, "views/s", note)
+    line(f"item views, embedded, {options.tokens:,} of {options.sessions:,} logins", rate, "views/s", note)
     check_answers(load, 0, answered, options)
 
 
@@ -482,7 +483,7 @@ def parse():
     parser.add_argument("--folder", help="where the stores are; default: in memory")
     parser.add_argument("--seconds", type=int, help="of each load; default: 10")
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=10_000, help="that view on Redis")
+    parser.add_argument("--tokens", type=int, default=10_000, help="that view")
     parser.add_argument("--sessions", type=int, help="default: 1,000,000")
     parser.add_argument("--keep", type=int, default=1_000, help="max_sessions when cleaning")
     parser.add_argument("--batch", type=int, action="append", help="default: 100 and 1,000")

@@ -56,6 +56,7 @@ fn decide(criterion: &mut Criterion) {
         has_body: false,
         bound: false,
         who: Who::Anonymous,
+        ranks: true,
     };
     let memory = Memory::new(64 << 20);
     for n in 0..ITEMS {

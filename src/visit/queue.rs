@@ -1,8 +1,9 @@
 //! The bounded queue of visits: noted on the hot path by any thread, flushed by a task.
 //!
 //! The first touch of a session after a pause is due at once; later ones of the same session are
-//! gathered for 100 ms, views of items for 1 s. What the store refuses is put back and merged with
-//! what came meanwhile. Which visits are worth noting is decided elsewhere.
+//! gathered for 100 ms, or for up to 700 ms while thousands of sessions are busy; views of items for
+//! 1 s. What the store refuses is put back and merged with what came meanwhile. Which visits are worth
+//! noting is decided elsewhere.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -21,8 +22,13 @@ use super::once::Once;
 use crate::ident::{Item, StoredToken, User};
 use crate::store::{SessionStore, StoreError, ViewStore, Visit};
 
-/// How long later touches of a session are gathered.
+/// How long later touches of a session are gathered, while few sessions are busy.
 const REST: Duration = Duration::from_millis(100);
+/// The same when many are. With the store's own half second a visit is nearly a second behind then.
+const REST_MAX: Duration = Duration::from_millis(700);
+/// What one busy session adds to the time: so that about 10,000 touches a second reach the store,
+/// however many visitors click at once, until the longest time is reached.
+const REST_EACH: Duration = Duration::from_micros(100);
 /// How long views of items are gathered.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// Sessions in one flush step. The embedded store carries them out in one transaction.
@@ -424,8 +430,13 @@ impl VisitQueue {
         let Some(session) = shard.sessions.get_mut(&visit.token) else { return };
         if session.phase == Phase::Flying {
             session.phase = Phase::Resting;
-            shard.resting.push_back((now + REST, visit.token.clone()));
+            shard.resting.push_back((now + self.rest(), visit.token.clone()));
         }
+    }
+
+    fn rest(&self) -> Duration {
+        let held = u32::try_from(self.held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        REST_EACH.saturating_mul(held).clamp(REST, REST_MAX)
     }
 
     /// Adds a view to a session's items, of which the newest stay.
@@ -697,6 +708,18 @@ mod tests {
 
         assert_eq!(queue.drain_at(&book, start + REST * 3, false).await.visits, 0);
         assert_eq!(queue.held.load(Ordering::Relaxed), 0, "a session at rest is let go");
+    }
+
+    #[tokio::test]
+    async fn the_more_sessions_are_busy_the_longer_their_touches_are_gathered() {
+        let (queue, book, start) = (VisitQueue::new(100_000), Book::default(), Instant::now());
+        for (sessions, rest) in [(500, REST), (2_000, REST * 2), (20_000, REST_MAX)] {
+            for number in 0..sessions {
+                queue.note(token(number), user(), None, 1.0);
+            }
+            assert_eq!(queue.rest(), rest, "{sessions} sessions");
+        }
+        queue.drain_at(&book, start, true).await;
     }
 
     #[tokio::test]
