@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anteroom::ident::{Item, PageKey, StoredToken, User};
+use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom::store::{
-    AnyStore, Eviction, Limits, OpenStore, PageStore, SessionStore, Settings, Url, ViewStore, Visit,
+    AnyStore, CartAnswer, CartChange, Eviction, Limits, OpenStore, PageStore, Rescaling, RowStore,
+    SessionStore, Settings, Url, ViewStore, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -112,6 +113,62 @@ fn views_counted_here_rank_items_in_python() {
         app.says(["rank", "pen"], &json!(0));
         app.says(["popularity", "book"], &json!(-2.0));
         app.says(["can-cache", "pen"], &json!(true));
+    });
+}
+
+#[test]
+fn a_cart_is_the_same_in_python_and_here() {
+    with_both(async |app, store| {
+        app.says(["update-token", ANN, "ann"], &Value::Null);
+        app.says(["add-to-cart", ANN, "book", "2"], &Value::Null);
+        assert_eq!(store.cart(&token(ANN)).await.unwrap(), [(item("book"), 2)]);
+
+        let change = CartChange::Set(vec![(item("pen"), 5), (item("book"), 0)]);
+        let answer = store.change_cart(&token(ANN), &user("ann"), &change).await.unwrap();
+        assert_eq!(answer, CartAnswer::Changed(vec![(item("pen"), 5)]));
+        app.says(["cart", ANN], &json!({"pen": 5}));
+        app.says(["add-to-cart", ANN, "pen", "0"], &Value::Null);
+        assert_eq!(store.cart(&token(ANN)).await.unwrap(), []);
+    });
+}
+
+#[test]
+fn either_rescales_what_the_other_counted() {
+    with_both(async |app, store| {
+        store.count_views(&[(item("pen"), 8), (item("book"), 4)]).await.unwrap();
+        app.says(["rescale-viewed"], &Value::Null);
+        app.says(["popularity", "pen"], &json!(-4.0));
+        assert_eq!(store.top(2).await.unwrap(), [(item("pen"), 4.0), (item("book"), 2.0)]);
+
+        for (now, done) in [(1e9, false), (1e9 + 300.0, true)] {
+            let every = Duration::from_secs(300);
+            let how = Rescaling { keep_top: 1, factor: 0.5, every, now };
+            assert_eq!(store.rescale_views(how).await.unwrap(), done);
+        }
+        app.says(["popularity", "pen"], &json!(-2.0));
+        app.says(["rank", "book"], &Value::Null);
+    });
+}
+
+#[test]
+fn a_row_that_python_schedules_is_refreshed_here_and_the_other_way_round() {
+    with_both(async |app, store| {
+        let (ours, theirs) = (Row::new("ours").unwrap(), Row::new("theirs").unwrap());
+        app.says(["schedule-row-cache", "theirs", "60"], &Value::Null);
+        let claimed = store.claim_rows(9e9, 10, 10.0).await.unwrap();
+        assert_eq!(claimed.rows.len(), 1);
+        assert_eq!((&claimed.rows[0].row, claimed.rows[0].delay), (&theirs, 60.0));
+        // Claimed is not due for the other either.
+        app.says(["cache-row", "[0]"], &Value::Null);
+
+        store.schedule_row(&ours, 60.0, 1e9).await.unwrap();
+        app.says(["cache-row", "[1]"], &json!("ours"));
+        let row = store.row(&ours).await.unwrap().expect("Python refreshed it");
+        assert_eq!(row.json, "[1]");
+
+        app.says(["schedule-row-cache", "ours", "0"], &Value::Null);
+        assert_eq!(store.claim_rows(9.1e9, 10, 10.0).await.unwrap().removed, 1);
+        assert!(store.row(&ours).await.unwrap().is_none());
     });
 }
 
