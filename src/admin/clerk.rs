@@ -159,6 +159,9 @@ impl Clerk {
             row.ok_or_else(|| bad(format!("{id:?} cannot be a row of {:?}", order.name)))
         });
         let rows = rows.collect::<Result<Vec<Row>, _>>()?;
+        if order.every.is_some_and(|every| every <= 0.0) {
+            return Err(bad("the time between two refreshes must be over 0".to_owned()));
+        }
         let told = order.every.and_then(|every| Duration::try_from_secs_f64(every).ok());
         let every = told.or_else(|| self.every.get(place).copied()).filter(|_| !stops);
         let schedule =

@@ -210,7 +210,7 @@ impl<'a> Check<'a> {
     /// A route that is answered from rows needs their source, and to be told which row.
     fn rows_of(&mut self, setting: &str, route: &Route, names_item: bool) {
         let Some(name) = &route.rows else { return };
-        if !self.plan.rows.iter().any(|rows| rows.name == *name) && !self.unread("rows") {
+        if !self.plan.rows.iter().any(|rows| rows.name == *name) && !self.unread_rows() {
             self.problem(setting, format!("there is no [[rows]] with the name {name:?}"));
         }
         if !names_item {
@@ -250,6 +250,10 @@ impl<'a> Check<'a> {
             let setting = format!("route[{index}]");
             self.warning(&setting, format!("is never reached: {name:?} before it matches as much"));
         }
+    }
+
+    fn unread_rows(&self) -> bool {
+        self.unread.iter().any(|setting| setting.starts_with("rows"))
     }
 
     fn unread(&self, setting: &str) -> bool {

@@ -384,6 +384,24 @@ fn deep_nesting_is_a_problem_and_no_crash() {
     assert_eq!(problems(&sources).len(), 2);
 }
 
+#[test]
+fn rows_and_the_routes_that_name_them_fit_together() {
+    let rows = "[[rows]]\nname = \"a\"\npath = \"/a/{row}\"\n";
+    let fine = format!("{ORIGIN}{rows}[[route]]\nmatch.path = \"/{{item}}\"\nrows = \"a\"\n");
+    assert!(Plan::read(&file(&fine)).is_ok());
+    for (text, wanted) in [
+        (format!("{ORIGIN}{rows}{rows}"), "is the name of [[rows]] before it"),
+        (format!("{fine}[[route]]\nmatch.path = \"/x\"\nrows = \"a\"\n"), "needs {item}"),
+        (fine.replace("rows = \"a\"", "rows = \"b\""), "no [[rows]] with the name \"b\""),
+        (fine.replace("/a/{row}", "/a"), "a path with {row} in it once"),
+        (fine.replace("/a/{row}", "//{row}"), "a path with {row} in it once"),
+        (fine.replace("name = \"a\"", "name = \"a:b\""), "letters, digits"),
+    ] {
+        let told = problems(&file(&text));
+        assert!(told.len() == 1 && told[0].contains(wanted), "{told:?}");
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn no_text_makes_reading_panic(parts in proptest::collection::vec(FRAGMENTS, 0..12)) {
