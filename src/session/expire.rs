@@ -122,7 +122,7 @@ impl ExpiredFile {
         storage: TokenStorage,
         now: f64,
     ) -> io::Result<()> {
-        // Opened anew each time: an operator may have moved the file away, or made room for it.
+        // Opened anew after a failure: an operator may have made room, or put another file there.
         let result = self.append(abandoned, storage, now);
         if result.is_err() {
             self.file = None;

@@ -24,7 +24,7 @@ use crate::store::{SessionStore, StoreError, ViewStore, Visit};
 
 /// How long later touches of a session are gathered, while few sessions are busy.
 const REST: Duration = Duration::from_millis(100);
-/// The same when many are. With the store's own half second a visit is nearly a second behind then.
+/// The same when many are. With the store's own quarter of a second a visit is nearly one behind then.
 const REST_MAX: Duration = Duration::from_millis(700);
 /// What one busy session adds to the time: so that about 10,000 touches a second reach the store,
 /// however many visitors click at once, until the longest time is reached.

@@ -1,4 +1,4 @@
-//! The writer thread of one file: a bounded queue, group commit, and a sync at least twice a
+//! The writer thread of one file: a bounded queue, group commit, and a sync at least four times a
 //! second.
 //!
 //! All steps that wait together go into one transaction. If one of them must be durable before
@@ -20,7 +20,7 @@ use super::disk::Disk;
 use crate::store::StoreError;
 
 /// The longest that a step stays undurable, in a running system.
-const SYNC_EVERY: Duration = Duration::from_millis(500);
+const SYNC_EVERY: Duration = Duration::from_millis(250);
 /// How long steps are refused after the file failed and was opened again: opening checks the
 /// whole file, during which nobody can read it, so that a full disk must not cause it at each step.
 const REST: Duration = Duration::from_secs(1);
