@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anteroom::admin::TOP_MAX;
 use anteroom::config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
 
@@ -56,6 +57,15 @@ Examples:
 They speak to the running proxy, over the socket of [admin] socket: by --config the one in that file,
 without --config and --socket ./anteroom-data/admin.sock. It answers the user that it runs as.";
 
+const TOP_EXAMPLES: &str = "\
+Examples:
+  anteroom top
+  anteroom top --number 100 --config /etc/anteroom/proxy.toml
+  anteroom top --json --socket /var/lib/anteroom/admin.sock
+
+Views of all visitors; they are halved every [views] rescale_every, so that what was popular long ago
+sinks. It speaks to the running proxy, over the socket of [admin] socket.";
+
 /// A caching reverse proxy for web apps with logins: it knows who is asking, and shares only what
 /// may be shared
 #[derive(Parser, Debug)]
@@ -89,6 +99,22 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RowsCommand,
     },
+    /// Show the items that visitors view most
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    /// How many items
+    #[arg(long, short, value_name = "N", default_value_t = 25,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(TOP_MAX)))]
+    pub(crate) number: u32,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) at: SocketArgs,
 }
 
 #[derive(Subcommand, Debug)]

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The modules of the binary.
+const BINARY: [&str; 4] = ["main", "terminal", "ask", "cli"];
 /// The line before the map, which stands in a fenced block.
 const MARKER: &str = "<!-- import map";
 
@@ -97,7 +99,7 @@ impl Source {
     fn imports(&self) -> BTreeSet<String> {
         let to_root = "super::".repeat(self.depth);
         let mut roots = vec!["crate::", to_root.as_str()];
-        if self.module == "main" {
+        if BINARY.contains(&self.module.as_str()) {
             // The binary is a crate of its own and sees the library by its name.
             roots.push(concat!(env!("CARGO_PKG_NAME"), "::"));
         }

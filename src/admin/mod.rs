@@ -1,12 +1,15 @@
 //! The operator's listener: health and metrics. Never on the public address. And the socket of the
-//! data commands, which `socket`, `clerk` and `call` are about.
+//! data commands: `socket` is the file, `call` its other end, `clerk` takes the orders that `rows` and
+//! `top` carry out.
 //!
 //! A Host that is neither its own nor a loopback name is refused, so that no web page in an
 //! operator's browser can read it by a name of its own (DNS rebinding).
 
 mod call;
 mod clerk;
+mod rows;
 mod socket;
+mod top;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -30,8 +33,10 @@ use crate::http::host::{self, Host};
 use crate::metrics::Metrics;
 
 pub use call::{CallError, call};
-pub use clerk::{Clerk, ListedRow, Listing, Order, serve_data};
+pub use clerk::{Clerk, serve_data};
+pub use rows::{ListedRow, Listing, Order};
 pub use socket::Socket;
+pub use top::{TOP_MAX, Top, Views};
 
 /// How long to wait when accepting fails.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);

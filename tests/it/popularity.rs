@@ -1,8 +1,10 @@
 //! Popularity: whose views count, what only the most viewed items get, and what rescaling leaves.
 
+use std::process::{Command, Stdio};
+
 use crate::support::at_once;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
@@ -76,7 +78,7 @@ fn with_a_login_every_view_counts_and_only_views_do() {
     assert_eq!(counted, 2, "{}", server.dump());
 }
 
-on_both_stores!(only_the_most_viewed_items_are_cached);
+on_both_stores!(only_the_most_viewed_items_are_cached, an_operator_sees_what_is_viewed_most);
 
 fn only_the_most_viewed_items_are_cached(storage: &Storage) {
     let settings = format!("{ITEMS}\nonly_top = 1");
@@ -94,6 +96,32 @@ fn only_the_most_viewed_items_are_cached(storage: &Storage) {
         let cup = proxy.get("/item/cup").header("X-Forwarded-For", "192.0.2.1").send();
         proxy.get("/item/mug").send().is_hit() && cup.cache_status().contains("detail=rank")
     });
+}
+
+fn an_operator_sees_what_is_viewed_most(storage: &Storage) {
+    let origin = items();
+    let proxy = Proxy::start(&origin, storage, ITEMS);
+    let ann = log_in(&proxy, "ann");
+    for target in ["/item/cup", "/item/mug", "/item/cup"] {
+        proxy.get(target).cookie(&ann).send();
+    }
+    let top = |words: &[&str]| {
+        let mut command = Command::new(ANTEROOM);
+        command.arg("top").args(words).args(["--config", "proxy.toml"]);
+        let output = command.current_dir(proxy.folder()).stdin(Stdio::null()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+
+    wait_until("all views are counted", || {
+        let told = top(&["--json"]).1;
+        told.trim() == r#"{"items":[{"item":"cup","views":2.0},{"item":"mug","views":1.0}]}"#
+    });
+    let (code, told) = top(&["--number", "1"]);
+    assert_eq!((code, told.as_str()), (Some(0), "     1           2.0  cup\n"));
+    for number in ["0", "10001"] {
+        assert_eq!(top(&["--number", number]).0, Some(2));
+    }
 }
 
 #[test]

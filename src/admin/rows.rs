@@ -1,0 +1,99 @@
+//! Orders about rows: schedule, list, stop.
+
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use serde::{Deserialize, Serialize};
+
+use super::Clerk;
+use super::clerk::{self, Refused, bad, store_failed};
+use crate::clock::unix_now;
+use crate::ident::Row;
+use crate::row::{schedule_row_cache, together};
+use crate::store::RowStore;
+
+/// Rows in one order, and in one listing.
+const ROWS_MAX: usize = 10_000;
+/// Rows scheduled side by side.
+const SIDE_BY_SIDE: usize = 64;
+
+/// Rows to schedule or to stop.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Of which source.
+    pub name: String,
+    /// Their ids.
+    pub rows: Vec<String>,
+    /// Seconds between two refreshes; `None`: as configured.
+    pub every: Option<f64>,
+}
+
+/// The rows that are scheduled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listing {
+    /// Those that are due first in front.
+    pub rows: Vec<ListedRow>,
+    /// Whether there are more than are listed.
+    pub more: bool,
+}
+
+/// A row that is scheduled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListedRow {
+    /// Its source.
+    pub name: String,
+    /// Its id.
+    pub row: String,
+    /// Seconds between two refreshes; 0 or less: about to be removed.
+    pub every: f64,
+    /// The Unix time at which it is due.
+    pub due: f64,
+    /// The Unix time of its last good fetch.
+    pub refreshed: Option<f64>,
+}
+
+impl Clerk {
+    pub(super) async fn order_rows(&self, body: Incoming, stops: bool) -> Result<(), Refused> {
+        let order: Order = clerk::read(body).await?;
+        if order.rows.len() > ROWS_MAX {
+            return Err(bad(&format!("at most {ROWS_MAX} rows at once")));
+        }
+        let Some(place) = self.names.place(&order.name) else {
+            return Err(bad(&format!("there is no [[rows]] with the name {:?}", order.name)));
+        };
+        let rows = order.rows.iter().map(|id| {
+            let row = self.names.row(&order.name, id);
+            row.ok_or_else(|| bad(&format!("{id:?} cannot be a row of {:?}", order.name)))
+        });
+        let rows = rows.collect::<Result<Vec<Row>, _>>()?;
+        if order.every.is_some_and(|every| every <= 0.0) {
+            return Err(bad(&"the time between two refreshes must be over 0"));
+        }
+        let told = order.every.and_then(|every| Duration::try_from_secs_f64(every).ok());
+        let every = told.or_else(|| self.every.get(place).copied()).filter(|_| !stops);
+        let schedule =
+            async |row: &Row| schedule_row_cache(&self.store, row, every, unix_now()).await;
+        for some in rows.chunks(SIDE_BY_SIDE) {
+            let done = together(some.iter().map(schedule).collect()).await;
+            done.into_iter().collect::<Result<(), _>>().map_err(|error| store_failed(&error))?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn list_rows(&self) -> Result<Listing, Refused> {
+        let mut rows = self.store.rows(ROWS_MAX + 1).await.map_err(|error| store_failed(&error))?;
+        let more = rows.len() > ROWS_MAX;
+        rows.truncate(ROWS_MAX);
+        let listed = rows.into_iter().map(|scheduled| {
+            let (place, id) = self.names.split(&scheduled.row);
+            ListedRow {
+                name: self.names.name(place).to_owned(),
+                row: id.to_owned(),
+                every: scheduled.delay,
+                due: scheduled.due,
+                refreshed: scheduled.refreshed,
+            }
+        });
+        Ok(Listing { rows: listed.collect(), more })
+    }
+}

@@ -1,0 +1,84 @@
+//! The data commands: they ask the running proxy, over its socket, and show what it answers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anteroom::admin::{self, ListedRow, Listing, Order, Top, Views};
+use anteroom::clock::unix_now;
+use anteroom::config::Overrides;
+use http::Method;
+
+use crate::cli::{RowArgs, RowsCommand, SocketArgs, TopArgs};
+use crate::terminal::{failed, plan, say};
+
+/// Schedules, lists or stops rows.
+pub(crate) fn rows(command: RowsCommand) -> Result<(), u8> {
+    let order = |rows: RowArgs, every: Option<Duration>| {
+        let every = every.map(|every| every.as_secs_f64());
+        let order = Order { name: rows.name, rows: rows.rows, every };
+        serde_json::to_vec(&order).map_err(failed)
+    };
+    match command {
+        RowsCommand::Schedule { rows, every, at } => {
+            let order = order(rows, every)?;
+            admin::call(&socket(at)?, Method::POST, "/rows/schedule", order).map_err(failed)?;
+        }
+        RowsCommand::Stop { rows, at } => {
+            let order = order(rows, None)?;
+            admin::call(&socket(at)?, Method::POST, "/rows/stop", order).map_err(failed)?;
+        }
+        RowsCommand::List { json, at } => {
+            let listing =
+                admin::call(&socket(at)?, Method::GET, "/rows", Vec::new()).map_err(failed)?;
+            if json {
+                say(&String::from_utf8_lossy(&listing));
+            } else {
+                show_rows(&serde_json::from_slice(&listing).map_err(failed)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Shows the rows as a table for people.
+fn show_rows(listing: &Listing) {
+    let now = unix_now();
+    for ListedRow { name, row, every, refreshed, .. } in &listing.rows {
+        let age = refreshed.map_or_else(
+            || "not fetched yet".to_owned(),
+            |at| format!("fetched {:.0} s ago", (now - at).max(0.0)),
+        );
+        say(&format!("{name}  {row}  every {every} s  {age}"));
+    }
+    if listing.more {
+        say("… and more");
+    }
+}
+
+/// Shows the most viewed items.
+pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
+    let target = format!("/top?most={}", args.number);
+    let told = admin::call(&socket(args.at)?, Method::GET, &target, Vec::new()).map_err(failed)?;
+    if args.json {
+        say(&String::from_utf8_lossy(&told));
+        return Ok(());
+    }
+    let Top { items } = serde_json::from_slice(&told).map_err(failed)?;
+    for (Views { item, views }, place) in items.iter().zip(1..) {
+        say(&format!("{place:>6}  {views:>12.1}  {item}"));
+    }
+    Ok(())
+}
+
+/// Where the running proxy listens for data commands.
+fn socket(at: SocketArgs) -> Result<PathBuf, u8> {
+    if let Some(path) = at.socket {
+        return Ok(path);
+    }
+    // Without a file the rest is as usual; which app the proxy is before does not matter here.
+    let origin = at.config.is_none().then(|| "http://127.0.0.1".to_owned());
+    let overrides = Overrides { origin, ..Overrides::default() };
+    let plan = plan(at.config.as_deref(), overrides)?.0;
+    let off = "[admin] socket is \"off\", so that the running proxy takes no commands";
+    plan.admin.socket.ok_or_else(|| failed(off))
+}
