@@ -47,7 +47,10 @@ impl Shared {
                 cache.default_ttl,
             )),
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
-            visits: Arc::new(VisitQueue::new(plan.limits.visit_queue)),
+            visits: Arc::new(VisitQueue::new(
+                plan.limits.visit_queue,
+                plan.session.viewed_items as usize,
+            )),
             ranks: Arc::default(),
             metrics,
             caps,

@@ -1,6 +1,6 @@
 //! The one table from errors to responses.
 
-use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
 use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 
@@ -40,9 +40,17 @@ pub(super) enum Error {
         /// Whether it was too slow.
         timed_out: bool,
     },
-    /// A log-in, a log-out or a cart could not be stored.
+    /// A log-in or a log-out could not be stored.
     #[error("the session could not be stored")]
     Session(#[source] Box<dyn std::error::Error>),
+    /// A cart could not be stored.
+    #[error("the cart could not be stored")]
+    Cart {
+        /// Why.
+        source: Box<dyn std::error::Error>,
+        /// The cookie of a log-in that went before and stands: the visitor's old one is void.
+        cookie: Option<HeaderValue>,
+    },
 }
 
 impl From<OriginError> for Error {
@@ -67,7 +75,7 @@ impl Error {
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             Self::OriginShared { timed_out: true } => StatusCode::GATEWAY_TIMEOUT,
             Self::Origin(_) | Self::OriginShared { .. } => StatusCode::BAD_GATEWAY,
-            Self::Session(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Session(_) | Self::Cart { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -82,27 +90,30 @@ impl Error {
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
             Self::OriginShared { timed_out: true } => "the site took too long to answer",
             Self::Origin(_) | Self::OriginShared { .. } => "the site gave no usable answer",
-            Self::Session(_) => "please try again in a few seconds",
+            Self::Session(_) | Self::Cart { .. } => "please try again in a few seconds",
         }
     }
 
     /// Whether the connection ends with the answer: after a request that cannot be trusted, or
     /// whose body was not read.
     fn closes(&self) -> bool {
-        !matches!(self, Self::Origin(_) | Self::OriginShared { .. } | Self::Session(_))
+        !matches!(
+            self,
+            Self::Origin(_) | Self::OriginShared { .. } | Self::Session(_) | Self::Cart { .. }
+        )
     }
 
     fn reason(&self) -> Reason {
         match self {
             Self::Origin(_) | Self::OriginShared { .. } => Reason::Origin,
-            Self::Session(_) => Reason::StoreAway,
+            Self::Session(_) | Self::Cart { .. } => Reason::StoreAway,
             _ => Reason::Refused,
         }
     }
 
     /// The response, and the line in our own log where an operator could act on it.
     pub(super) fn into_response(self, room: &Room, trail: &mut Trail) -> Response<Body> {
-        if let Self::Origin(_) | Self::Session(_) = self {
+        if let Self::Origin(_) | Self::Session(_) | Self::Cart { .. } = self {
             let cause = std::error::Error::source(&self).map(ToString::to_string);
             let detail = std::error::Error::source(&self)
                 .and_then(std::error::Error::source)
@@ -125,6 +136,9 @@ impl Error {
         }
         trail.outcome(Outcome::Error, Some(self.reason()));
         deliver::put_status(room, headers, &deliver::bypassed(self.reason()));
+        if let Self::Cart { cookie: Some(cookie), .. } = self {
+            headers.insert(SET_COOKIE, cookie);
+        }
         response
     }
 }

@@ -82,8 +82,10 @@ pub(super) async fn own(
 /// Carries out what the response says of the visitor's session, and then of his cart.
 async fn heed(case: &Case<'_>, headers: &HeaderMap) -> Result<(login::Change, bool), Error> {
     let change = login::carry_out(case, headers).await?;
-    let has_filled_cart = told::fill_cart(case, headers, &change).await?;
-    Ok((change, has_filled_cart))
+    match told::fill_cart(case, headers, &change).await {
+        Ok(has_filled_cart) => Ok((change, has_filled_cart)),
+        Err(error) => Err(Error::Cart { source: error.into(), cookie: change.cookie() }),
+    }
 }
 
 /// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out.

@@ -32,13 +32,17 @@ pub(super) enum Change {
 impl Change {
     /// Sets the cookie. It is one visitor's: no cache may have it, whatever the app says of caches.
     pub(super) fn show(self, headers: &mut HeaderMap) {
-        let (Self::LoggedIn { cookie: Some(value), .. } | Self::LoggedOut { cookie: Some(value) }) =
-            self
-        else {
-            return;
-        };
-        headers.append(SET_COOKIE, value);
-        deliver::keep_from_caches(headers);
+        if let Some(cookie) = self.cookie() {
+            headers.append(SET_COOKIE, cookie);
+            deliver::keep_from_caches(headers);
+        }
+    }
+
+    pub(super) fn cookie(self) -> Option<HeaderValue> {
+        match self {
+            Self::Nothing => None,
+            Self::LoggedIn { cookie, .. } | Self::LoggedOut { cookie } => cookie,
+        }
     }
 }
 

@@ -5,12 +5,11 @@ use ::http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode;
 
 use super::Case;
-use super::error::Error;
 use super::login::Change;
 use crate::http::list;
 use crate::ident::Item;
 use crate::session::cart::is_count;
-use crate::store::CartAnswer;
+use crate::store::{CartAnswer, StoreError};
 
 static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
 static CART: HeaderName = HeaderName::from_static("anteroom-cart");
@@ -31,7 +30,7 @@ pub(super) async fn fill_cart(
     case: &Case<'_>,
     headers: &HeaderMap,
     change: &Change,
-) -> Result<bool, Error> {
+) -> Result<bool, StoreError> {
     let room = case.room;
     if !room.settings.origin.sessions || !headers.contains_key(&CART) {
         return Ok(false);
@@ -49,8 +48,7 @@ pub(super) async fn fill_cart(
     if counts.is_empty() {
         return Ok(false);
     }
-    let answer = room.sessions.add_to_cart(&room.store, token, user, counts).await;
-    match answer.map_err(|error| Error::Session(error.into()))? {
+    match room.sessions.add_to_cart(&room.store, token, user, counts).await? {
         CartAnswer::Changed(_) => Ok(true),
         CartAnswer::NotLoggedIn => {
             tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in any more");

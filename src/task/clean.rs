@@ -160,7 +160,7 @@ mod tests {
                 let rotation = Rotation { old: None, new: token(n), user: user.clone(), now };
                 store.rotate_token(&rotation).await.unwrap();
             }
-            let visits = Arc::new(VisitQueue::new(1_000));
+            let visits = Arc::new(VisitQueue::new(1_000, 25));
             for n in 0..RETURNED {
                 visits.note(token(n), user.clone(), None, 1_000.0);
             }

@@ -38,8 +38,6 @@ const TOUCH_BATCH: usize = 250;
 const GATHER: Duration = Duration::from_millis(10);
 /// Items in one flush step.
 const COUNT_BATCH: usize = 500;
-/// Items kept for one session: more would be cut by the store.
-const ITEMS_MAX: usize = 25;
 /// Locks that the threads share. A power of two.
 const SHARDS: usize = 16;
 /// The first and the longest pause after the store refused.
@@ -64,7 +62,7 @@ pub struct Progress {
 /// use anteroom::ident::{Item, Token, TokenStorage, User};
 /// use anteroom::visit::VisitQueue;
 ///
-/// let queue = VisitQueue::new(100_000);
+/// let queue = VisitQueue::new(100_000, 25);
 /// let token = Token::parse(b"c0ffee00c0ffee00").unwrap().stored(TokenStorage::Plain);
 /// queue.note(token, User::new(b"ann").unwrap(), Item::new("shoes"), 1_790_000_000.0);
 /// queue.count_view(Item::new("shoes").unwrap());
@@ -75,6 +73,8 @@ pub struct VisitQueue {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     capacity: usize,
+    /// Items kept for one session: more would be cut by the store.
+    items: usize,
     /// Sessions, their items, and items to count, those in flight included.
     held: AtomicUsize,
     dropped: AtomicU64,
@@ -133,13 +133,15 @@ struct Refusals {
 }
 
 impl VisitQueue {
-    /// A queue that holds at most `capacity` sessions and items together.
+    /// A queue that holds at most `capacity` sessions and items together, and of one session at most
+    /// `items`.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize, items: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
             capacity,
+            items,
             held: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
             news: Notify::new(),
@@ -445,7 +447,7 @@ impl VisitQueue {
             *known = known.max(seen);
             return;
         }
-        if items.len() < ITEMS_MAX {
+        if items.len() < self.items {
             if self.reserve() {
                 items.push((item, seen));
             }
@@ -602,7 +604,7 @@ mod tests {
             self.answer(())?;
             self.largest.set(self.largest.get().max(visits.len()));
             for visit in visits {
-                assert!(visit.items.len() <= ITEMS_MAX);
+                assert!(visit.items.len() <= 25);
                 let mut seen = self.seen.borrow_mut();
                 let newest = seen.entry(visit.token.as_str().to_owned()).or_insert(visit.seen);
                 *newest = newest.max(visit.seen);
@@ -695,7 +697,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_touch_goes_at_once_and_later_ones_are_gathered() {
-        let (queue, book, start) = (VisitQueue::new(100), Book::default(), Instant::now());
+        let (queue, book, start) = (VisitQueue::new(100, 25), Book::default(), Instant::now());
         queue.note(token(1), user(), None, 1.0);
         queue.due().await;
         assert_eq!(queue.drain_at(&book, start, false).await.visits, 1);
@@ -712,7 +714,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_more_sessions_are_busy_the_longer_their_touches_are_gathered() {
-        let (queue, book, start) = (VisitQueue::new(100_000), Book::default(), Instant::now());
+        let (queue, book, start) = (VisitQueue::new(100_000, 25), Book::default(), Instant::now());
         for (sessions, rest) in [(500, REST), (2_000, REST * 2), (20_000, REST_MAX)] {
             for number in 0..sessions {
                 queue.note(token(number), user(), None, 1.0);
@@ -724,7 +726,7 @@ mod tests {
 
     #[tokio::test]
     async fn views_are_gathered_for_a_second() {
-        let (queue, book, start) = (VisitQueue::new(100), Book::default(), Instant::now());
+        let (queue, book, start) = (VisitQueue::new(100, 25), Book::default(), Instant::now());
         for _ in 0..3 {
             queue.count_view(item(1));
         }
@@ -736,7 +738,7 @@ mod tests {
 
     #[tokio::test]
     async fn at_the_bound_what_is_new_is_dropped_and_counted() {
-        let (queue, book) = (VisitQueue::new(3), Book::default());
+        let (queue, book) = (VisitQueue::new(3, 25), Book::default());
         queue.note(token(1), user(), Some(item(1)), 1.0);
         queue.count_view(item(1));
         queue.note(token(2), user(), None, 1.0);
@@ -755,20 +757,20 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_newest_items_of_a_session_wait() {
-        let (queue, book) = (VisitQueue::new(1000), Book::default());
+        let (queue, book) = (VisitQueue::new(1000, 25), Book::default());
         for number in 0..100_u8 {
             queue.note(token(1), user(), Some(item(number.into())), f64::from(number));
         }
         let visits = queue.take_visits(Instant::now(), false);
         let oldest = visits[0].items.iter().map(|(_, seen)| *seen).fold(f64::INFINITY, f64::min);
-        assert_eq!((visits[0].items.len(), oldest), (ITEMS_MAX, 75.0));
+        assert_eq!((visits[0].items.len(), oldest), (25, 75.0));
         drop(TouchFlight { queue: &queue, visits });
         assert_eq!(queue.drain(&book).await.visits, 1);
     }
 
     #[tokio::test]
     async fn a_session_that_was_forgotten_is_not_flushed() {
-        let (queue, book) = (VisitQueue::new(100), Book::default());
+        let (queue, book) = (VisitQueue::new(100, 25), Book::default());
         queue.note(token(1), user(), Some(item(1)), 1.0);
         queue.forget(&token(1));
         assert_eq!(queue.backlog(), 0);
@@ -778,7 +780,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_visit_of_another_user_replaces_the_first_ones() {
-        let queue = VisitQueue::new(100);
+        let queue = VisitQueue::new(100, 25);
         queue.note(token(1), user(), Some(item(1)), 1.0);
         queue.note(token(1), User::new(b"bob").unwrap(), None, 2.0);
         let visits = queue.take_visits(Instant::now(), false);
@@ -787,7 +789,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flush_dropped_half_way_loses_nothing() {
-        let queue = VisitQueue::new(100);
+        let queue = VisitQueue::new(100, 25);
         queue.note(token(1), user(), Some(item(1)), 1.0);
         queue.count_view(item(1));
         let now = Instant::now() + COUNT_EVERY * 2;
@@ -808,7 +810,7 @@ mod tests {
             acts in prop::collection::vec((0_u8..5, 0_usize..80, 0_u32..1000), 1..400),
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let (queue, book) = (VisitQueue::new(10_000), Book::default());
+            let (queue, book) = (VisitQueue::new(10_000, 25), Book::default());
             let (mut seen, mut counts) = (BTreeMap::new(), BTreeMap::new());
             let mut now = Instant::now();
             for (act, number, time) in acts {

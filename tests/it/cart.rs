@@ -300,3 +300,23 @@ fn a_frozen_store_refuses_what_the_app_puts_into_a_cart() {
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
     assert_eq!(origin.last().path(), "/buy");
 }
+
+#[test]
+fn a_log_in_whose_cart_fails_is_a_log_in_all_the_same() {
+    let storage = Storage::redis();
+    let origin = talking_shop();
+    let proxy = Proxy::start(&origin, &storage, MINT);
+    let old = log_in(&proxy, "alice");
+    let Storage::Redis(server) = &storage else { return };
+    // No cart: it moves to the new token as it is, and nothing can be put into it.
+    let cart = format!("cart:{}", old.strip_prefix("login=").unwrap());
+    server.command::<()>(&["SET", &cart, "no cart"]);
+
+    let answer = proxy.get("/join?alice").cookie(&old).send();
+
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let new = answer.set_cookie("login").expect("the old token is gone, so the new one is told");
+    let me = proxy.get("/_anteroom/me").cookie(new.split(';').next().unwrap()).send();
+    assert_eq!(me.text().trim(), r#"{"user":"alice","session":"known"}"#);
+}
