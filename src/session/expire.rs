@@ -66,7 +66,7 @@ pub async fn clean_expiring<S: SessionStore>(
     let farewell = match on_expire {
         OnExpire::Stream => Farewell::Stream { storage, keep: STREAM_MAX },
         OnExpire::File(file) => {
-            if let Err(error) = file.write(&spared.abandoned, storage, now) {
+            if let Err(error) = file.write(&spared.abandoned, storage, now).await {
                 cleaned.refusal = Some(format!("{}: {error}", file.path.display()));
                 cleaned.waiting = spared.abandoned.len();
                 return Ok(cleaned);
@@ -103,8 +103,15 @@ fn milliseconds(seen: f64) -> i64 {
 #[derive(Debug)]
 pub struct ExpiredFile {
     path: PathBuf,
-    file: Option<File>,
-    /// The lines at the file's end, by id and time: those whose sessions may still be there.
+    /// Taken while a step writes; opened anew after one that failed: an operator may have made room,
+    /// or put another file there.
+    open: Option<OpenFile>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    /// The lines at the file's end: those whose sessions may still be there.
     written: HashSet<Written>,
 }
 
@@ -112,47 +119,44 @@ impl ExpiredFile {
     /// The file at `path`, which is opened when the first cart is handed on.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path, file: None, written: HashSet::new() }
+        Self { path, open: None }
     }
 
     /// Appends a line for each session that has none yet, and has them on the disk when it returns.
-    fn write(
+    /// A disk may be slow: it is waited for on a thread of its own.
+    async fn write(
         &mut self,
         abandoned: &[Abandoned],
         storage: TokenStorage,
         now: f64,
     ) -> io::Result<()> {
-        // Opened anew after a failure: an operator may have made room, or put another file there.
-        let result = self.append(abandoned, storage, now);
-        if result.is_err() {
-            self.file = None;
-        }
-        result
-    }
-
-    fn append(
-        &mut self,
-        abandoned: &[Abandoned],
-        storage: TokenStorage,
-        now: f64,
-    ) -> io::Result<()> {
-        if !self.file.as_ref().is_some_and(|file| is_at(file, &self.path)) {
-            let mut file = open(&self.path)?;
-            self.written = read_back(&mut file)?;
-            self.file = Some(file);
-        }
         let known = |one: &Abandoned| (one.token.public_id(storage), milliseconds(one.seen));
-        let mut lines = String::new();
-        for one in abandoned.iter().filter(|one| !self.written.contains(&known(one))) {
-            lines += &line(one, storage, now);
-        }
-        if let Some(file) = self.file.as_mut().filter(|_| !lines.is_empty()) {
-            file.write_all(lines.as_bytes())?;
-            file.sync_data()?;
-        }
-        self.written = abandoned.iter().map(known).collect();
+        let lines = abandoned.iter().map(|one| (known(one), line(one, storage, now))).collect();
+        let (path, open) = (self.path.clone(), self.open.take());
+        let appending = tokio::task::spawn_blocking(move || append(&path, open, lines));
+        self.open = Some(appending.await.map_err(io::Error::other)??);
         Ok(())
     }
+}
+
+/// Appends the lines that are not there yet.
+fn append(
+    path: &Path,
+    open: Option<OpenFile>,
+    lines: Vec<(Written, String)>,
+) -> io::Result<OpenFile> {
+    let mut open = match open.filter(|open| is_at(&open.file, path)) {
+        Some(open) => open,
+        None => open_at(path)?,
+    };
+    let new = lines.iter().filter(|(known, _)| !open.written.contains(known));
+    let text: String = new.map(|(_, line)| line.as_str()).collect();
+    if !text.is_empty() {
+        open.file.write_all(text.as_bytes())?;
+        open.file.sync_data()?;
+    }
+    open.written = lines.into_iter().map(|(known, _)| known).collect();
+    Ok(open)
 }
 
 /// Whether the open file still stands at its path.
@@ -162,8 +166,11 @@ fn is_at(file: &File, path: &Path) -> bool {
     (open.dev(), open.ino()) == (there.dev(), there.ino())
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)
+fn open_at(path: &Path) -> io::Result<OpenFile> {
+    let mut file =
+        OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let written = read_back(&mut file)?;
+    Ok(OpenFile { file, written })
 }
 
 /// What the end of the file tells. A line that a crash cut off is removed: its session is there
