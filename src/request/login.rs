@@ -56,13 +56,7 @@ pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Ch
     };
     let https = case.admitted.scheme == Scheme::Https;
     if headers.contains_key(&LOGOUT) {
-        if let Some(token) = &case.visitor.token {
-            room.visits.forget(token);
-            room.sessions
-                .log_out(&room.store, token)
-                .await
-                .map_err(|error| Error::Session(error.into()))?;
-        }
+        end(case, case.visitor.token.iter().chain(&case.visitor.rivals)).await?;
         room.sheet.count(Count::LogOuts);
         return Ok(Change::LoggedOut { cookie: cookie.clear(https) });
     }
@@ -74,16 +68,28 @@ pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Ch
         );
         return Ok(Change::Nothing);
     };
-    let old = case.visitor.token.clone();
-    if let Some(old) = &old {
-        room.visits.forget(old);
-    }
+    let old = case.visitor.token.as_ref();
     let token = room
         .sessions
-        .log_in(&room.store, old, user.clone(), case.now)
+        .log_in(&room.store, old.cloned(), user.clone(), case.now)
         .await
         .map_err(|error| Error::Session(error.into()))?;
     room.sheet.count(Count::LogIns);
     let stored = room.sessions.stored(&token);
+    if let Some(old) = old {
+        room.visits.rename(old, &stored, &user);
+    }
+    end(case, case.visitor.rivals.iter()).await?;
     Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
+}
+
+/// Ends sessions: here at once, in the store now or as soon as it can be reached.
+async fn end(case: &Case<'_>, tokens: impl Iterator<Item = &StoredToken>) -> Result<(), Error> {
+    let room = case.room;
+    for token in tokens {
+        room.visits.forget(token);
+        let ended = room.sessions.log_out(&room.store, token).await;
+        ended.map_err(|error| Error::Session(error.into()))?;
+    }
+    Ok(())
 }

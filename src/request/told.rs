@@ -9,7 +9,7 @@ use super::login::Change;
 use crate::http::list;
 use crate::ident::Item;
 use crate::session::cart::is_count;
-use crate::store::{CartAnswer, StoreError};
+use crate::store::{CartAnswer, CartOwner, StoreError};
 
 static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
 static CART: HeaderName = HeaderName::from_static("anteroom-cart");
@@ -36,11 +36,13 @@ pub(super) async fn fill_cart(
         return Ok(false);
     }
     let whose = match change {
-        Change::LoggedIn { token, user, .. } => Some((token, user)),
+        Change::LoggedIn { token, user, .. } => {
+            Some(CartOwner { token: token.clone(), user: Some(user.clone()), now: case.now })
+        }
         Change::LoggedOut { .. } => None,
-        Change::Nothing => case.visitor.known(),
+        Change::Nothing => case.visitor.cart_owner(case.now),
     };
-    let Some((token, user)) = whose else {
+    let Some(whose) = whose else {
         tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in");
         return Ok(false);
     };
@@ -48,7 +50,7 @@ pub(super) async fn fill_cart(
     if counts.is_empty() {
         return Ok(false);
     }
-    match room.sessions.add_to_cart(&room.store, token, user, counts).await? {
+    match room.sessions.add_to_cart(&room.store, &whose, counts).await? {
         CartAnswer::Changed(_) => Ok(true),
         CartAnswer::NotLoggedIn => {
             tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in any more");

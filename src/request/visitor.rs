@@ -12,6 +12,10 @@ use crate::metrics::Count;
 use crate::page::verdict::Who;
 use crate::reason::Reason;
 use crate::route::Route;
+use crate::store::CartOwner;
+
+/// Session cookies of one name that a log-out ends, at most: each is a call to the store.
+const RIVALS_MAX: usize = 8;
 
 /// Which cookies mean what.
 #[derive(Clone, Debug)]
@@ -46,7 +50,26 @@ pub(super) struct Visitor {
     pub(super) sharing: Who,
     /// The token that came, if it is one.
     pub(super) token: Option<StoredToken>,
+    /// The tokens that came where there were several: none of them is believed, and a log-out or a
+    /// log-in ends them all.
+    pub(super) rivals: Vec<StoredToken>,
     user: Option<User>,
+    /// Whether the store could not say whose the token is.
+    unsure: bool,
+}
+
+impl Default for Visitor {
+    /// Nobody in particular.
+    fn default() -> Self {
+        Self {
+            class: VisitorClass::Anonymous,
+            sharing: Who::Anonymous,
+            token: None,
+            rivals: Vec::new(),
+            user: None,
+            unsure: false,
+        }
+    }
 }
 
 impl Visitor {
@@ -60,9 +83,21 @@ impl Visitor {
         self.user.as_ref()
     }
 
+    /// Whose cart he may change: his own, and where the store could not say in time who he is,
+    /// whatever it says when it is changed.
+    pub(super) fn cart_owner(&self, now: f64) -> Option<CartOwner> {
+        let token = self.token.clone().filter(|_| self.user.is_some() || self.unsure)?;
+        Some(CartOwner { token, user: self.user.clone(), now })
+    }
+
+    /// Whether the store could not say who he is.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.unsure
+    }
+
     fn unknown(reason: Reason, token: Option<StoredToken>) -> Self {
-        let sharing = Who::Unknown(reason);
-        Self { class: VisitorClass::Unknown, sharing, token, user: None }
+        let class = VisitorClass::Unknown;
+        Self { class, sharing: Who::Unknown(reason), token, ..Self::default() }
     }
 }
 
@@ -70,7 +105,10 @@ impl Visitor {
 enum Carried {
     Nothing,
     Token(Token),
+    /// One that is no token.
     Malformed,
+    /// Several of one name, of which these are tokens.
+    Rivals(Vec<Token>),
 }
 
 /// Recognises the visitor of a request.
@@ -82,6 +120,11 @@ pub(super) async fn recognise(room: &Room, head: &Parts, route: &Route, now: f64
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
     match carried {
         Carried::Malformed => Visitor::unknown(in_url.unwrap_or(Reason::BadSessionCookie), None),
+        Carried::Rivals(tokens) => {
+            let rivals = tokens.iter().map(|token| room.sessions.stored(token)).collect();
+            let reason = in_url.unwrap_or(Reason::BadSessionCookie);
+            Visitor { rivals, ..Visitor::unknown(reason, None) }
+        }
         Carried::Nothing => nobody(None, in_url.or(unknown_cookie)),
         Carried::Token(token) => {
             let token = room.sessions.stored(&token);
@@ -91,13 +134,15 @@ pub(super) async fn recognise(room: &Room, head: &Parts, route: &Route, now: f64
                     sharing: in_url.map_or(Who::Known, Who::Unknown),
                     token: Some(token),
                     user: Some(user),
+                    ..Visitor::default()
                 },
                 Ok(None) if rules.minted => nobody(Some(token), in_url.or(unknown_cookie)),
                 Ok(None) => Visitor::unknown(in_url.unwrap_or(Reason::UnknownToken), Some(token)),
                 Err(error) => {
                     tracing::debug!(%error, "a token could not be looked up");
                     room.sheet.count(Count::StoreReadErrors);
-                    Visitor::unknown(in_url.unwrap_or(Reason::StoreAway), Some(token))
+                    let reason = in_url.unwrap_or(Reason::StoreAway);
+                    Visitor { unsure: true, ..Visitor::unknown(reason, Some(token)) }
                 }
             }
         }
@@ -108,21 +153,19 @@ pub(super) async fn recognise(room: &Room, head: &Parts, route: &Route, now: f64
 fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
     match unknown {
         Some(reason) => Visitor::unknown(reason, token),
-        None => {
-            Visitor { class: VisitorClass::Anonymous, sharing: Who::Anonymous, token, user: None }
-        }
+        None => Visitor { token, ..Visitor::default() },
     }
 }
 
 /// Sorts the cookies: the session's token, and whether there is one that nobody knows.
 fn sort(rules: &CookieRules, head: &Parts, route: &Route) -> (Carried, bool) {
     let mut best: Option<(usize, &[u8])> = None;
-    let mut names: Vec<&[u8]> = Vec::new();
+    let mut came: Vec<(&[u8], &[u8])> = Vec::new();
     let mut unknown = false;
     for (name, value) in cookies(&head.headers) {
         match rules.session(name) {
             Some(rank) => {
-                names.push(name);
+                came.push((name, value));
                 if best.is_none_or(|(first, _)| rank < first) {
                     best = Some((rank, value));
                 }
@@ -131,12 +174,17 @@ fn sort(rules: &CookieRules, head: &Parts, route: &Route) -> (Carried, bool) {
         }
     }
     // A head has room for thousands of them: sorted, that costs little.
-    names.sort_unstable();
-    let twice = names.windows(2).any(|pair| pair[0] == pair[1]);
+    came.sort_unstable();
+    let twice = came.windows(2).any(|pair| pair[0].0 == pair[1].0);
     let carried = match best {
         None => Carried::Nothing,
-        Some(_) if twice => Carried::Malformed,
+        Some(_) if twice => Carried::Rivals(tokens(came.iter().map(|(_, value)| *value))),
         Some((_, value)) => Token::parse(value).map_or(Carried::Malformed, Carried::Token),
     };
     (carried, unknown)
+}
+
+/// Those of the values that are tokens, up to a bound.
+fn tokens<'h>(values: impl Iterator<Item = &'h [u8]>) -> Vec<Token> {
+    values.filter_map(Token::parse).take(RIVALS_MAX).collect()
 }

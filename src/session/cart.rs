@@ -1,57 +1,53 @@
 //! Carts: what a visitor wants in his, for as long as he is logged in.
 
 use super::Sessions;
-use crate::ident::{Item, StoredToken, User};
-use crate::store::{CART_COUNT_MAX, CartAnswer, CartChange, SessionStore, StoreError};
+use crate::ident::Item;
+use crate::store::{CART_COUNT_MAX, CartAnswer, CartChange, CartOwner, SessionStore, StoreError};
 
 impl Sessions {
-    /// `add_to_cart` with its guard: sets the counts of these items in the cart of a visitor who
-    /// was recognised as `user`; a count of 0 or less takes the item out. Of an item that is named
-    /// twice the last count holds. In the store when it returns.
+    /// `add_to_cart` with its guard: sets the counts of these items in a visitor's cart; a count of
+    /// 0 or less takes the item out. Of an item that is named twice the last count holds. In the
+    /// store when it returns.
     ///
     /// # Errors
     /// When the store did not say that it is done.
     pub async fn add_to_cart<S: SessionStore>(
         &self,
         store: &S,
-        token: &StoredToken,
-        user: &User,
+        whose: &CartOwner,
         mut counts: Vec<(Item, i64)>,
     ) -> Result<CartAnswer, StoreError> {
         counts.reverse();
         counts.sort_by(|one, other| one.0.cmp(&other.0));
         counts.dedup_by(|one, other| one.0 == other.0);
-        self.change_cart(store, token, user, &CartChange::Set(counts)).await
+        self.change_cart(store, whose, &CartChange::Set(counts)).await
     }
 
-    /// Takes everything out of the cart of a visitor who was recognised as `user`. In the store
-    /// when it returns.
+    /// Takes everything out of a visitor's cart. In the store when it returns.
     ///
     /// # Errors
     /// When the store did not say that it is done.
     pub async fn empty_cart<S: SessionStore>(
         &self,
         store: &S,
-        token: &StoredToken,
-        user: &User,
+        whose: &CartOwner,
     ) -> Result<CartAnswer, StoreError> {
-        self.change_cart(store, token, user, &CartChange::Empty).await
+        self.change_cart(store, whose, &CartChange::Empty).await
     }
 
     async fn change_cart<S: SessionStore>(
         &self,
         store: &S,
-        token: &StoredToken,
-        user: &User,
+        whose: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
         // The store may not know yet that he has logged out here.
-        if self.denied().contains(token) {
+        if self.denied().contains(&whose.token) {
             return Ok(CartAnswer::NotLoggedIn);
         }
-        let answer = store.change_cart(token, user, change).await?;
+        let answer = store.change_cart(whose, change).await?;
         if answer == CartAnswer::NotLoggedIn {
-            self.forget(token);
+            self.forget(&whose.token);
         }
         Ok(answer)
     }
@@ -66,7 +62,7 @@ pub fn is_count(count: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ident::TokenStorage;
+    use crate::ident::{TokenStorage, User};
     use crate::store::scratch::with_store;
 
     #[test]
@@ -75,10 +71,11 @@ mod tests {
             let sessions = Sessions::new(TokenStorage::Sha256);
             let user = User::new(b"alice").unwrap();
             let token = sessions.log_in(&store, None, user.clone(), 1_000.0).await.unwrap();
-            let token = sessions.stored(&token);
+            let whose =
+                CartOwner { token: sessions.stored(&token), user: Some(user), now: 1_000.0 };
             let item = |text| Item::new(text).unwrap();
             let counts = vec![(item("mug"), 1), (item("tea"), 5), (item("mug"), 2)];
-            let answer = sessions.add_to_cart(&store, &token, &user, counts).await.unwrap();
+            let answer = sessions.add_to_cart(&store, &whose, counts).await.unwrap();
             let cart = vec![(item("mug"), 2), (item("tea"), 5)];
             assert_eq!(answer, CartAnswer::Changed(cart));
         });
@@ -93,7 +90,8 @@ mod tests {
             let token = sessions.stored(&token);
             sessions.log_out(&store, &token).await.unwrap();
             let counts = vec![(Item::new("mug").unwrap(), 1)];
-            let answer = sessions.add_to_cart(&store, &token, &user, counts).await.unwrap();
+            let whose = CartOwner { token: token.clone(), user: Some(user), now: 1_000.0 };
+            let answer = sessions.add_to_cart(&store, &whose, counts).await.unwrap();
             assert_eq!(answer, CartAnswer::NotLoggedIn);
             assert!(store.cart(&token).await.unwrap().is_empty());
         });

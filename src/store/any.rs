@@ -12,8 +12,8 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    Abandoned, Cart, CartAnswer, CartChange, Eviction, Farewell, Limits, PageStore, Parted,
-    Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
+    Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits, PageStore,
+    Parted, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -329,11 +329,10 @@ impl SessionStore for AnyStore {
 
     async fn change_cart(
         &self,
-        token: &StoredToken,
-        user: &User,
+        whose: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
-        delegate!(self, change_cart(token, user, change))
+        delegate!(self, change_cart(whose, change))
     }
 
     async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {

@@ -45,6 +45,18 @@ pub struct Rotation {
     pub now: f64,
 }
 
+/// Whose cart is changed.
+#[derive(Clone, Debug)]
+pub struct CartOwner {
+    /// The session.
+    pub token: StoredToken,
+    /// Who it was when the visitor was recognised: nobody else's cart is changed. `None` where that
+    /// could not be looked up in time: whoever is logged in.
+    pub user: Option<User>,
+    /// Unix time in seconds.
+    pub now: f64,
+}
+
 /// How many sessions to keep and how to go about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction {
@@ -213,11 +225,11 @@ pub trait SessionStore {
     ) -> impl Future<Output = Result<(), StoreError>>;
 
     /// Changes the cart of a session, only where `login:` holds that user for the token: the look
-    /// and the change are one atomic step. Durable when it returns.
+    /// and the change are one atomic step. It is a visit, too: the session is not among the oldest
+    /// any more, whenever its visit is written. Durable when it returns.
     fn change_cart(
         &self,
-        token: &StoredToken,
-        user: &User,
+        whose: &CartOwner,
         change: &CartChange,
     ) -> impl Future<Output = Result<CartAnswer, StoreError>>;
 

@@ -213,6 +213,25 @@ impl VisitQueue {
         }
     }
 
+    /// A session goes on under another token: what waits of it does so, too.
+    pub fn rename(&self, old: &StoredToken, new: &StoredToken, user: &User) {
+        let pending = {
+            let mut shard = self.shard_of(old);
+            let session = shard.sessions.get_mut(old);
+            let Some(pending) = session.and_then(|session| session.pending.take()) else { return };
+            shard.pending -= 1;
+            pending
+        };
+        self.release(pending.items.len());
+        if pending.user != *user {
+            return;
+        }
+        self.note(new.clone(), user.clone(), None, pending.seen);
+        for (item, seen) in pending.items {
+            self.note(new.clone(), user.clone(), Some(item), seen);
+        }
+    }
+
     /// How many sessions and items wait, those with the store right now not included.
     #[must_use]
     pub fn backlog(&self) -> usize {
@@ -580,8 +599,8 @@ mod tests {
     use super::*;
     use crate::ident::{Token, TokenStorage};
     use crate::store::{
-        Abandoned, Cart, CartAnswer, CartChange, Eviction, Farewell, Parted, Rescaling, Rotation,
-        Spared,
+        Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Parted, Rescaling,
+        Rotation, Spared,
     };
 
     /// A store that writes down what it is told, or refuses it.
@@ -650,8 +669,7 @@ mod tests {
         }
         async fn change_cart(
             &self,
-            _: &StoredToken,
-            _: &User,
+            _: &CartOwner,
             _: &CartChange,
         ) -> Result<CartAnswer, StoreError> {
             self.answer(CartAnswer::NotLoggedIn)

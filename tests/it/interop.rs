@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom::store::{
-    AnyStore, CartAnswer, CartChange, Eviction, Limits, OpenStore, PageStore, Rescaling, RowStore,
-    SessionStore, Settings, Url, ViewStore, Visit,
+    AnyStore, CartAnswer, CartChange, CartOwner, Eviction, Limits, OpenStore, PageStore, Rescaling,
+    RowStore, SessionStore, Settings, Url, ViewStore, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -124,7 +124,8 @@ fn a_cart_is_the_same_in_python_and_here() {
         assert_eq!(store.cart(&token(ANN)).await.unwrap(), [(item("book"), 2)]);
 
         let change = CartChange::Set(vec![(item("pen"), 5), (item("book"), 0)]);
-        let answer = store.change_cart(&token(ANN), &user("ann"), &change).await.unwrap();
+        let whose = CartOwner { token: token(ANN), user: Some(user("ann")), now: 1.0 };
+        let answer = store.change_cart(&whose, &change).await.unwrap();
         assert_eq!(answer, CartAnswer::Changed(vec![(item("pen"), 5)]));
         app.says(["cart", ANN], &json!({"pen": 5}));
         app.says(["add-to-cart", ANN, "pen", "0"], &Value::Null);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::store::{
-    Abandoned, AnyStore, CART_MAX, CartAnswer, CartChange, Eviction, Farewell, Limits, OpenError,
-    OpenStore, PageStore as _, Parted, Rescaling, Rotation, SessionStore as _, Settings, Spared,
-    StoreError, StoreState, Url, ViewStore as _, Visit,
+    Abandoned, AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits,
+    OpenError, OpenStore, PageStore as _, Parted, Rescaling, Rotation, SessionStore as _, Settings,
+    Spared, StoreError, StoreState, Url, ViewStore as _, Visit,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -205,7 +205,8 @@ contract!(
     a_visitor_who_returns_meanwhile_is_never_half_gone,
     after_a_full_clean_nothing_mentions_a_token,
     two_evictors_do_no_work_twice,
-    a_log_in_takes_over_what_nobody_had,
+    a_log_in_takes_nothing_that_a_cleaned_session_left,
+    whoever_changes_a_cart_was_here,
     a_log_in_takes_over_what_the_same_user_had,
     a_log_in_takes_nothing_from_another_user,
     a_log_in_under_a_token_of_another_user_starts_empty,
@@ -446,10 +447,13 @@ async fn a_log_in_takes_over_what_the_same_user_had(bench: Bench) {
     assert_eq!(bench.user_of(&token(2)).await, Some(user("ann")));
 }
 
-async fn a_log_in_takes_over_what_nobody_had(bench: Bench) {
-    bench.store.add_to_cart(&token(1), &item(2), 3).await.unwrap();
+async fn a_log_in_takes_nothing_that_a_cleaned_session_left(bench: Bench) {
+    furnished(&bench, "bob").await;
+    let how = Eviction { keep: 0, batch: 9, carts: false };
+    assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 1);
+    assert_eq!(bench.members("cart:token-0001").await, ["item-2"]);
     bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
-    assert_eq!(bench.members("cart:token-0002").await, ["item-2"]);
+    assert_eq!(bench.members("cart:token-0002").await, [""; 0]);
     assert_eq!(bench.members("cart:token-0001").await, [""; 0]);
 }
 
@@ -493,7 +497,9 @@ fn set(items: &[(usize, i64)]) -> CartChange {
 
 impl Bench {
     async fn change_cart(&self, number: usize, name: &str, change: &CartChange) -> CartAnswer {
-        self.store.change_cart(&token(number), &user(name), change).await.unwrap()
+        let user = Some(name).filter(|name| !name.is_empty()).map(user);
+        let whose = CartOwner { token: token(number), user, now: 1.0 };
+        self.store.change_cart(&whose, change).await.unwrap()
     }
 
     async fn count(&self, views: &[(usize, u64)]) {
@@ -533,6 +539,30 @@ async fn a_cart_is_changed_only_for_whoever_is_logged_in(bench: Bench) {
     let none = bench.change_cart(1, "ann", &CartChange::Empty).await;
     assert_eq!(none, CartAnswer::Changed(Vec::new()));
     assert_eq!(bench.dump().await, before);
+}
+
+async fn whoever_changes_a_cart_was_here(bench: Bench) {
+    for number in 1..4_u8 {
+        bench.log_in(&token(number.into()), "ann", f64::from(number)).await;
+    }
+    let how = Eviction { keep: 1, batch: 9, carts: true };
+    bench.change_cart(1, "ann", &set(&[(1, 1)])).await;
+    let spared = bench.store.evict_sparing(how, 0).await.unwrap();
+    assert_eq!((spared.removed, spared.abandoned.len()), (1, 1));
+    let whose = CartOwner { token: token(1), user: None, now: 9.0 };
+    let answer = bench.store.change_cart(&whose, &set(&[(2, 1)])).await.unwrap();
+    assert_eq!(answer, CartAnswer::Changed(vec![(item(1), 1), (item(2), 1)]));
+    for farewell in [Farewell::Remove] {
+        let parted = bench.store.evict_abandoned(&spared.abandoned, &farewell).await.unwrap();
+        assert_eq!(parted, Parted { removed: 0, refused: 0 });
+    }
+    assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 1);
+    assert_eq!(bench.user_of(&token(1)).await, Some(user("ann")), "the oldest no more");
+    assert_eq!(bench.members("recent:").await, [token(1).as_str()]);
+
+    let stranger = CartOwner { token: token(7), user: None, now: 9.0 };
+    let answer = bench.store.change_cart(&stranger, &set(&[(2, 1)])).await.unwrap();
+    assert_eq!(answer, CartAnswer::NotLoggedIn);
 }
 
 async fn a_cart_has_a_bound(bench: Bench) {

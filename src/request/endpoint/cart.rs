@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Call, InCart, Refusal, Told};
-use crate::ident::{Item, StoredToken, User};
+use crate::ident::Item;
 use crate::origin::{self, BodyFault};
 use crate::session::cart::is_count;
-use crate::store::{Cart, CartAnswer};
+use crate::store::{Cart, CartAnswer, CartOwner};
 
 /// The largest body that says a change, in bytes.
 const BODY_MAX: u64 = 64 << 10;
@@ -43,8 +43,10 @@ impl Upload {
         if body.size_hint().lower() > max {
             return Err(Refusal::TooLarge);
         }
-        let whole = origin::Upload::new(body, max, settings.stall, |_| {}).collect().await;
-        let whole = whole.map_err(|fault| match fault {
+        // So little is sent at once, or not at all: a byte now and then is no change.
+        let upload = origin::Upload::new(body, max, settings.stall, |_| {});
+        let whole = tokio::time::timeout(settings.stall, upload.collect()).await;
+        let whole = whole.unwrap_or(Err(BodyFault::Stalled)).map_err(|fault| match fault {
             BodyFault::TooLarge => Refusal::TooLarge,
             BodyFault::Stalled => Refusal::Stalled,
             BodyFault::Broken => Refusal::Malformed("the body broke off".to_owned()),
@@ -57,7 +59,7 @@ impl Upload {
 /// Carries out a PUT or a DELETE, and tells the cart after it.
 pub(super) async fn change(
     call: &Call<'_>,
-    (token, user): (&StoredToken, &User),
+    whose: &CartOwner,
     upload: &mut Upload,
 ) -> Result<Told<'static>, Refusal> {
     let room = call.room;
@@ -67,10 +69,10 @@ pub(super) async fn change(
         return Err(Refusal::NotJson);
     }
     let answer = if empties {
-        room.sessions.empty_cart(&room.store, token, user).await?
+        room.sessions.empty_cart(&room.store, whose).await?
     } else {
         let counts = parse(&upload.read(call).await?)?;
-        room.sessions.add_to_cart(&room.store, token, user, counts).await?
+        room.sessions.add_to_cart(&room.store, whose, counts).await?
     };
     match answer {
         CartAnswer::Changed(cart) => Ok(show(cart)),

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use ::http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use ::http::{HeaderValue, Method, Response, StatusCode};
@@ -29,7 +29,6 @@ use crate::http::path::is_odd;
 use crate::ident::{StoredToken, User};
 use crate::log::VisitorClass;
 use crate::metrics::{Count, Outcome};
-use crate::page::verdict::Who;
 use crate::reason::Reason;
 use crate::route;
 use crate::store::{SessionStore, StoreError, ViewStore};
@@ -177,6 +176,10 @@ impl Refusal {
             Self::StoreAway => {
                 headers.insert(RETRY_AFTER, RETRY_SECONDS);
             }
+            // RFC 9110 §15.5.2 wants a scheme; the log-in is the app's, and its proof a cookie.
+            Self::NotLoggedIn => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Cookie"));
+            }
             _ => {}
         }
         response
@@ -234,7 +237,10 @@ async fn dispatch(
     }
     let told = match endpoint {
         Endpoint::Me => me(&visitor),
-        Endpoint::Cart if changes => cart::change(call, known(&visitor)?, upload).await?,
+        Endpoint::Cart if changes => {
+            let whose = visitor.cart_owner(call.now).ok_or(Refusal::NotLoggedIn)?;
+            cart::change(call, &whose, upload).await?
+        }
         Endpoint::Cart => cart::show(call.room.store.cart(known(&visitor)?.0).await?),
         Endpoint::Recent => recent(call, known(&visitor)?.0).await?,
         Endpoint::Top => top(call).await?,
@@ -256,10 +262,8 @@ async fn recognise(call: &Call<'_>) -> Visitor {
 
 /// Token and user, where the visitor is known.
 fn known(visitor: &Visitor) -> Result<(&StoredToken, &User), Refusal> {
-    visitor.known().ok_or(match visitor.sharing {
-        Who::Unknown(Reason::StoreAway) => Refusal::StoreAway,
-        _ => Refusal::NotLoggedIn,
-    })
+    let why_not = if visitor.is_unsure() { Refusal::StoreAway } else { Refusal::NotLoggedIn };
+    visitor.known().ok_or(why_not)
 }
 
 fn me(visitor: &Visitor) -> Told<'_> {

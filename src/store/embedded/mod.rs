@@ -28,8 +28,8 @@ use self::sessions::{SessionLedger, SessionStep};
 use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Abandoned, Cart, CartAnswer, CartChange, Eviction, Farewell, Limits, PageStore, Parted,
-    Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
+    Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits, PageStore,
+    Parted, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -225,13 +225,12 @@ impl SessionStore for EmbeddedStore {
 
     async fn change_cart(
         &self,
-        token: &StoredToken,
-        user: &User,
+        whose: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let (token, user, change) = (token.clone(), user.clone(), change.clone());
-        self.step(SessionStep::ChangeCart { token, user, change, reply }).await?;
+        let (whose, change) = (whose.clone(), change.clone());
+        self.step(SessionStep::ChangeCart { whose, change, reply }).await?;
         // The step is done, so it has answered.
         answer.await.map_err(|_gone| StoreError::Away)
     }

@@ -18,7 +18,8 @@ use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
 use crate::store::{
-    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, Eviction, Rescaling, Rotation, Spared, Visit,
+    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Eviction, Rescaling, Rotation,
+    Spared, Visit,
 };
 
 /// The format of the whole file. Another one is refused, not guessed at.
@@ -61,12 +62,7 @@ pub(super) enum SessionStep {
     /// `add_to_cart`
     Cart { token: StoredToken, item: Item, count: i64 },
     /// `change_cart`; what became of it goes to `reply`.
-    ChangeCart {
-        token: StoredToken,
-        user: User,
-        change: CartChange,
-        reply: oneshot::Sender<CartAnswer>,
-    },
+    ChangeCart { whose: CartOwner, change: CartChange, reply: oneshot::Sender<CartAnswer> },
     /// `evict_sparing`; what was spared goes to `reply`.
     EvictSparing { how: Eviction, skip: u64, reply: oneshot::Sender<Spared> },
     /// `evict_abandoned`: tokens, and when they were seen.
@@ -174,8 +170,8 @@ impl<'t> Tables<'t> {
             SessionStep::Cart { token, item, count } => {
                 self.put_in_cart(&token, &item, count).map(|()| 1)
             }
-            SessionStep::ChangeCart { token, user, change, reply } => {
-                let answer = self.change_cart(&token, &user, &change)?;
+            SessionStep::ChangeCart { whose, change, reply } => {
+                let answer = self.change_cart(&whose, &change)?;
                 // Nobody may be waiting any more: the change is made all the same.
                 let _ = reply.send(answer);
                 Ok(1)
@@ -277,13 +273,16 @@ impl<'t> Tables<'t> {
 
     fn change_cart(
         &mut self,
-        token: &StoredToken,
-        user: &User,
+        whose: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, redb::Error> {
-        if self.owner(bytes_of(token))?.as_ref() != Some(user) {
+        let token = &whose.token;
+        let holds = self.owner(bytes_of(token))?;
+        let Some(user) = holds.filter(|user| whose.user.as_ref().is_none_or(|told| told == user))
+        else {
             return Ok(CartAnswer::NotLoggedIn);
-        }
+        };
+        self.renew(bytes_of(token), &user, whose.now, &[], &[])?;
         match change {
             CartChange::Empty => self.cart.retain_in(cart_of(bytes_of(token)), |_, _| false)?,
             CartChange::Set(items) => {
@@ -352,7 +351,7 @@ impl<'t> Tables<'t> {
         }
         let mut taken_over = Vec::new();
         if let Some(old) = old.as_ref().map(bytes_of).filter(|old| *old != new) {
-            if self.owner(old)?.is_none_or(|before| before == *user) {
+            if self.owner(old)?.is_some_and(|before| before == *user) {
                 taken_over = self.session.get(old)?.map_or(taken_over, |old| old.value().to_vec());
                 self.hand_cart_over(old, new)?;
             }

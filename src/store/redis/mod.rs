@@ -20,8 +20,8 @@ use self::keys::Keys;
 use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, Eviction, Farewell, Limits, PageStore,
-    Parted, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
+    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits,
+    PageStore, Parted, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -155,14 +155,6 @@ impl RedisStore {
             }
         }
         self.run(&script).await
-    }
-
-    /// A change that changes nothing, all the same only for whoever is logged in.
-    async fn unchanged(&self, token: &StoredToken, user: &User) -> Result<CartAnswer, StoreError> {
-        if self.check_token(token).await?.as_ref() != Some(user) {
-            return Ok(CartAnswer::NotLoggedIn);
-        }
-        Ok(CartAnswer::Changed(self.cart(token).await?))
     }
 
     /// The connection for large pages, once it is there.
@@ -312,28 +304,25 @@ impl SessionStore for RedisStore {
 
     async fn change_cart(
         &self,
-        token: &StoredToken,
-        user: &User,
+        whose: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
+        let CartOwner { token, user, now } = whose;
         let mut script = script::CHANGE_CART.prepare_invoke();
-        script.key(&self.keys().login).key(self.keys().cart(token));
-        script.arg(token.as_str()).arg(user.as_bytes()).arg(CART_MAX);
-        match change {
-            CartChange::Empty => {}
-            // Nothing behind the head would mean to empty it.
-            CartChange::Set(items) if items.is_empty() => return self.unchanged(token, user).await,
-            CartChange::Set(items) => {
-                for (item, count) in items {
-                    script.arg(item.as_str()).arg(*count);
-                }
+        script.key(&self.keys().login).key(&self.keys().recent).key(self.keys().cart(token));
+        script.arg(token.as_str()).arg(user.as_ref().map_or(&[][..], User::as_bytes));
+        script.arg(CART_MAX).arg(*now).arg(u8::from(*change == CartChange::Empty));
+        if let CartChange::Set(items) = change {
+            for (item, count) in items {
+                script.arg(item.as_str()).arg(*count);
             }
         }
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<redis::Value>(&mut on).await };
         match self.0.link.call(Call::Write, step).await? {
             redis::Value::Int(0) => Ok(CartAnswer::NotLoggedIn),
-            redis::Value::Int(_) => Ok(CartAnswer::Full),
+            redis::Value::Int(1) => Ok(CartAnswer::Full),
+            redis::Value::Int(_) => Ok(CartAnswer::Changed(self.cart(token).await?)),
             held => {
                 let held = redis::from_redis_value(held)
                     .map_err(|error| StoreError::Failed(error.into()))?;

@@ -138,7 +138,8 @@ return 1
 ///
 /// KEYS: `login:`, `recent:`, `viewed:` and `cart:` of the new token, and, where there was an
 /// old one, of the old. ARGV: new token, user, time, and the old token or nothing.
-/// Views and cart move where the old token had no user or the same, and the new one has none.
+/// Views and cart move where the old token had the same user, and the new one has none. What a token
+/// without a user has left may be anybody's: it goes.
 pub(super) static ROTATE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -150,7 +151,7 @@ if taken and taken ~= user then
 end
 if old then
   local before = redis.call('HGET', KEYS[1], old)
-  if not before or before == user then
+  if before == user then
     for had = 5, 6 do
       if redis.call('EXISTS', KEYS[had]) == 1 then
         redis.call('RENAMENX', KEYS[had], KEYS[had - 2])
@@ -195,23 +196,26 @@ return #oldest
     ))
 });
 
-/// Changes a cart where `login:` still holds that user for its token.
+/// Changes a cart where `login:` still holds that user for its token, which counts as seen then.
 ///
-/// KEYS: `login:`, `cart:<token>`. ARGV: token, user, the most items, then either nothing (the
-/// cart is emptied) or items, each with its count. Returns 0 where nobody or another is logged
-/// in, 1 where the cart would hold too many, else the cart.
+/// KEYS: `login:`, `recent:`, `cart:<token>`. ARGV: token, user (empty: whoever it is), the most
+/// items, the time, 1 where the cart is emptied, and items, each with its count. Returns 0 where
+/// nobody or another is logged in, 1 where the cart would hold too many, else the cart, or 2 where
+/// another program has put so much into it that it is to be read with care.
 pub(super) static CHANGE_CART: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
-if #ARGV == 3 then
-  redis.call('UNLINK', KEYS[2])
+local user = redis.call('HGET', KEYS[1], ARGV[1])
+if not user or (ARGV[2] ~= '' and ARGV[2] ~= user) then return 0 end
+redis.call('ZADD', KEYS[2], 'GT', ARGV[4], ARGV[1])
+if ARGV[5] == '1' then
+  redis.call('UNLINK', KEYS[3])
   return {}
 end
-local size = redis.call('HLEN', KEYS[2])
+local size = redis.call('HLEN', KEYS[3])
 local grows = false
-for at = 4, #ARGV, 2 do
-  local is_there = redis.call('HEXISTS', KEYS[2], ARGV[at]) == 1
+for at = 6, #ARGV, 2 do
+  local is_there = redis.call('HEXISTS', KEYS[3], ARGV[at]) == 1
   if tonumber(ARGV[at + 1]) > 0 then
     if not is_there then size, grows = size + 1, true end
   elseif is_there then
@@ -219,14 +223,15 @@ for at = 4, #ARGV, 2 do
   end
 end
 if grows and size > tonumber(ARGV[3]) then return 1 end
-for at = 4, #ARGV, 2 do
+for at = 6, #ARGV, 2 do
   if tonumber(ARGV[at + 1]) > 0 then
-    redis.call('HSET', KEYS[2], ARGV[at], ARGV[at + 1])
+    redis.call('HSET', KEYS[3], ARGV[at], ARGV[at + 1])
   else
-    redis.call('HDEL', KEYS[2], ARGV[at])
+    redis.call('HDEL', KEYS[3], ARGV[at])
   end
 end
-return redis.call('HGETALL', KEYS[2])
+if redis.call('HLEN', KEYS[3]) > tonumber(ARGV[3]) then return 2 end
+return redis.call('HGETALL', KEYS[3])
 ",
     )
 });
