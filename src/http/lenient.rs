@@ -20,11 +20,20 @@ pub fn may_begin_with(path: &str, name: &str) -> bool {
         .split(|b| matches!(b, b'/' | b'\\'))
         .map(bare)
         .skip_while(|segment| segment.is_empty());
-    if is_odd(path) {
+    if is_odd(path) || climbs(path, &decoded) {
         segments.any(|segment| segment == name.as_bytes())
     } else {
         segments.next().is_some_and(|segment| segment == name.as_bytes())
     }
+}
+
+/// Whether what is decoded has segments that its sender did not write as such, or some that are
+/// nothing but dots and the like to some server: other segments may come first then.
+fn climbs(path: &str, decoded: &[u8]) -> bool {
+    let slashes = |text: &[u8]| text.iter().filter(|b| matches!(b, b'/' | b'\\')).count();
+    let vanishes = |segment: &[u8]| !segment.is_empty() && bare(segment).is_empty();
+    slashes(decoded) > slashes(path.as_bytes())
+        || decoded.split(|b| matches!(b, b'/' | b'\\')).any(vanishes)
 }
 
 /// A segment without what some server or other cuts off: parameters, a query or a fragment that
@@ -65,6 +74,9 @@ fn encoding_at_end(text: &[u8]) -> Option<(usize, u8)> {
         [.., 0xe0, middle @ (0x80 | 0x81), rest @ 0x80..=0xbf] => {
             Some((3, (middle & 1) << 6 | (rest & 0x3f)))
         }
+        [.., 0xf0, 0x80, middle @ (0x80 | 0x81), rest @ 0x80..=0xbf] => {
+            Some((4, (middle & 1) << 6 | (rest & 0x3f)))
+        }
         _ => None,
     }
 }
@@ -98,6 +110,12 @@ mod tests {
             "/%u005fanteroom/me",
             "/%c1%9fanteroom/me",
             "/%e0%81%9fanteroom/me",
+            "/%f0%80%81%9fanteroom/me",
+            "/x/..%20/_anteroom/me",
+            "/x/%25u002e%25u002e/_anteroom/me",
+            "/x/%25c0%25ae%25c0%25ae/_anteroom/me",
+            "/x%25c0%25af..%25c0%25af_anteroom/me",
+            "/x%25u002f..%25u002f_anteroom/me",
             "//_anteroom/me",
             "/%2f_anteroom/me",
             "/%c0%af_anteroom/me",

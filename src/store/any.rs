@@ -13,7 +13,7 @@ use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
     Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits, PageStore,
-    Parted, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
+    Parted, Rescaled, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -357,7 +357,7 @@ impl ViewStore for AnyStore {
         delegate!(self, top(most))
     }
 
-    async fn rescale_views(&self, how: Rescaling) -> Result<bool, StoreError> {
+    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
         delegate!(self, rescale_views(how))
     }
 }

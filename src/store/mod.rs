@@ -96,6 +96,21 @@ pub const CART_MAX: usize = 500;
 /// The largest count of one item in a cart.
 pub const CART_COUNT_MAX: i64 = 1_000_000;
 
+/// Items whose popularity is known, at most. At the bound the embedded store counts no new ones, and
+/// Redis drops the least viewed.
+pub const POPULARITY_MAX: u64 = 250_000;
+
+/// What a step of rescaling did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rescaled {
+    /// Nothing: it was done lately, or a period has only begun.
+    NotYet,
+    /// Some of the items that go are gone; call again.
+    Begun,
+    /// It is done.
+    Done,
+}
+
 /// How `viewed:` is made smaller now and then.
 #[derive(Clone, Copy, Debug)]
 pub struct Rescaling {
@@ -260,8 +275,8 @@ pub trait ViewStore {
 
     /// `rescale_viewed`: keeps the most viewed items and makes all scores smaller, in one atomic step,
     /// unless somebody did within [`Rescaling::every`]; the very first look only begins a period.
-    /// Returns whether it was done.
-    fn rescale_views(&self, how: Rescaling) -> impl Future<Output = Result<bool, StoreError>>;
+    /// Where very many items go, they go in steps before it.
+    fn rescale_views(&self, how: Rescaling) -> impl Future<Output = Result<Rescaled, StoreError>>;
 }
 
 /// Pages, as opaque bytes with a time to live.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Next, Task};
 use crate::clock::unix_now;
-use crate::store::{AnyStore, Rescaling, StoreError};
+use crate::store::{AnyStore, Rescaled, Rescaling, StoreError};
 use crate::visit::rescale::rescale_viewed;
 
 /// The longest pause between two looks at whether it is time: the store knows when it was done last,
@@ -30,10 +30,14 @@ impl Task for Rescale {
     async fn step(&self) -> Result<Next, StoreError> {
         let Self { keep_top, factor, every, .. } = *self;
         let how = Rescaling { keep_top, factor, every, now: unix_now() };
-        if rescale_viewed(&self.store, how).await? {
-            tracing::debug!("the popularity of items was rescaled");
-        }
-        Ok(Next::Idle)
+        Ok(match rescale_viewed(&self.store, how).await? {
+            Rescaled::Begun => Next::Again,
+            Rescaled::NotYet => Next::Idle,
+            Rescaled::Done => {
+                tracing::debug!("the popularity of items was rescaled");
+                Next::Idle
+            }
+        })
     }
 
     async fn rest(&self) {

@@ -599,8 +599,8 @@ mod tests {
     use super::*;
     use crate::ident::{Token, TokenStorage};
     use crate::store::{
-        Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Parted, Rescaling,
-        Rotation, Spared,
+        Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Parted, Rescaled,
+        Rescaling, Rotation, Spared,
     };
 
     /// A store that writes down what it is told, or refuses it.
@@ -696,8 +696,8 @@ mod tests {
         async fn top(&self, _: u32) -> Result<Vec<(Item, f64)>, StoreError> {
             self.answer(Vec::new())
         }
-        async fn rescale_views(&self, _: Rescaling) -> Result<bool, StoreError> {
-            self.answer(false)
+        async fn rescale_views(&self, _: Rescaling) -> Result<Rescaled, StoreError> {
+            self.answer(Rescaled::NotYet)
         }
     }
 
@@ -784,6 +784,23 @@ mod tests {
         assert_eq!((visits[0].items.len(), oldest), (25, 75.0));
         drop(TouchFlight { queue: &queue, visits });
         assert_eq!(queue.drain(&book).await.visits, 1);
+    }
+
+    #[tokio::test]
+    async fn what_waits_goes_on_under_the_new_token() {
+        let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+        let bob = User::new(b"bob").unwrap();
+        queue.note(token(1), user(), Some(item(1)), 5.0);
+        queue.note(token(2), bob, Some(item(2)), 6.0);
+        queue.rename(&token(1), &token(3), &user());
+        queue.rename(&token(2), &token(4), &user());
+        let visits = queue.take_visits(Instant::now(), false);
+        assert_eq!(visits.len(), 1, "nobody else's visits are taken over: {visits:?}");
+        assert_eq!((&visits[0].token, &visits[0].items), (&token(3), &vec![(item(1), 5.0)]));
+        drop(TouchFlight { queue: &queue, visits });
+        assert_eq!(queue.drain_all(&book).await.visits, 1);
+        queue.drain_all(&book).await;
+        assert_eq!(queue.held.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]

@@ -302,6 +302,30 @@ fn a_frozen_store_refuses_what_the_app_puts_into_a_cart() {
 }
 
 #[test]
+fn a_store_too_slow_for_a_look_up_changes_carts_all_the_same() {
+    let storage = Storage::redis();
+    let origin = talking_shop();
+    let proxy = Proxy::start(&origin, &storage, MINT);
+    let alice = log_in(&proxy, "alice");
+    // Knows nothing of her that it could remember.
+    let other = Proxy::start(&origin, &storage, MINT);
+    assert_eq!(other.get("/").cookie("login=somebody-else").send().status, 200);
+    let Storage::Redis(server) = &storage else { return };
+    let pause = || server.command::<()>(&["CLIENT", "PAUSE", "300", "ALL"]);
+
+    pause();
+    let by_app = other.post("/buy?tea;count=1").cookie(&alice).send();
+    assert_eq!(by_app.status, 200, "{}", by_app.text());
+    assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
+    pause();
+    let by_visitor = change(&other, &alice, r#"{"item":"mug","count":2}"#);
+    assert_eq!(held(&by_visitor), [("mug".to_owned(), 2), ("tea".to_owned(), 1)]);
+    pause();
+    let stranger = change(&other, "login=somebody-else", r#"{"item":"mug","count":2}"#);
+    assert_eq!(stranger.status, 401);
+}
+
+#[test]
 fn a_log_in_whose_cart_fails_is_a_log_in_all_the_same() {
     let storage = Storage::redis();
     let origin = talking_shop();

@@ -203,3 +203,20 @@ fn a_session_cookie_is_kept_from_caches_though_the_app_says_public() {
     assert_eq!(answer.header("cache-control"), Some("private, no-cache"));
     assert_eq!(answer.header("cdn-cache-control"), None);
 }
+
+#[test]
+fn a_log_out_ends_every_session_whose_cookie_came() {
+    let origin = shop(|_| Reply::unstored("a page"));
+    let proxy = Proxy::start(&origin, &Storage::Embedded, MINT);
+    let [ann, bob] = ["ann", "bob"].map(|user| log_in(&proxy, user));
+    let both = format!("{ann}; {bob}; login=no{{token");
+    assert_eq!(proxy.get("/").cookie(&both).send().status, 200);
+    assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
+
+    proxy.post("/logout").cookie(&both).send();
+
+    for gone in [ann, bob] {
+        proxy.get("/").cookie(&gone).send();
+        assert_eq!(origin.last().header("x-anteroom-session"), Some("none"));
+    }
+}

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::store::{
     Abandoned, AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits,
-    OpenError, OpenStore, PageStore as _, Parted, Rescaling, Rotation, SessionStore as _, Settings,
-    Spared, StoreError, StoreState, Url, ViewStore as _, Visit,
+    OpenError, OpenStore, PageStore as _, Parted, Rescaled, Rescaling, Rotation, SessionStore as _,
+    Settings, Spared, StoreError, StoreState, Url, ViewStore as _, Visit,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -220,6 +220,7 @@ contract!(
     while_few_items_are_known_every_one_ranks,
     rescaling_keeps_the_most_viewed_and_halves,
     nobody_rescales_too_soon_after_another,
+    very_many_items_are_rescaled_too,
     a_page_is_served_until_its_time_is_up,
     a_page_can_be_replaced_and_deleted,
     a_page_over_the_limit_is_refused,
@@ -629,11 +630,30 @@ fn rescaling(keep_top: u64, now: f64) -> Rescaling {
 
 async fn rescaling_keeps_the_most_viewed_and_halves(bench: Bench) {
     bench.count(&[(1, 8), (2, 5), (3, 1), (4, 8)]).await;
-    assert!(!bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap());
+    assert_eq!(bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap(), Rescaled::NotYet);
     assert_eq!(bench.top(1).await.len(), 4, "the first look begins the period");
-    assert!(bench.store.rescale_views(rescaling(3, 1_300.0)).await.unwrap());
+    assert_eq!(bench.store.rescale_views(rescaling(3, 1_300.0)).await.unwrap(), Rescaled::Done);
     until("three are left", async || bench.store.top(10).await.unwrap().len() == 3).await;
     assert_eq!(bench.top(1).await, [(item(1), 4.0), (item(4), 4.0), (item(2), 2.5)]);
+}
+
+async fn very_many_items_are_rescaled_too(bench: Bench) {
+    for from in (0..20_000_usize).step_by(500) {
+        let views: Vec<_> = (from..from + 500).map(|number| (number, 1)).collect();
+        bench.count(&views).await;
+    }
+    bench.count(&[(7, 9), (8, 5)]).await;
+    assert_eq!(bench.store.rescale_views(rescaling(2, 1_000.0)).await.unwrap(), Rescaled::NotYet);
+    let rescale = || bench.store.rescale_views(rescaling(2, 1_300.0));
+    let mut steps = 0;
+    while rescale().await.unwrap() == Rescaled::Begun {
+        steps += 1;
+        assert!(steps < 10, "each step removes some");
+    }
+    until("two are left", async || {
+        bench.store.top(10).await.unwrap() == [(item(7), 5.0), (item(8), 3.0)]
+    })
+    .await;
 }
 
 async fn nobody_rescales_too_soon_after_another(bench: Bench) {
@@ -652,7 +672,8 @@ async fn nobody_rescales_too_soon_after_another(bench: Bench) {
         (&other, 1_200.0, true),
     ];
     for (store, now, done) in rescales {
-        assert_eq!(store.rescale_views(rescaling(3, now)).await.unwrap(), done, "at {now}");
+        let rescaled = store.rescale_views(rescaling(3, now)).await.unwrap();
+        assert_eq!(rescaled == Rescaled::Done, done, "at {now}");
     }
     until("it was halved twice", async || bench.store.top(10).await.unwrap() == [(item(1), 2.0)])
         .await;

@@ -29,7 +29,7 @@ use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits, PageStore,
-    Parted, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
+    Parted, Rescaled, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -61,7 +61,7 @@ struct Inner {
     pages: Arc<Disk>,
     page_writer: Writer<PageStep>,
     page_room: QueueRoom,
-    ranks: Ranks,
+    ranks: Arc<Ranks>,
 }
 
 impl EmbeddedStore {
@@ -118,7 +118,7 @@ impl EmbeddedStore {
             sessions,
             pages,
             page_room: QueueRoom::default(),
-            ranks: Ranks::default(),
+            ranks: Arc::default(),
         })))
     }
 
@@ -250,17 +250,18 @@ impl ViewStore for EmbeddedStore {
     }
 
     async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
-        let ranking = self.counting(self.0.ranks.current(&self.0.sessions))?;
+        let ranking = self.counting(self.0.ranks.recent(&self.0.sessions).await)?;
         Ok(ranking.ranks_under(item, top))
     }
 
     async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
-        let ranking = self.counting(self.0.ranks.current(&self.0.sessions))?;
+        let ranking = self.counting(self.0.ranks.current(&self.0.sessions).await)?;
         Ok(ranking.top(most))
     }
 
-    async fn rescale_views(&self, how: Rescaling) -> Result<bool, StoreError> {
-        Ok(self.step(SessionStep::Rescale(how)).await? > 0)
+    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
+        let done = self.step(SessionStep::Rescale(how)).await? > 0;
+        Ok(if done { Rescaled::Done } else { Rescaled::NotYet })
     }
 }
 

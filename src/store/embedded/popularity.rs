@@ -1,15 +1,17 @@
 //! Ranks: who is among the most viewed. A B-tree knows no ranks, so the table is read whole now and
 //! then and kept in order.
 //!
-//! Reading costs time that visitors would wait, so it is done as often as it takes a twentieth of
-//! the time at most: with few items nearly at each look, with a hundred thousand every few seconds.
+//! Reading costs time that visitors would wait, so it is done on a thread of its own, and as often as
+//! it takes a twentieth of the time at most: with few items nearly at each look, with a hundred
+//! thousand every few seconds.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use ahash::RandomState;
 use redb::{ReadTransaction, ReadableTable as _};
+use tokio::sync::Mutex;
 
 use super::disk::Disk;
 use super::sessions::POPULARITY;
@@ -23,8 +25,8 @@ const KEPT_FOR: u32 = 20;
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     newest: RwLock<Option<Made>>,
-    /// Held by the one thread that makes the next.
-    making: Mutex<()>,
+    /// Held while the next is made.
+    making: Arc<Mutex<()>>,
 }
 
 #[derive(Clone, Debug)]
@@ -34,23 +36,43 @@ struct Made {
 }
 
 impl Ranks {
-    /// A ranking that is nearly new.
-    pub(super) fn current(&self, disk: &Disk) -> Result<Arc<Ranking>, StoreError> {
-        let newest = self.newest();
-        if let Some(made) = &newest
-            && Instant::now() < made.good_until
+    /// The newest ranking there is. Where that is too old, the next one is begun, and not waited for.
+    pub(super) async fn recent(
+        self: &Arc<Self>,
+        disk: &Arc<Disk>,
+    ) -> Result<Arc<Ranking>, StoreError> {
+        let Some(made) = self.newest() else { return self.current(disk).await };
+        if made.good_until <= Instant::now()
+            && let Ok(place) = Arc::clone(&self.making).try_lock_owned()
         {
-            return Ok(Arc::clone(&made.ranking));
+            let (this, disk) = (Arc::clone(self), Arc::clone(disk));
+            tokio::task::spawn_blocking(move || {
+                let _place = place;
+                // What failed is tried again by the next who asks.
+                this.make(&disk).inspect_err(|error| tracing::debug!(%error, "no new ranking"))
+            });
         }
-        let _making = match (self.making.try_lock(), newest) {
-            (Ok(making), _) => making,
-            // Another thread makes it: the last one is good enough meanwhile.
-            (Err(TryLockError::WouldBlock), Some(made)) => return Ok(made.ranking),
-            (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
-            (Err(TryLockError::WouldBlock), None) => {
-                self.making.lock().unwrap_or_else(PoisonError::into_inner)
-            }
-        };
+        Ok(made.ranking)
+    }
+
+    /// A ranking that is nearly new.
+    pub(super) async fn current(
+        self: &Arc<Self>,
+        disk: &Arc<Disk>,
+    ) -> Result<Arc<Ranking>, StoreError> {
+        let place = Arc::clone(&self.making).lock_owned().await;
+        if let Some(made) = self.newest().filter(|made| Instant::now() < made.good_until) {
+            return Ok(made.ranking);
+        }
+        let (this, disk) = (Arc::clone(self), Arc::clone(disk));
+        let making = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            this.make(&disk)
+        });
+        making.await.map_err(|error| StoreError::Failed(error.into()))?
+    }
+
+    fn make(&self, disk: &Disk) -> Result<Arc<Ranking>, StoreError> {
         let begun = Instant::now();
         let ranking = Arc::new(disk.read(Ranking::read)?);
         let took = begun.elapsed();

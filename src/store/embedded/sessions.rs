@@ -18,8 +18,8 @@ use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
 use crate::store::{
-    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Eviction, Rescaling, Rotation,
-    Spared, Visit,
+    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Eviction, POPULARITY_MAX,
+    Rescaling, Rotation, Spared, Visit,
 };
 
 /// The format of the whole file. Another one is refused, not guessed at.
@@ -38,10 +38,6 @@ const CART: TableDefinition<'static, (Bytes, Bytes), i64> = TableDefinition::new
 /// Item to score, minus one a view: `viewed:`.
 pub(super) const POPULARITY: TableDefinition<'static, Bytes, f64> =
     TableDefinition::new("popularity");
-
-/// Items whose views are counted at most. Beyond it new ones are not, until the next rescaling has
-/// made room.
-const POPULARITY_MAX: u64 = 250_000;
 
 /// Sorts behind every item: no UTF-8 text begins with this byte.
 const AFTER_ITEMS: &[u8] = &[0xff];

@@ -21,7 +21,8 @@ use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     Abandoned, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits,
-    PageStore, Parted, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
+    POPULARITY_MAX, PageStore, Parted, Rescaled, Rescaling, Rotation, SessionStore, Spared,
+    StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -32,6 +33,8 @@ const EVICT_BATCH: u32 = 1000;
 /// Pages over this size, in bytes, are written over a connection of their own, so that a
 /// look-up of a token does not wait behind them.
 const BULK_SIZE: usize = 256 << 10;
+/// Items that one step removes from the popularity set, at most: others wait meanwhile.
+const TRIM: u64 = 5_000;
 /// The longest time to live that is passed on.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -363,6 +366,9 @@ impl ViewStore for RedisStore {
             let score = format!("-{count}");
             step.cmd("ZINCRBY").arg(&self.keys().popularity).arg(score).arg(item.as_str());
         }
+        // At the bound the least viewed go: more than one flush brings, few enough for one step.
+        let last = POPULARITY_MAX + TRIM - 1;
+        step.cmd("ZREMRANGEBYRANK").arg(&self.keys().popularity).arg(POPULARITY_MAX).arg(last);
         self.write(&step).await
     }
 
@@ -385,13 +391,18 @@ impl ViewStore for RedisStore {
         Ok(items_of(found).into_iter().map(|(item, score)| (item, -score)).collect())
     }
 
-    async fn rescale_views(&self, how: Rescaling) -> Result<bool, StoreError> {
+    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
         let mut script = script::RESCALE.prepare_invoke();
         script.key(&self.keys().popularity).key(&self.keys().rescaled);
         let kept_ms = (how.every * 2).min(TTL_MAX).as_millis().max(1);
         script.arg(how.keep_top).arg(how.every.as_secs_f64()).arg(how.now);
         script.arg(u64::try_from(kept_ms).expect("TTL_MAX is within range")).arg(how.factor);
-        Ok(self.run(&script).await? > 0)
+        script.arg(TRIM);
+        Ok(match self.run(&script).await? {
+            0 => Rescaled::NotYet,
+            1 => Rescaled::Done,
+            _ => Rescaled::Begun,
+        })
     }
 }
 

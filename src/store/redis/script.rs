@@ -239,7 +239,8 @@ return redis.call('HGETALL', KEYS[3])
 /// `rescale_viewed`, unless somebody did lately. The first look only begins a period.
 ///
 /// KEYS: `viewed:`, `rescaled:`. ARGV: how many items to keep, the period in seconds, the time,
-/// the period twice in milliseconds, and what is left of each score. Returns 1 where it was done.
+/// the period twice in milliseconds, what is left of each score, and how many items may be removed
+/// in a step: others wait meanwhile. Returns 1 where it was done, 2 where there is more to remove.
 pub(super) static RESCALE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -248,9 +249,15 @@ local last = tonumber(redis.call('GET', KEYS[2]) or '')
 local since = last and now - last
 -- Clocks differ a little; one that was set back by a whole period begins anew.
 if since and since < every and since > -every then return 0 end
+local begins = not since or since < 0
+local keep, most = tonumber(ARGV[1]), tonumber(ARGV[6])
+if not begins and redis.call('ZCARD', KEYS[1]) - keep > most then
+  redis.call('ZREMRANGEBYRANK', KEYS[1], -most, -1)
+  return 2
+end
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
-if not since or since < 0 then return 0 end
-redis.call('ZREMRANGEBYRANK', KEYS[1], ARGV[1], -1)
+if begins then return 0 end
+redis.call('ZREMRANGEBYRANK', KEYS[1], keep, -1)
 redis.call('ZINTERSTORE', KEYS[1], 1, KEYS[1], 'WEIGHTS', ARGV[5])
 return 1
 ",
