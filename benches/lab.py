@@ -4,6 +4,7 @@ Python's standard library only. It measures nothing by itself.
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -119,8 +120,10 @@ url = "http://127.0.0.1:{origin_port}"
 url = "{store or f"embedded:{folder}/anteroom-data"}"
 [admin]
 address = "127.0.0.1:{admin_port}"
+socket = "{folder}/admin.sock"
 [log]
 access = "json"
+user = true
 to = "{folder}/anteroom.log"
 {more}
 """
@@ -128,6 +131,8 @@ to = "{folder}/anteroom.log"
     command = [binary, "run", "--config", config]
     process = Process("anteroom", command, port, core, folder / "anteroom-said.log")
     process.admin_port = admin_port
+    process.admin_socket = folder / "admin.sock"
+    process.access_log = folder / "anteroom.log"
     return process
 
 
@@ -138,6 +143,16 @@ def metrics(proxy):
         lines = answer.read().decode().splitlines()
     pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
     return {name: float(value) for name, _, value in pairs}
+
+
+def top(proxy, number):
+    """The most viewed items and their views, as the running proxy tells them over its socket."""
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(str(proxy.admin_socket))
+        peer.sendall(f"GET /top?most={number} HTTP/1.0\r\nHost: anteroom\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    items = json.loads(answer.partition(b"\r\n\r\n")[2])["items"]
+    return {one["item"]: one["views"] for one in items}
 
 
 def redis_server(folder, core=None):

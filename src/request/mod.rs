@@ -146,6 +146,7 @@ async fn answer(
     trail.route(&route.name);
     let visitor = visitor::recognise(room, &head, route, now).await;
     trail.visitor(&visitor, room.settings.log_user);
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
     let asked = verdict::Asked {
         method: &head.method,
         path: head.uri.path(),
@@ -154,7 +155,7 @@ async fn answer(
         has_body: !http_body::Body::is_end_stream(&body),
         bound: client.is_bound() || admit::logs_connection_in(&head.headers),
         who: visitor.sharing,
-        ranks: ranks(room, route, item.as_ref(), now).await,
+        ranks: !is_read || ranks(room, route, item.as_ref(), now).await,
     };
     let access = can_cache(&asked, route, &room.filler.policy);
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
