@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
-use anteroom::page::entry::{Entry, LifetimeSource, Stored};
+use anteroom::page::entry::{Entry, LifetimeSource, Stale, Stored};
 use anteroom::page::key::{KeyParts, ShareClass, hash_request};
 use anteroom::page::memory::{Memory, Slot};
 use anteroom::page::verdict::{Access, Asked, Policy, Who, can_cache};
@@ -46,8 +46,13 @@ criterion_main!(benches);
 
 fn decide(criterion: &mut Criterion) {
     let (headers, route) = (browser_fields(), Route::rest(false));
-    let policy =
-        Policy { default_ttl: Duration::from_secs(300), static_for_all: true, max_object: 8 << 20 };
+    let policy = Policy {
+        default_ttl: Duration::from_secs(300),
+        stale_while_revalidate: Duration::ZERO,
+        stale_if_error: Duration::from_secs(3600),
+        static_for_all: true,
+        max_object: 8 << 20,
+    };
     let asked = Asked {
         method: &Method::GET,
         path: "/item/lantern",
@@ -141,6 +146,7 @@ fn entry() -> Entry {
         initial_age: 0,
         lifetime: 300,
         source: LifetimeSource::Explicit,
+        stale: Stale::default(),
         static_proof: false,
         vary: Vec::new(),
     }

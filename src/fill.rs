@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{AGE, SET_COOKIE};
+use ::http::header::{AGE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, SET_COOKIE};
 use ::http::{HeaderMap, Request, StatusCode, Uri};
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -75,6 +75,11 @@ pub struct Order {
     pub route: Arc<Route>,
     /// How the fetch differs from the visitor's own request.
     pub loss: Loss,
+    /// The stale page that is fetched anew: the origin may say that it is right still.
+    pub held: Option<Arc<Entry>>,
+    /// Whether that page may be served should the origin fail: what comes is held back until it is
+    /// whole then, as long as the first to ask cares to wait.
+    pub withhold: bool,
 }
 
 /// What the request that began the flight gets.
@@ -93,6 +98,8 @@ pub enum Led {
         /// Whether it is kept, as far as can be told: the guard may still have to read the body.
         stored: bool,
     },
+    /// The origin says that the page is right still, and it is as fresh as this says.
+    Validated(Arc<Entry>),
     /// Nothing: the request is to be forwarded as it came.
     Again(Reason),
     /// No response.
@@ -126,8 +133,12 @@ impl Filler {
 
     async fn fly(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) {
         let seat = flight.lead_seat();
-        let Order { primary, class, request, route, loss } = order;
+        let Order { primary, class, mut request, route, loss, held, withhold } = order;
         let target = request.uri().clone();
+        let held = held.filter(|held| held.has_validator());
+        if let Some(held) = &held {
+            ask_whether(&held.headers, request.headers_mut());
+        }
         let asked_at = unix_now();
         let came = match self.origin.send(request, Keep::Pool(None)).await {
             Ok(came) => came,
@@ -137,7 +148,15 @@ impl Filler {
                 return;
             }
         };
-        let fetch = Fetch { primary, target, route, class, loss, asked_at, came_at: unix_now() };
+        let fetch =
+            Fetch { primary, target, route, class, loss, withhold, asked_at, came_at: unix_now() };
+        if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
+            let told = self.refresh(&fetch, flight, &held, came.response.headers()).await;
+            return say(tell, told);
+        }
+        if withhold && is_server_error(came.response.status()) {
+            return self.refuse(&fetch, flight, came, Reason::ServerError, tell);
+        }
         match self.judge(&fetch, flight, &came) {
             Ok(storing) => self.share(fetch, flight, came, storing, Lead { seat, tell }).await,
             Err(reason) => self.refuse(&fetch, flight, came, reason, tell),
@@ -150,6 +169,24 @@ impl Filler {
         flight: &Flight,
         came: &OriginResponse,
     ) -> Result<Storing, Reason> {
+        let headers = came.response.headers();
+        let answer = Answered {
+            status: came.response.status(),
+            headers,
+            length: came.length,
+            unframed: came.unframed,
+            age: fetch.age(headers),
+            now: fetch.came_at as u64,
+        };
+        self.may_store(fetch, flight, &answer)
+    }
+
+    fn may_store(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        answer: &Answered<'_>,
+    ) -> Result<Storing, Reason> {
         let asked = Asked {
             method: &::http::Method::GET,
             path: fetch.target.path(),
@@ -160,16 +197,73 @@ impl Filler {
             who: Who::Anonymous,
             ranks: true,
         };
-        let headers = came.response.headers();
-        let answer = Answered {
-            status: came.response.status(),
-            headers,
-            length: came.length,
-            unframed: came.unframed,
-            age: fetch.age(headers),
-            now: fetch.came_at as u64,
+        may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)
+    }
+
+    /// The origin said 304: the page that we hold is right, and what the 304 says of it is new
+    /// (RFC 9111 §4.3.4). Where it may no longer be shared, or the 304 speaks of another page, it is
+    /// forgotten.
+    async fn refresh(
+        &self,
+        fetch: &Fetch,
+        flight: &Arc<Flight>,
+        held: &Entry,
+        said: &HeaderMap,
+    ) -> Led {
+        let judged =
+            fits(&held.headers, said).then(|| update(&held.headers, said)).map(|headers| {
+                let answer = Answered {
+                    status: StatusCode::from_u16(held.status).unwrap_or(StatusCode::OK),
+                    headers: &headers,
+                    length: Some(held.body.len() as u64),
+                    unframed: false,
+                    age: fetch.age(said),
+                    now: fetch.came_at as u64,
+                };
+                self.may_store(fetch, flight, &answer).map(|storing| (headers.clone(), storing))
+            });
+        let (headers, storing) = match judged {
+            Some(Ok(judged)) => judged,
+            Some(Err(reason)) => return self.outdated(fetch, flight, reason).await,
+            None => return self.outdated(fetch, flight, Reason::Stale).await,
         };
-        may_store(&asked, fetch.class, &answer, &fetch.route, &self.policy)
+        let is_fresh = storing.is_fresh;
+        let refreshed = Entry {
+            status: held.status,
+            reason: held.reason.clone(),
+            headers: compact(&headers),
+            body: held.body.clone(),
+            stored_at: fetch.came_at as u64,
+            initial_age: fetch.age(said),
+            lifetime: storing.lifetime,
+            source: storing.source,
+            stale: storing.stale,
+            static_proof: storing.static_proof,
+            vary: storing.vary,
+        };
+        let to_store = self.keep(fetch, flight, refreshed.clone());
+        let refreshed = Arc::new(refreshed);
+        if is_fresh {
+            flight.answer(&refreshed);
+        } else {
+            flight.decide(Verdict::Refused(Reason::Stale));
+            flight.end_whole();
+        }
+        for one in to_store {
+            self.put(&one, flight).await;
+        }
+        Led::Validated(refreshed)
+    }
+
+    /// What we hold is not to be used any more.
+    async fn outdated(&self, fetch: &Fetch, flight: &Flight, reason: Reason) -> Led {
+        self.sheet.refused(reason);
+        flight.decide(Verdict::Refused(reason));
+        let gone = self.pages.invalidate(&fetch.primary, fetch.came_at as u64);
+        if let Err(error) = self.store.delete_pages(&gone).await {
+            tracing::debug!(%error, "an outdated page stays in the store for its time");
+        }
+        Led::Again(reason)
     }
 
     /// The response is for nobody else.
@@ -223,21 +317,38 @@ impl Filler {
     ) {
         let length = came.length;
         let guarded = storing.guarded;
+        let is_fresh = storing.is_fresh;
         let (head, body) = came.response.into_parts();
         let head = Arc::new(fetch.entry(head, storing));
-        if !guarded {
+        if !is_fresh {
+            flight.turn_away(Reason::Stale);
+        } else if !guarded && !fetch.withhold {
             flight.decide(Verdict::Shared(Arc::clone(&head), length));
         }
-        // Where it is the right response for its visitor whatever the guard says, he has it now.
-        let waiting = if guarded && fetch.loss == Loss::Visitor {
-            Some(lead)
-        } else {
+        // Where it is the right response for its visitor whatever the guard says, he has it now;
+        // unless he may have a stale page should this one break off.
+        let mut waiting = Some(lead);
+        if !fetch.withhold
+            && !(guarded && fetch.loss == Loss::Visitor)
+            && let Some(lead) = waiting.take()
+        {
             lead.shared(&head, length, !guarded);
-            None
-        };
+        }
         let read = match (guarded, waiting.is_some()) {
-            (false, _) => self.read(flight, body).await,
             (true, withheld) => self.read_guarded(&fetch, flight, body, withheld).await,
+            (false, false) => self.read(flight, body).await,
+            (false, true) => {
+                let (head, is_fresh) = (&head, is_fresh);
+                self.read_withheld(flight, body, || {
+                    if is_fresh {
+                        flight.decide(Verdict::Shared(Arc::clone(head), length));
+                    }
+                    if let Some(lead) = waiting.take() {
+                        lead.shared(head, length, true);
+                    }
+                })
+                .await
+            }
         };
         match read.and_then(|body| self.inspect(&head, body, guarded)) {
             Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
@@ -305,6 +416,27 @@ impl Filler {
         self.mark(fetch, reason, false);
         flight.decide(Verdict::Refused(reason));
         self.read(flight, body).await.map(|_| None)
+    }
+
+    /// The same for a body that is held back until it is whole, for a page that is there could be
+    /// served should it break off. What is too large for that is let go by `release`.
+    async fn read_withheld(
+        &self,
+        flight: &Flight,
+        mut body: OriginBody,
+        release: impl FnOnce(),
+    ) -> Result<Option<Bytes>, Stop> {
+        let patience = tokio::time::Instant::now() + GUARD_PATIENCE;
+        loop {
+            let Ok(frame) = tokio::time::timeout_at(patience, body.frame()).await else { break };
+            let Some(frame) = frame else { return Ok(flight.body()) };
+            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
+                break;
+            }
+        }
+        release();
+        self.read(flight, body).await
     }
 
     /// Why a body of which so much has come is not kept.
@@ -406,6 +538,28 @@ fn say(tell: oneshot::Sender<Led>, what: Led) {
     }
 }
 
+/// Makes a request for a page the question whether `held` is right still (RFC 9111 §4.3.1).
+fn ask_whether(held: &HeaderMap, request: &mut HeaderMap) {
+    for (from, to) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
+        if let Some(value) = held.get(from) {
+            request.insert(to, value.clone());
+        }
+    }
+}
+
+fn fits(_held: &HeaderMap, _said: &HeaderMap) -> bool {
+    true
+}
+
+fn update(held: &HeaderMap, _said: &HeaderMap) -> HeaderMap {
+    held.clone()
+}
+
+/// RFC 5861 §4: what counts as an error of the origin.
+fn is_server_error(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 500 | 502 | 503 | 504)
+}
+
 /// Why a body did not land.
 enum Stop {
     Refused(Reason),
@@ -435,6 +589,7 @@ struct Fetch {
     route: Arc<Route>,
     class: ShareClass,
     loss: Loss,
+    withhold: bool,
     /// Unix times, in seconds.
     asked_at: f64,
     came_at: f64,
@@ -470,6 +625,7 @@ impl Fetch {
             initial_age,
             lifetime: storing.lifetime,
             source: storing.source,
+            stale: storing.stale,
             static_proof: storing.static_proof,
             vary: storing.vary,
         }

@@ -23,6 +23,10 @@ pub enum Outcome {
     HitStore,
     /// From a fetch that another request began.
     HitFlight,
+    /// A page that is fresh no more, while it is fetched anew or the origin fails.
+    HitStale,
+    /// A page of which the origin said, by a 304, that it is right still.
+    Revalidated,
     /// From the origin, through a fetch for the cache.
     Miss,
     /// Forwarded.
@@ -34,10 +38,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    const ALL: [(Self, &'static str); 7] = [
+    const ALL: [(Self, &'static str); 9] = [
         (Self::HitMemory, "hit_memory"),
         (Self::HitStore, "hit_store"),
         (Self::HitFlight, "hit_flight"),
+        (Self::HitStale, "hit_stale"),
+        (Self::Revalidated, "revalidated"),
         (Self::Miss, "miss"),
         (Self::Bypass, "bypass"),
         (Self::Endpoint, "endpoint"),

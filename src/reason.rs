@@ -98,11 +98,13 @@ pub enum Reason {
     Refused,
     /// The origin failed.
     Origin,
+    /// The origin answered with a server error.
+    ServerError,
 }
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 46] = {
+    pub const ALL: [Self; 47] = {
         use Reason::*;
         [
             Method,
@@ -151,6 +153,7 @@ impl Reason {
             Endpoint,
             Refused,
             Origin,
+            ServerError,
         ]
     };
 
@@ -204,6 +207,7 @@ impl Reason {
             Self::Endpoint => "endpoint",
             Self::Refused => "refused",
             Self::Origin => "origin",
+            Self::ServerError => "server-error",
         }
     }
 }

@@ -53,6 +53,8 @@ pub(super) fn start(
     let origin = origin_settings(&plan.origin);
     let policy = Policy {
         default_ttl: plan.cache.default_ttl,
+        stale_while_revalidate: plan.cache.stale_while_revalidate,
+        stale_if_error: plan.cache.stale_if_error,
         static_for_all: plan.cache.static_for_all,
         max_object: plan.cache.max_object,
     };

@@ -206,6 +206,11 @@ pub enum Endpoint {
 pub struct Cache {
     /// `default_ttl`, 300 s; zero: the origin's word only.
     pub default_ttl: Duration,
+    /// `stale_while_revalidate`, 0: how long a page that is no longer fresh is still served while it is
+    /// fetched anew, where the origin does not say.
+    pub stale_while_revalidate: Duration,
+    /// `stale_if_error`, 1 h: how long it is served while the origin fails, where that does not say.
+    pub stale_if_error: Duration,
     /// `unknown_cookies`, `"bypass"` (true) or `"ignore"`.
     pub unknown_cookies_bypass: bool,
     /// `trust_public`, false.
@@ -492,6 +497,8 @@ impl Default for Cache {
         let exact = |name: &str| Pattern::Exact(name.to_owned());
         Self {
             default_ttl: Duration::from_secs(300),
+            stale_while_revalidate: Duration::ZERO,
+            stale_if_error: Duration::from_secs(3600),
             unknown_cookies_bypass: true,
             trust_public: false,
             static_for_all: true,

@@ -148,6 +148,8 @@ fn visitor(at: &mut impl Walk, visitor: &mut Visitor) {
 
 fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("default_ttl", &mut cache.default_ttl, &TTL);
+    at.key("stale_while_revalidate", &mut cache.stale_while_revalidate, &TTL);
+    at.key("stale_if_error", &mut cache.stale_if_error, &TTL);
     let unknown = [("bypass", true), ("ignore", false)];
     at.key("unknown_cookies", &mut cache.unknown_cookies_bypass, &Words(&unknown));
     at.key("trust_public", &mut cache.trust_public, &Flag);

@@ -4,6 +4,7 @@
 //! byte, a kind, then numbers as LEB128 and texts behind their lengths, the body last. A value
 //! without the magic was written by an app in the book's layout, and is a page's plain body.
 
+use ::http::header::{ETAG, LAST_MODIFIED};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::{Bytes, BytesMut};
 
@@ -16,11 +17,15 @@ pub const VARIANTS_MAX: usize = 256;
 /// The most field lines that a stored page has: hyper takes no more from an origin.
 const LINES_MAX: u64 = 1_024;
 
+/// For how long a page with a validator is kept when it is stale, in seconds: a 304 makes it fresh
+/// again, which costs the origin less than the page.
+const VALIDATED_FOR: u64 = 3_600;
+
 /// No text begins with these, and so no plain page does.
 const MAGIC: [u8; 4] = [0x00, 0xa7, b'A', b'R'];
 
 /// The version of the layout. A newer or older one is refused, which is a miss.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const KIND_PAGE: u8 = 1;
 const KIND_VARIANTS: u8 = 2;
@@ -55,11 +60,23 @@ pub struct Entry {
     pub lifetime: u64,
     /// What named the lifetime.
     pub source: LifetimeSource,
+    /// For how long it may be served when it is stale.
+    pub stale: Stale,
     /// Whether visitors with a login may be given it too: an anonymous request filled it with
     /// something static.
     pub static_proof: bool,
     /// The request fields that it depends on, at most [`FIELDS_MAX`].
     pub vary: Vec<HeaderName>,
+}
+
+/// For how long a page may be served when it is no longer fresh (RFC 5861), in seconds after the end
+/// of its lifetime. Zero where that is forbidden (RFC 9111 §4.2.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// While it is fetched anew.
+    pub while_revalidate: u64,
+    /// While the origin fails.
+    pub if_error: u64,
 }
 
 /// What named a lifetime.
@@ -102,6 +119,40 @@ impl Entry {
     pub fn ttl(&self, now: u64) -> i64 {
         let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
         signed(self.lifetime).saturating_sub(signed(self.age(now)))
+    }
+
+    /// Seconds since which it is stale at `now`; 0 while it is fresh.
+    #[must_use]
+    pub fn staleness(&self, now: u64) -> u64 {
+        self.age(now).saturating_sub(self.lifetime)
+    }
+
+    /// Whether it may be served at `now` while it is fetched anew (RFC 5861 §3).
+    #[must_use]
+    pub fn serves_while_revalidating(&self, now: u64) -> bool {
+        self.staleness(now) < self.stale.while_revalidate
+    }
+
+    /// Whether it may be served at `now` while the origin fails (RFC 5861 §4).
+    #[must_use]
+    pub fn serves_on_error(&self, now: u64) -> bool {
+        self.staleness(now) < self.stale.if_error.max(self.stale.while_revalidate)
+    }
+
+    /// Whether the origin can be asked whether it is still right (RFC 9111 §4.3.1).
+    #[must_use]
+    pub fn has_validator(&self) -> bool {
+        self.status == 200
+            && (self.headers.contains_key(ETAG) || self.headers.contains_key(LAST_MODIFIED))
+    }
+
+    /// Seconds for which it is worth keeping at `now`: while it is fresh, while it may be served
+    /// stale, and for some time more where a 304 can make it fresh again.
+    #[must_use]
+    pub fn worth(&self, now: u64) -> u64 {
+        let validated = if self.has_validator() { VALIDATED_FOR } else { 0 };
+        let window = validated.max(self.stale.while_revalidate).max(self.stale.if_error);
+        self.lifetime.saturating_add(window).saturating_sub(self.age(now))
     }
 
     /// The memory that it takes, in bytes, nearly.
@@ -208,6 +259,8 @@ fn encode_page(entry: &Entry) -> Bytes {
     writer.number(entry.stored_at);
     writer.number(entry.initial_age);
     writer.number(entry.lifetime);
+    writer.number(entry.stale.while_revalidate);
+    writer.number(entry.stale.if_error);
     writer.byte(u8::from(entry.reason.is_some()));
     writer.text(entry.reason.as_deref().unwrap_or_default());
     writer.names(&entry.vary);
@@ -225,6 +278,7 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
     let source = LifetimeSource::from_code(reader.byte()?)?;
     let static_proof = reader.flag()?;
     let (stored_at, initial_age, lifetime) = (reader.number()?, reader.number()?, reader.number()?);
+    let stale = Stale { while_revalidate: reader.number()?, if_error: reader.number()? };
     let has_reason = reader.flag()?;
     let reason = Some(reader.text()?).filter(|_| has_reason);
     let vary = reader.names()?;
@@ -243,6 +297,7 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
         initial_age,
         lifetime,
         source,
+        stale,
         static_proof,
         vary,
     })
@@ -400,6 +455,7 @@ mod tests {
             initial_age: 10,
             lifetime: 300,
             source: LifetimeSource::Default,
+            stale: Stale::default(),
             static_proof: true,
             vary: vec![CONTENT_TYPE],
         }
@@ -528,6 +584,7 @@ mod tests {
                 reason: reason.map(Bytes::from),
                 body: body.into(),
                 source: LifetimeSource::from_code(source).unwrap(),
+                stale: Stale::default(),
                 vary: vary.iter().map(name).collect(),
             }
         }

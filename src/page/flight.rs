@@ -242,6 +242,12 @@ impl Flight {
         self.change(|state| state.verdict = verdict);
     }
 
+    /// Sends everyone but the first to the origin alone, while the page is still fetched and kept: a
+    /// change to it finds the flight.
+    pub fn turn_away(&self, reason: Reason) {
+        self.change(|state| state.verdict = Verdict::Refused(reason));
+    }
+
     /// Tells those who still wait for a verdict; for others nothing changes.
     pub fn decide_landed(&self, verdict: Verdict) {
         self.change(|state| {
@@ -530,6 +536,7 @@ mod tests {
                 initial_age: 0,
                 lifetime: 1,
                 source: super::super::entry::LifetimeSource::Default,
+                stale: super::super::entry::Stale::default(),
                 static_proof: false,
                 vary: Vec::new(),
             }),

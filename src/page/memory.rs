@@ -49,6 +49,8 @@ impl Weighter<PageKey, Slot> for ByBytes {
 pub struct Memory {
     pages: Cache<PageKey, Slot, ByBytes, RandomState>,
     uncacheable: Cache<PageKey, (u64, Reason)>,
+    /// Until when the origin is not asked for a page that may be served stale meanwhile.
+    failing: Cache<PageKey, u64>,
 }
 
 impl Memory {
@@ -67,7 +69,8 @@ impl Memory {
             .expect("capacity and item count are set above");
         let pages =
             Cache::with_options(options, ByBytes, RandomState::new(), DefaultLifecycle::default());
-        Self { pages, uncacheable: Cache::new(UNCACHEABLE_MAX) }
+        let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
+        Self { pages, uncacheable, failing }
     }
 
     /// What is held under `key`.
@@ -107,6 +110,17 @@ impl Memory {
         (now < until).then_some(reason)
     }
 
+    /// Remembers until `until` that the origin fails at the page under `key`.
+    pub fn mark_failing(&self, key: PageKey, until: u64) {
+        self.failing.insert(key, until);
+    }
+
+    /// Whether the origin failed at the page under `key` a moment ago.
+    #[must_use]
+    pub fn is_failing(&self, key: &PageKey, now: u64) -> bool {
+        !self.failing.is_empty() && self.failing.get(key).is_some_and(|until| now < until)
+    }
+
     /// Bytes of pages held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -131,7 +145,7 @@ mod tests {
     use ::http::HeaderMap;
     use bytes::Bytes;
 
-    use super::super::entry::LifetimeSource;
+    use super::super::entry::{LifetimeSource, Stale};
     use super::*;
 
     fn page(size: usize) -> Slot {
@@ -144,6 +158,7 @@ mod tests {
             initial_age: 0,
             lifetime: 300,
             source: LifetimeSource::Default,
+            stale: Stale::default(),
             static_proof: false,
             vary: Vec::new(),
         }))

@@ -20,7 +20,7 @@ use quick_cache::sync::Cache;
 
 use crate::ident::PageKey;
 use crate::store::{PageStore, StoreError};
-use entry::{Entry, LifetimeSource, Stored, VariantIndex};
+use entry::{Entry, LifetimeSource, Stale, Stored, VariantIndex};
 use flight::Flights;
 use key::variant_key;
 use memory::{Memory, Slot};
@@ -61,6 +61,8 @@ pub enum From {
 pub enum Lookup {
     /// A page that is fresh.
     Fresh(Arc<Entry>, From),
+    /// A page that is fresh no more; a fetch goes under this key.
+    Stale(Arc<Entry>, From, PageKey),
     /// None; a fetch goes under this key, which is the variant's where variants are known.
     Absent(PageKey),
 }
@@ -118,47 +120,61 @@ impl Pages {
         sent: &HeaderMap,
         now: u64,
     ) -> Result<Lookup, StoreError> {
-        let index = match self.memory.get(key) {
-            Some(Slot::Page(entry)) if entry.is_fresh(now) => {
-                return Ok(Lookup::Fresh(entry, From::Memory));
-            }
-            Some(Slot::Variants(index)) => Some(index),
-            Some(Slot::Page(_)) | None => match self.read(store, key, key, now).await? {
-                Some(Slot::Page(entry)) => return Ok(Lookup::Fresh(entry, From::Store)),
-                Some(Slot::Variants(index)) => Some(index),
-                None => None,
-            },
+        let index = match self.either(store, key, key, now).await? {
+            Some((Slot::Page(entry), from)) => return Ok(found(entry, from, *key, now)),
+            Some((Slot::Variants(index), _)) => index,
+            None => return Ok(Lookup::Absent(*key)),
         };
-        let Some(index) = index else { return Ok(Lookup::Absent(*key)) };
         let variant = match named(&index, key, sent) {
             Ok(variant) => variant,
             Err(variant) => return Ok(Lookup::Absent(variant)),
         };
-        match self.memory.get(&variant) {
-            Some(Slot::Page(entry)) if entry.is_fresh(now) => {
-                return Ok(Lookup::Fresh(entry, From::Memory));
-            }
-            _ => {}
-        }
-        match self.read(store, key, &variant, now).await? {
-            Some(Slot::Page(entry)) => Ok(Lookup::Fresh(entry, From::Store)),
-            Some(Slot::Variants(_)) | None => Ok(Lookup::Absent(variant)),
-        }
+        Ok(match self.either(store, key, &variant, now).await? {
+            Some((Slot::Page(entry), from)) => found(entry, from, variant, now),
+            Some((Slot::Variants(_), _)) | None => Lookup::Absent(variant),
+        })
     }
 
-    /// Reads what belongs to the page `primary` from the store into memory; nothing that is not
-    /// fresh, or that may be from before a change. What cannot be read as ours is
-    /// as good as absent: the next fill replaces it.
-    async fn read<S: PageStore>(
+    /// What belongs to the page `primary` under `key`: from memory, unless that is stale and the
+    /// store has something newer. A store that fails leaves what memory has.
+    async fn either<S: PageStore>(
         &self,
         store: &S,
         primary: &PageKey,
         key: &PageKey,
         now: u64,
+    ) -> Result<Option<(Slot, From)>, StoreError> {
+        let known = match self.memory.get(key) {
+            Some(Slot::Page(entry)) if !entry.is_fresh(now) => entry,
+            Some(slot) => return Ok(Some((slot, From::Memory))),
+            None => {
+                let slot = self.read(store, primary, key, None, now).await?;
+                return Ok(slot.map(|slot| (slot, From::Store)));
+            }
+        };
+        let newer = self.read(store, primary, key, Some(known.stored_at), now).await;
+        Ok(Some(match newer {
+            Ok(Some(slot)) => (slot, From::Store),
+            Ok(None) | Err(_) => (Slot::Page(known), From::Memory),
+        }))
+    }
+
+    /// Reads what belongs to the page `primary` from the store into memory; no page that is not newer
+    /// than `than`, and nothing that may be from before a change. What cannot be read as ours is as
+    /// good as absent: the next fill replaces it.
+    async fn read<S: PageStore>(
+        &self,
+        store: &S,
+        primary: &PageKey,
+        key: &PageKey,
+        than: Option<u64>,
+        now: u64,
     ) -> Result<Option<Slot>, StoreError> {
         let Some(bytes) = store.page(key).await? else { return Ok(None) };
         let slot = match Stored::decode(bytes) {
-            Ok(Stored::Page(entry)) if entry.is_fresh(now) => Slot::Page(Arc::new(entry)),
+            Ok(Stored::Page(entry)) if than.is_none_or(|than| entry.stored_at > than) => {
+                Slot::Page(Arc::new(entry))
+            }
             Ok(Stored::Variants(index)) => Slot::Variants(Arc::new(index)),
             Ok(Stored::Plain(body)) => Slot::Page(Arc::new(self.plain(body, now))),
             Ok(Stored::Page(_)) | Err(_) => return Ok(None),
@@ -185,6 +201,7 @@ impl Pages {
             initial_age: 0,
             lifetime: self.default_ttl.as_secs().min(1),
             source: LifetimeSource::Default,
+            stale: Stale::default(),
             static_proof: false,
             vary: Vec::new(),
         }
@@ -202,7 +219,7 @@ impl Pages {
         entry: Entry,
         now: u64,
     ) -> Result<Vec<ToStore>, TooManyVariants> {
-        let ttl = Duration::from_secs(u64::try_from(entry.ttl(now)).unwrap_or(0).max(1));
+        let ttl = Duration::from_secs(entry.worth(now).max(1));
         let entry = Arc::new(entry);
         let known = match self.memory.get(&primary) {
             Some(Slot::Variants(index)) => Some(index),
@@ -258,6 +275,10 @@ impl Pages {
         }
         keys
     }
+}
+
+fn found(entry: Arc<Entry>, from: From, key: PageKey, now: u64) -> Lookup {
+    if entry.is_fresh(now) { Lookup::Fresh(entry, from) } else { Lookup::Stale(entry, from, key) }
 }
 
 /// The key of the variant that `sent` chooses: `Ok` where the index names it. One that it does not
@@ -322,6 +343,7 @@ mod tests {
             initial_age: 0,
             lifetime: 300,
             source: LifetimeSource::Default,
+            stale: Stale::default(),
             static_proof: false,
             vary: vary.to_vec(),
         }

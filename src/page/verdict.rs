@@ -11,7 +11,7 @@ use ::http::header::{
 };
 use ::http::{HeaderMap, HeaderName, Method, StatusCode};
 
-use super::entry::LifetimeSource;
+use super::entry::{LifetimeSource, Stale};
 use super::key::ShareClass;
 use crate::http::cache_control::CacheControl;
 use crate::http::freshness;
@@ -72,6 +72,10 @@ pub struct Asked<'a> {
 pub struct Policy {
     /// What a page gets when the origin says nothing; zero: the origin's word only.
     pub default_ttl: Duration,
+    /// How long a stale page may be served while it is fetched anew, where the origin does not say.
+    pub stale_while_revalidate: Duration,
+    /// How long it may be served while the origin fails, where that does not say.
+    pub stale_if_error: Duration,
     /// Whether visitors with a login may be given what is static by proof.
     pub static_for_all: bool,
     /// The largest body that is stored, in bytes.
@@ -165,8 +169,13 @@ pub struct Answered<'a> {
 pub struct Storing {
     /// Seconds for which it is fresh, counted from its origination.
     pub lifetime: u64,
+    /// Whether it is fresh now: else it is kept to be validated, and nobody but the visitor whose
+    /// request it answers is given it.
+    pub is_fresh: bool,
     /// Who said so.
     pub source: LifetimeSource,
+    /// For how long it may be served when it is stale.
+    pub stale: Stale,
     /// Whether visitors with a login may be given it, too.
     pub static_proof: bool,
     /// The request fields that it depends on.
@@ -195,9 +204,23 @@ pub fn may_store(
     }
     let vary = vary_of(answer.headers)?;
     let kind = media::kind(answer.headers);
-    let (lifetime, source) = lifetime(asked, answer, kind, route, policy)?;
-    if lifetime <= answer.age {
-        return Err(Reason::Stale);
+    let control = CacheControl::parse(answer.headers, &CACHE_CONTROL);
+    // RFC 9111 §5.2.2.4: every use needs the origin's consent.
+    let always_asks = control.no_cache && route.override_ttl.is_none();
+    let mut why_not = if always_asks { Reason::NoCache } else { Reason::Stale };
+    let (lifetime, source) = match lifetime(asked, answer, kind, route, policy) {
+        Ok(_) | Err(_) if always_asks => (0, LifetimeSource::Explicit),
+        Err(Reason::NoLifetime) => {
+            why_not = Reason::NoLifetime;
+            (0, LifetimeSource::Explicit)
+        }
+        found => found?,
+    };
+    let stale = stale(&control, source, always_asks, policy);
+    let is_fresh = lifetime > answer.age;
+    let can_be_asked = answer.status == StatusCode::OK && has_validator(answer.headers);
+    if !is_fresh && !can_be_asked && !outlives(&control, stale, lifetime, answer.age) {
+        return Err(why_not);
     }
     let static_proof = class == ShareClass::Anonymous
         && answer.status == StatusCode::OK
@@ -205,7 +228,39 @@ pub fn may_store(
         && has_validator(answer.headers)
         && !vary.contains(&COOKIE);
     let guarded = media::may_be_page(answer.headers);
-    Ok(Storing { lifetime, source, static_proof, vary, guarded })
+    Ok(Storing { lifetime, is_fresh, source, stale, static_proof, vary, guarded })
+}
+
+/// Whether the origin itself says that a page may be served stale, and for longer than it is by now.
+fn outlives(control: &CacheControl, stale: Stale, lifetime: u64, age: u64) -> bool {
+    let said = control.stale_while_revalidate.is_some() || control.stale_if_error.is_some();
+    said && lifetime.saturating_add(stale.while_revalidate.max(stale.if_error)) > age
+}
+
+/// For how long a page may be served stale: by the origin's word (RFC 5861), else by the operator's,
+/// and never where the origin forbids it (RFC 9111 §4.2.4). `s-maxage` forbids it (§5.2.2.10), unless
+/// the same field says more.
+fn stale(
+    control: &CacheControl,
+    source: LifetimeSource,
+    always_asks: bool,
+    policy: &Policy,
+) -> Stale {
+    let ours = Stale {
+        while_revalidate: policy.stale_while_revalidate.as_secs(),
+        if_error: policy.stale_if_error.as_secs(),
+    };
+    if source == LifetimeSource::Override {
+        return ours;
+    }
+    if always_asks || control.must_revalidate || control.proxy_revalidate {
+        return Stale::default();
+    }
+    let silent = if control.s_maxage.is_some() { Stale::default() } else { ours };
+    Stale {
+        while_revalidate: control.stale_while_revalidate.unwrap_or(silent.while_revalidate),
+        if_error: control.stale_if_error.unwrap_or(silent.if_error),
+    }
 }
 
 /// What the response itself says against sharing it.
@@ -229,11 +284,10 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     if control.private && !private_is_habit {
         return Err(Reason::Private);
     }
-    if control.no_store && route.override_ttl.is_none() {
+    // RFC 9111 §5.2.2.3: it outweighs `no-store` where the status is understood.
+    let understood = control.must_understand && is_understood(answer.status);
+    if control.no_store && !understood && route.override_ttl.is_none() {
         return Err(Reason::NoStore);
-    }
-    if control.no_cache && route.override_ttl.is_none() {
-        return Err(Reason::NoCache);
     }
     // RFC 9111 §3.5: what a shared cache may keep of a response to a request with a login.
     let public = control.public || control.s_maxage.is_some() || control.must_revalidate;
@@ -241,6 +295,14 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
         return Err(Reason::Login);
     }
     Ok(())
+}
+
+/// Statuses whose caching rules this cache carries out (RFC 9110 §15, RFC 9111 §3).
+fn is_understood(status: StatusCode) -> bool {
+    matches!(
+        status.as_u16(),
+        200 | 203 | 204 | 300 | 301 | 302 | 303 | 307 | 308 | 404 | 405 | 410 | 414 | 501
+    )
 }
 
 /// The request fields that choose this response, also where the origin forgets to say so.

@@ -2,14 +2,17 @@
 
 use std::cell::OnceCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, COOKIE, HOST};
 use ::http::{HeaderMap, HeaderName, Method, Response};
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 
 use super::error::Error;
 use super::trail::Trail;
 use super::{Body, Case, deliver, forward, outgoing};
+use crate::clock::unix_now;
 use crate::fill::{Led, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::cookie::cookies;
@@ -17,6 +20,7 @@ use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::media::accept_names_pages;
 use crate::ident::PageKey;
 use crate::metrics::{Count, Outcome};
+use crate::origin::OriginResponse;
 use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::flight::{Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
@@ -70,6 +74,21 @@ impl Want<'_> {
     }
 }
 
+/// How long a visitor waits for the origin who could be given a stale page.
+const RESCUE_AFTER: Duration = Duration::from_secs(2);
+/// For how long the origin is not asked for a page at which it failed, in seconds, while that may be
+/// served stale.
+const FAILING_TTL: u64 = 1;
+
+/// A page that is fresh no more, and suits the visitor.
+struct Held {
+    entry: Arc<Entry>,
+    /// The key under which it is fetched anew.
+    key: PageKey,
+    /// Whether it may be served where the origin fails.
+    rescues: bool,
+}
+
 /// Answers from the cache where that may be, else forwards.
 pub(super) async fn answer(
     case: &Case<'_>,
@@ -85,8 +104,8 @@ pub(super) async fn answer(
     let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
     let want =
         Want { case, class, key: case.page_key(target, case.route, class), sent: OnceCell::new() };
-    let absent = match find(&want).await {
-        Found::Page(entry, from) => {
+    let (held, key) = match find(&want).await {
+        Lookup::Fresh(entry, from) => {
             let suits = want.suits(&entry);
             return match (suits, forwarded_for) {
                 (Err(reason), _) => forward::forward(case, body, reason, trail).await,
@@ -96,7 +115,12 @@ pub(super) async fn answer(
                 (Ok(()), _) => Ok(hit(&want, &entry, from, trail)),
             };
         }
-        Found::Absent(key) => key,
+        Lookup::Stale(entry, _, key) => {
+            let rescues = entry.serves_on_error(want.now());
+            let suits = want.suits(&entry).is_ok();
+            (suits.then_some(Held { entry, key, rescues }), key)
+        }
+        Lookup::Absent(key) => (None, key),
     };
     if let Some(reason) = forwarded_for {
         return forward::forward(case, body, reason, trail).await;
@@ -107,34 +131,87 @@ pub(super) async fn answer(
     if let Some(reason) = case.room.pages.memory().uncacheable(&want.key, want.now()) {
         return forward::forward(case, body, reason, trail).await;
     }
-    match case.room.pages.flights.join(want.key, absent, want.sent()) {
-        Join::Lead(flight) => lead(&want, flight, body, trail).await,
-        Join::Wait(seat) => wait(&want, seat, body, trail).await,
-        Join::Full => forward::forward(case, body, Reason::Crowded, trail).await,
+    if let Some(held) = &held
+        && is_answer_meanwhile(&want, held)
+    {
+        return Ok(stale(&want, held, trail));
+    }
+    match fetch(&want, held.as_ref(), key, trail).await {
+        Fetched::Answer(response) => Ok(response),
+        Fetched::Own(came, reason) => {
+            trail.outcome(Outcome::Bypass, Some(reason));
+            forward::own(case, came, reason).await
+        }
+        Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,
+        Fetched::Failed(error) => Err(error),
     }
 }
 
-enum Found {
-    Page(Arc<Entry>, From),
-    Absent(PageKey),
+/// Whether a page that is stale is the answer before the origin has said anything: while it is
+/// fetched anew behind the answer (RFC 5861 §3), which begins here, and right after the origin failed
+/// at it (§4).
+fn is_answer_meanwhile(want: &Want<'_>, held: &Held) -> bool {
+    let room = want.case.room;
+    if held.rescues && room.pages.memory().is_failing(&held.key, want.now()) {
+        return true;
+    }
+    if !held.entry.serves_while_revalidating(want.now()) {
+        return false;
+    }
+    if let Join::Lead(flight) = room.pages.flights.join(want.key, held.key, want.sent()) {
+        // Nobody listens.
+        drop(begin(want, flight, Some(held)));
+    }
+    true
+}
+
+/// What the one fetch, or waiting for it, has led to.
+enum Fetched {
+    Answer(Response<Body>),
+    /// The visitor's own response, unshared.
+    Own(OriginResponse, Reason),
+    /// Nothing that this visitor may have: he asks for himself.
+    Forward(Reason),
+    Failed(Error),
+}
+
+/// Begins the one fetch of a page, or waits for it. Where it fails, or takes too long, a page that is
+/// held is the answer if it may be.
+async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut Trail) -> Fetched {
+    let rescue = held.filter(|held| held.rescues);
+    let joined = want.case.room.pages.flights.join(want.key, key, want.sent());
+    let fetching = async {
+        match joined {
+            Join::Lead(flight) => lead(want, flight, held, trail).await,
+            Join::Wait(seat) => wait(want, seat, trail).await,
+            Join::Full => Fetched::Forward(Reason::Crowded),
+        }
+    };
+    let Some(held) = rescue else { return fetching.await };
+    let fetched = tokio::time::timeout(RESCUE_AFTER, fetching).await;
+    match fetched {
+        Ok(Fetched::Failed(_) | Fetched::Own(_, Reason::ServerError)) | Err(_) => {}
+        Ok(Fetched::Forward(Reason::Origin | Reason::ServerError)) => {}
+        Ok(fetched) => return fetched,
+    }
+    let until = unix_now() as u64 + FAILING_TTL;
+    want.case.room.pages.memory().mark_failing(key, until);
+    Fetched::Answer(stale(want, held, trail))
 }
 
 /// Looks in memory and in the store; a store that fails has nothing.
-async fn find(want: &Want<'_>) -> Found {
+async fn find(want: &Want<'_>) -> Lookup {
     let room = want.case.room;
     let pages = &room.pages;
     if let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now()) {
-        return Found::Page(entry, From::Memory);
+        return Lookup::Fresh(entry, From::Memory);
     }
-    match pages.look_up(&room.store, &want.key, want.sent(), want.now()).await {
-        Ok(Lookup::Fresh(entry, from)) => Found::Page(entry, from),
-        Ok(Lookup::Absent(key)) => Found::Absent(key),
-        Err(error) => {
-            tracing::debug!(%error, "a page could not be looked up");
-            room.sheet.count(Count::StoreReadErrors);
-            Found::Absent(want.key)
-        }
-    }
+    let looked_up = pages.look_up(&room.store, &want.key, want.sent(), want.now()).await;
+    looked_up.unwrap_or_else(|error| {
+        tracing::debug!(%error, "a page could not be looked up");
+        room.sheet.count(Count::StoreReadErrors);
+        Lookup::Absent(want.key)
+    })
 }
 
 fn hit(want: &Want<'_>, entry: &Entry, from: From, trail: &mut Trail) -> Response<Body> {
@@ -147,21 +224,16 @@ fn hit(want: &Want<'_>, entry: &Entry, from: From, trail: &mut Trail) -> Respons
     deliver::stored(want.case, entry, &status, Body::full(entry.body.clone()))
 }
 
-/// Begins the fetch, and answers from it.
-async fn lead(
-    want: &Want<'_>,
-    flight: Arc<Flight>,
-    body: Incoming,
-    trail: &mut Trail,
-) -> Result<Response<Body>, Error> {
+/// A page that is fresh no more, as the answer all the same.
+fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Response<Body> {
+    let entry = &held.entry;
+    trail.outcome(Outcome::HitStale, None);
+    let status = CacheStatus::hit(entry.ttl(want.now()), "stale");
+    deliver::stored(want.case, entry, &status, Body::full(entry.body.clone()))
+}
+
+fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::Receiver<Led> {
     let case = want.case;
-    // The page may have landed between the look-up and the joining.
-    if let Some(entry) = case.room.pages.in_memory(&want.key, || want.sent(), want.now())
-        && want.suits(&entry).is_ok()
-    {
-        flight.answer(&entry);
-        return Ok(hit(want, &entry, From::Memory, trail));
-    }
     let (request, loss) = outgoing::fill(case, &flight.sent);
     let order = Order {
         primary: want.key,
@@ -169,41 +241,69 @@ async fn lead(
         request,
         route: Arc::clone(case.route),
         loss,
+        held: held.map(|held| Arc::clone(&held.entry)),
+        withhold: held.is_some_and(|held| held.rescues),
     };
-    let led = case.room.filler.begin(flight, order).await;
+    case.room.filler.begin(flight, order)
+}
+
+/// Begins the fetch, and answers from it.
+async fn lead(
+    want: &Want<'_>,
+    flight: Arc<Flight>,
+    held: Option<&Held>,
+    trail: &mut Trail,
+) -> Fetched {
+    let case = want.case;
+    // The page may have landed between the look-up and the joining.
+    if let Some(entry) = case.room.pages.in_memory(&want.key, || want.sent(), want.now())
+        && want.suits(&entry).is_ok()
+    {
+        flight.answer(&entry);
+        return Fetched::Answer(hit(want, &entry, From::Memory, trail));
+    }
+    let led = begin(want, flight, held).await;
     trail.origin_answered();
     match led {
         Ok(Led::Shared { head: entry, seat, length, stored }) => match want.suits(&entry) {
             Ok(()) => {
                 trail.outcome(Outcome::Miss, Some(Reason::Miss));
-                let mut status = CacheStatus::forwarded(Forward::UriMiss, None);
+                let why = if held.is_some() { Forward::Stale } else { Forward::UriMiss };
+                let mut status = CacheStatus::forwarded(why, None);
                 status.stored = stored;
                 status.ttl = Some(entry.ttl(want.now()));
-                Ok(deliver::stored(case, &entry, &status, Body::flight(seat, length)))
+                let body = Body::flight(seat, length);
+                Fetched::Answer(deliver::stored(case, &entry, &status, body))
             }
             Err(reason) => {
                 // A seat that is not read would hold up those that are.
                 drop(seat);
-                forward::forward(case, body, reason, trail).await
+                Fetched::Forward(reason)
             }
         },
-        Ok(Led::Own(came, reason)) => {
-            trail.outcome(Outcome::Bypass, Some(reason));
-            forward::own(case, came, reason).await
-        }
-        Ok(Led::Again(reason)) => forward::forward(case, body, reason, trail).await,
-        Ok(Led::Failed(error)) => Err(error.into()),
-        Err(_) => forward::forward(case, body, Reason::Origin, trail).await,
+        Ok(Led::Validated(entry)) => match want.suits(&entry) {
+            Ok(()) => Fetched::Answer(validated(want, &entry, trail)),
+            Err(reason) => Fetched::Forward(reason),
+        },
+        Ok(Led::Own(came, reason)) => Fetched::Own(came, reason),
+        Ok(Led::Again(reason)) => Fetched::Forward(reason),
+        Ok(Led::Failed(error)) => Fetched::Failed(error.into()),
+        Err(_) => Fetched::Forward(Reason::Origin),
     }
 }
 
+/// A page that the origin has just called right.
+fn validated(want: &Want<'_>, entry: &Entry, trail: &mut Trail) -> Response<Body> {
+    trail.outcome(Outcome::Revalidated, None);
+    let mut status = CacheStatus::forwarded(Forward::Stale, None);
+    status.forwarded_status = Some(304);
+    status.stored = true;
+    status.ttl = Some(entry.ttl(want.now()));
+    deliver::stored(want.case, entry, &status, Body::full(entry.body.clone()))
+}
+
 /// Waits for another request's fetch.
-async fn wait(
-    want: &Want<'_>,
-    mut seat: Seat,
-    body: Incoming,
-    trail: &mut Trail,
-) -> Result<Response<Body>, Error> {
+async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
     let case = want.case;
     let reason = match seat.verdict().await {
         Verdict::Shared(entry, length) => {
@@ -216,16 +316,17 @@ async fn wait(
                     let mut status = CacheStatus::forwarded(Forward::UriMiss, None);
                     status.collapsed = true;
                     status.ttl = Some(entry.ttl(want.now()));
-                    return Ok(deliver::stored(case, &entry, &status, Body::flight(seat, length)));
+                    let body = Body::flight(seat, length);
+                    return Fetched::Answer(deliver::stored(case, &entry, &status, body));
                 }
                 Err(reason) => reason,
             }
         }
         Verdict::Refused(reason) => reason,
-        Verdict::Failed { timed_out } => return Err(Error::OriginShared { timed_out }),
+        Verdict::Failed { timed_out } => return Fetched::Failed(Error::OriginShared { timed_out }),
         Verdict::Pending => Reason::Origin,
     };
     // A seat that is not read would hold up those that are.
     drop(seat);
-    forward::forward(case, body, reason, trail).await
+    Fetched::Forward(reason)
 }

@@ -11,8 +11,13 @@ const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const NEXT_HOUR: &str = "Sun, 06 Nov 1994 09:49:37 GMT";
 const LAST_HOUR: &str = "Sun, 06 Nov 1994 07:49:37 GMT";
 
-const POLICY: Policy =
-    Policy { default_ttl: Duration::from_secs(300), static_for_all: true, max_object: 1_000 };
+const POLICY: Policy = Policy {
+    default_ttl: Duration::from_secs(300),
+    stale_while_revalidate: Duration::ZERO,
+    stale_if_error: Duration::from_secs(3600),
+    static_for_all: true,
+    max_object: 1_000,
+};
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
 
@@ -545,8 +550,9 @@ mod explicit {
     fn without_a_default_ttl_the_origin_s_word_is_the_only_one() {
         let policy = Policy { default_ttl: Duration::ZERO, ..POLICY };
         Case { policy, ..Case::html(&[]) }.is_refused(Reason::NoLifetime);
+        // Kept to be validated.
         let last_modified = Case::html(&[("last-modified", LAST_HOUR)]);
-        Case { policy, ..last_modified }.is_refused(Reason::NoLifetime);
+        Case { policy, ..last_modified }.is_stored(0, LifetimeSource::Explicit);
         let spoken = Case::html(&[("cache-control", "max-age=60")]);
         Case { policy, ..spoken }.is_stored(60, LifetimeSource::Explicit);
         let route = Route { ttl: seconds(7), ..rest() };
@@ -989,10 +995,10 @@ fn reasons_have_an_order() {
         (Reason::SetCookie, |case| drop(case.headers.remove("set-cookie"))),
         (Reason::Private, |case| say(case, "no-store, no-cache")),
         (Reason::NoStore, |case| say(case, "no-cache")),
-        (Reason::NoCache, |case| drop(case.headers.remove("cache-control"))),
         (Reason::Unframed, |case| case.unframed = false),
         (Reason::TooLarge, |case| case.length = None),
         (Reason::VaryAny, |case| drop(case.headers.remove("vary"))),
+        (Reason::NoCache, |case| drop(case.headers.remove("cache-control"))),
         (Reason::Status, |case| case.status = 200),
     ];
     for (reason, mend) in mends {
