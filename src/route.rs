@@ -51,6 +51,8 @@ pub struct Route {
     pub key_cookies: Vec<String>,
     /// Request fields that are part of the key.
     pub key_headers: Vec<HeaderName>,
+    /// Request fields that a fill sends beside the usual ones.
+    pub send_headers: Vec<HeaderName>,
     /// The source of rows from which it is answered.
     pub rows: Option<Arc<str>>,
 }
@@ -83,6 +85,7 @@ impl Route {
             strip_set_cookie: Vec::new(),
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
+            send_headers: Vec::new(),
             rows: None,
         }
     }

@@ -248,6 +248,7 @@ fn route(route: &config::Route) -> Route {
         strip_set_cookie: route.strip_set_cookie.clone(),
         key_cookies: route.key_cookies.clone(),
         key_headers: route.key_headers.clone(),
+        send_headers: route.send_headers.clone(),
         rows: route.rows.as_deref().map(Arc::from),
     }
 }

@@ -187,9 +187,13 @@ impl<'a> Check<'a> {
                 self.problem(&at("key_cookies"), text);
             }
         }
-        if route.key_headers.contains(&session.identity_header) {
-            let text = format!("{} is the identity header", session.identity_header);
-            self.problem(&at("key_headers"), text);
+        for (key, names) in
+            [("key_headers", &route.key_headers), ("send_headers", &route.send_headers)]
+        {
+            if names.contains(&session.identity_header) {
+                let text = format!("{} is the identity header", session.identity_header);
+                self.problem(&at(key), text);
+            }
         }
     }
 

@@ -286,6 +286,9 @@ pub struct Route {
     pub key_cookies: Vec<String>,
     /// `key_headers`: request fields that are part of the page key, and so sent on a fill.
     pub key_headers: Vec<::http::HeaderName>,
+    /// `send_headers`: request fields that a fill sends beside the usual ones, so that the page may
+    /// vary by them.
+    pub send_headers: Vec<::http::HeaderName>,
     /// `rows`: the `[[rows]]` that this route is answered from.
     pub rows: Option<String>,
 }
@@ -541,6 +544,7 @@ impl Default for Route {
             strip_set_cookie: Vec::new(),
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
+            send_headers: Vec::new(),
             rows: None,
         }
     }

@@ -194,6 +194,7 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("key_cookies", &mut route.key_cookies, &cookies);
     let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
     at.key("key_headers", &mut route.key_headers, &fields);
+    at.key("send_headers", &mut route.send_headers, &fields);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
 }
 

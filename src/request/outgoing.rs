@@ -232,7 +232,10 @@ pub(super) fn fill_fields(case: &Case<'_>) -> HeaderMap {
     let route = case.route;
     let mut headers = HeaderMap::with_capacity(12);
     let listed = |name: &HeaderName| {
-        SENT.contains(name) || is_client_hint(name) || route.key_headers.contains(name)
+        SENT.contains(name)
+            || is_client_hint(name)
+            || route.key_headers.contains(name)
+            || route.send_headers.contains(name)
     };
     for (name, value) in from.iter().filter(|(name, _)| listed(name)) {
         headers.append(name, value.clone());
