@@ -20,16 +20,21 @@ use crate::store::{Claim, ROW_JSON_MAX, ROWS_MAX, RowStore, StoreError};
 pub use names::Names;
 pub use together::together;
 
-/// For how long a worker has a row to itself, and so the longest that a fetch may take.
+/// For how long a worker has a row to itself.
 pub const LEASE: Duration = Duration::from_secs(10);
+/// The longest that a fetch may take: it ends before the lease does, so that what it brought can
+/// still be kept.
+const FETCH_TIME: Duration = Duration::from_secs(9);
 /// Rows that one step fetches side by side.
 const SIDE_BY_SIDE: usize = 8;
-/// The longest pause after failures, unless the row's own delay is longer, in seconds.
+/// Where the pauses after failures begin, unless the row's own delay is shorter, in seconds.
+const FIRST_PAUSE: f64 = 1.0;
+/// The longest pause after failures, in seconds.
 const LONGEST_PAUSE: f64 = 60.0;
 
 /// Where rows are read.
 pub trait RowSource {
-    /// Reads a row. It is dropped when it takes longer than [`LEASE`].
+    /// Reads a row. It is dropped when it takes longer than `FETCH_TIME`.
     fn fetch(&self, row: &Row) -> impl Future<Output = Result<Bytes, FetchError>>;
 }
 
@@ -123,7 +128,7 @@ pub async fn cache_rows<S: RowStore, R: RowSource>(
 ) -> Result<Progress, StoreError> {
     let claimed = store.claim_rows(clock(), SIDE_BY_SIDE, LEASE.as_secs_f64()).await?;
     let refresh = async |claim: &Claim| {
-        let fetched = tokio::time::timeout(LEASE, source.fetch(&claim.row)).await;
+        let fetched = tokio::time::timeout(FETCH_TIME, source.fetch(&claim.row)).await;
         let json = fetched.unwrap_or(Err(FetchError::TimedOut)).and_then(checked);
         let now = clock();
         match json {
@@ -131,7 +136,7 @@ pub async fn cache_rows<S: RowStore, R: RowSource>(
                 if failures.forget(&claim.row) {
                     tracing::info!(row = claim.row.as_str(), "the row is there again");
                 }
-                store.put_row(&claim.row, json, next_due(claim, now), now).await.map(|_| true)
+                store.put_row(claim, json, next_due(claim, now), now).await.map(|_| true)
             }
             Err(error) => {
                 let count = failures.add(&claim.row);
@@ -141,7 +146,7 @@ pub async fn cache_rows<S: RowStore, R: RowSource>(
                     tracing::debug!(row = claim.row.as_str(), %error, count, "the row fails still");
                 }
                 let due = now + pause(claim.delay, count, fastrand::f64());
-                store.postpone_row(&claim.row, due).await.map(|()| false)
+                store.postpone_row(claim, due).await.map(|_| false)
             }
         }
     };
@@ -164,11 +169,11 @@ fn next_due(claim: &Claim, now: f64) -> f64 {
     if next > now { next } else { now + claim.delay }
 }
 
-/// How long a row rests after its `count`-th failure in a row: its delay, doubled each time, to a
-/// minute or its own delay. The jitter, 0 to 1, keeps rows that failed together apart.
+/// How long a row rests after its `count`-th failure in a row: a second, or its delay if that is
+/// shorter, doubled each time, to a minute. The jitter, 0 to 1, keeps rows that failed together apart.
 fn pause(delay: f64, count: u32, jitter: f64) -> f64 {
-    let doubled = delay * f64::from(1_u32 << count.min(16));
-    doubled.min(delay.max(LONGEST_PAUSE)) * (0.75 + jitter / 4.0)
+    let doubled = delay.min(FIRST_PAUSE) * f64::from(1_u32 << count.min(16));
+    doubled.min(LONGEST_PAUSE) * (0.75 + jitter / 4.0)
 }
 
 /// The content as it came, where it is JSON and no larger than may be kept.
@@ -230,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_row_does_not_drift_and_does_not_make_up_for_what_it_missed() {
-        let claim = |due| Claim { row: row(), delay: 5.0, due };
+        let claim = |due| Claim { row: row(), delay: 5.0, due, fence: due + 10.0 };
         assert_eq!(next_due(&claim(100.0), 100.3), 105.0);
         assert_eq!(next_due(&claim(100.0), 107.0), 112.0);
         assert_eq!(next_due(&claim(100.0), 3_600.0), 3_605.0);
@@ -239,10 +244,11 @@ mod tests {
     #[test]
     fn pauses_grow_to_their_bound() {
         let longest = |delay, count| pause(delay, count, 1.0);
-        assert_eq!([1, 2, 3].map(|count| longest(5.0, count)), [10.0, 20.0, 40.0]);
-        assert_eq!(longest(5.0, u32::MAX), 60.0);
-        assert_eq!(longest(300.0, 9), 300.0);
-        assert_eq!(pause(5.0, 1, 0.0), 7.5);
+        assert_eq!([1, 2, 3].map(|count| longest(5.0, count)), [2.0, 4.0, 8.0]);
+        assert_eq!([1, 2, 3].map(|count| longest(0.25, count)), [0.5, 1.0, 2.0]);
+        assert_eq!([1, 9].map(|count| longest(3_600.0, count)), [2.0, 60.0]);
+        assert_eq!(longest(0.25, u32::MAX), 60.0);
+        assert_eq!(pause(5.0, 1, 0.0), 1.5);
     }
 
     #[test]
