@@ -1,9 +1,7 @@
 //! The refresher of rows, and the origin as their source.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HOST};
 use ::http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
@@ -16,11 +14,9 @@ use crate::http::signature::{self, SIGNATURE};
 use crate::ident::Row;
 use crate::metrics::{Count, Sheet};
 use crate::origin::{Keep, Origin, Outgoing};
-use crate::row::{Failures, FetchError, Names, RowSource, cache_rows};
+use crate::row::{FetchError, Names, Progress, Refresher, RowSource};
 use crate::store::{AnyStore, ROW_JSON_MAX, StoreError};
 
-/// The chapter's pause when no row is due. Another process may schedule one at any time.
-const PAUSE: Duration = Duration::from_millis(50);
 /// `X-Anteroom-Session`
 const SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
 /// What stands for itself in a target (RFC 3986 §2.3); all else of a row is encoded.
@@ -29,35 +25,31 @@ const IN_TARGET: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(
 /// `cache_rows`.
 #[derive(Debug)]
 pub struct CacheRows {
-    /// The store.
-    pub store: AnyStore,
-    /// Where rows are read.
-    pub source: Rc<OriginRows>,
-    /// How often each failed.
-    pub failures: Rc<Failures>,
-    /// When the next row is due, as far as the last step saw.
-    pub next: Cell<Option<f64>>,
-    /// Counters.
-    pub sheet: Arc<Sheet>,
+    refresher: Refresher<AnyStore, OriginRows, fn() -> f64>,
+    sheet: Arc<Sheet>,
+}
+
+impl CacheRows {
+    /// Refreshes the rows in `store` from `source`.
+    #[must_use]
+    pub fn new(store: AnyStore, source: OriginRows, sheet: Arc<Sheet>) -> Self {
+        Self { refresher: Refresher::new(store, source, unix_now), sheet }
+    }
 }
 
 impl Task for CacheRows {
     const NAME: &'static str = "cache_rows";
 
     async fn step(&self) -> Result<Next, StoreError> {
-        let progress = cache_rows(&self.store, &*self.source, &self.failures, unix_now).await?;
+        let progress = self.refresher.cache_rows().await?;
         self.sheet.add(Count::RowsFetched, progress.fetched as u64);
         self.sheet.add(Count::RowsFailed, progress.failed as u64);
-        self.next.set(progress.next);
-        let did = progress.fetched + progress.failed + progress.removed;
-        Ok(if did > 0 { Next::Again } else { Next::Idle })
+        self.sheet.add(Count::RowsDropped, progress.dropped as u64);
+        Ok(if progress == Progress::default() { Next::Idle } else { Next::Again })
     }
 
     async fn rest(&self) {
-        let until = self.next.get().map_or(PAUSE.as_secs_f64(), |next| next - unix_now());
-        // Within the pause, so that any number makes a duration.
-        let rest = until.clamp(0.001, PAUSE.as_secs_f64());
-        tokio::time::sleep(Duration::from_secs_f64(rest)).await;
+        self.refresher.rest().await;
     }
 }
 
@@ -144,5 +136,9 @@ impl RowSource for OriginRows {
             content.extend_from_slice(part);
         }
         Ok(content.freeze())
+    }
+
+    fn name(&self, row: &Row) -> &str {
+        self.names.name(self.names.split(row).0)
     }
 }
