@@ -39,6 +39,8 @@ impl CacheRows {
 
 impl Task for CacheRows {
     const NAME: &'static str = "cache_rows";
+    /// The lease covers what was not fetched to the end.
+    const DROPPED_AT_STOP: bool = true;
 
     async fn step(&self) -> Result<Next, StoreError> {
         let progress = self.refresher.cache_rows().await?;

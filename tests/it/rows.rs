@@ -30,6 +30,7 @@ on_both_stores!(
     a_stopped_row_is_asked_of_the_app_again,
     the_schedule_survives_a_crash,
     rows_are_listed,
+    nobody_waits_for_a_hanging_row_at_the_end,
 );
 
 /// Counts up with each fetch of a row.
@@ -192,6 +193,24 @@ fn a_row_in_redis_is_json_under_the_name_of_the_chapter() {
     server.command::<String>(&["SET", "inv:8", "[8]"]);
     let other = proxy.get("/api/stock/8").send();
     assert_eq!((other.text().as_str(), other.header("age")), ("[8]", None));
+}
+
+fn nobody_waits_for_a_hanging_row_at_the_end(storage: &Storage) {
+    let origin = Origin::always(Reply::silence());
+    let mut proxy = Proxy::start(&origin, storage, SETTINGS);
+    let output = rows(&proxy, &["schedule", "prices", "7"]);
+    assert!(output.status.success(), "{}", said(&output));
+    wait_until("the row is asked for", || origin.count() == 1);
+    let due = || match storage {
+        Storage::Redis(server) => server.command::<f64>(&["ZSCORE", "schedule:", "prices:7"]),
+        Storage::Embedded => 0.0,
+    };
+    let lease = due();
+
+    proxy.terminate();
+
+    assert_eq!(proxy.exit_code(), Some(0));
+    assert_eq!(due(), lease, "it was neither fetched nor given up");
 }
 
 #[test]
