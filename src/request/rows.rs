@@ -7,12 +7,14 @@ use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use sha2::{Digest, Sha256};
 
 use super::trail::Trail;
-use super::{Body, Case, deliver};
+use super::{Body, Case, Room, deliver};
+use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::http::list;
-use crate::ident::{Item, hex};
+use crate::ident::{Item, Row, hex};
 use crate::metrics::{Count, Outcome};
-use crate::store::{RowStore, StoredRow};
+use crate::route::Route;
+use crate::store::{RowStore, StoreError, StoredRow};
 
 /// Bytes of the content's hash in an entity tag.
 const TAG_SIZE: usize = 16;
@@ -25,12 +27,11 @@ pub(super) async fn answer(
     has_body: bool,
     trail: &mut Trail,
 ) -> Option<Response<Body>> {
-    let name = case.route.rows.as_deref()?;
+    let room = case.room;
+    let row = named(room, case.route, item)?;
     if has_body || !matches!(case.head.method, Method::GET | Method::HEAD) {
         return None;
     }
-    let room = case.room;
-    let row = room.settings.rows.row(name, item?.as_str())?;
     let stored = room.store.row(&row).await.unwrap_or_else(|error| {
         tracing::debug!(%error, "a row could not be looked up");
         room.sheet.count(Count::StoreReadErrors);
@@ -38,6 +39,19 @@ pub(super) async fn answer(
     })?;
     trail.outcome(Outcome::HitStore, None);
     Some(respond(case, stored))
+}
+
+/// The row that an item is on a route.
+pub(super) fn named(room: &Room, route: &Route, item: Option<&Item>) -> Option<Row> {
+    room.settings.rows.row(route.rows.as_deref()?, item?.as_str())
+}
+
+/// Forgets rows whose source has changed; they are read again soon.
+pub(super) async fn outdate(room: &Room, rows: &[Row]) -> Result<(), StoreError> {
+    for row in rows {
+        room.store.outdate_row(row, unix_now()).await?;
+    }
+    Ok(())
 }
 
 fn respond(case: &Case<'_>, stored: StoredRow) -> Response<Body> {

@@ -101,6 +101,11 @@ pub trait RowStore {
         due_next: f64,
     ) -> impl Future<Output = Result<bool, StoreError>>;
 
+    /// What the row was read from has changed: its content is forgotten, and it is due now unless it
+    /// is stopped or was never scheduled. What is being fetched of it is dropped. Durable when it
+    /// returns.
+    fn outdate_row(&self, row: &Row, now: f64) -> impl Future<Output = Result<(), StoreError>>;
+
     /// The last good content of a row. Within the read budget.
     fn row(&self, row: &Row) -> impl Future<Output = Result<Option<StoredRow>, StoreError>>;
 
@@ -138,6 +143,10 @@ impl RowStore for AnyStore {
 
     async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
         delegate!(self, postpone_row(claim, due_next))
+    }
+
+    async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
+        delegate!(self, outdate_row(row, now))
     }
 
     async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {

@@ -21,6 +21,8 @@ contract!(
     a_failure_keeps_the_last_good_content,
     a_removed_row_is_not_postponed_into_being,
     a_row_too_large_is_refused,
+    what_has_changed_is_forgotten_and_due,
+    what_has_changed_is_not_scheduled_by_that,
 );
 
 fn row(number: usize) -> Row {
@@ -195,6 +197,36 @@ async fn a_row_too_large_is_refused(bench: Bench) {
     let largest = vec![b'1'; 1 << 20];
     assert!(store.put_row(&taken, largest.clone().into(), 105.0, 100.0).await.unwrap());
     assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, largest);
+}
+
+async fn what_has_changed_is_forgotten_and_due(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 600.0, 100.0).await.unwrap();
+    let taken = one(&bench, 100.0).await;
+    assert!(store.put_row(&taken, "1".into(), 700.0, 100.5).await.unwrap());
+    store.outdate_row(&row(1), 300.0).await.unwrap();
+    assert_eq!(store.row(&row(1)).await.unwrap(), None);
+    assert_eq!(store.rows(8).await.unwrap()[0].refreshed, None);
+    // Once more while it is fetched: that may be from before.
+    let early = one(&bench, 300.0).await;
+    store.outdate_row(&row(1), 301.0).await.unwrap();
+    assert!(!store.put_row(&early, "2".into(), 900.0, 302.0).await.unwrap());
+    assert!(!store.postpone_row(&early, 900.0).await.unwrap());
+    let late = one(&bench, 302.0).await;
+    assert_eq!((late.delay, late.due), (600.0, 301.0));
+    assert!(store.put_row(&late, "3".into(), 901.0, 302.0).await.unwrap());
+    assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, "3");
+}
+
+async fn what_has_changed_is_not_scheduled_by_that(bench: Bench) {
+    let store = &bench.store;
+    store.outdate_row(&row(1), 100.0).await.unwrap();
+    assert_eq!(bench.dump().await, [""; 0]);
+    store.schedule_row(&row(1), 0.0, 100.0).await.unwrap();
+    store.outdate_row(&row(1), 200.0).await.unwrap();
+    assert_eq!(store.rows(8).await.unwrap()[0].due, 100.0);
+    assert_eq!(claim(&bench, 100.0, 8).await.removed, 1);
+    assert_eq!(bench.dump().await, [""; 0]);
 }
 
 // What only Redis promises.

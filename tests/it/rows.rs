@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::client::Answer;
-use crate::support::origin::{Origin, Reply};
+use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
@@ -31,6 +31,7 @@ on_both_stores!(
     the_schedule_survives_a_crash,
     rows_are_listed,
     nobody_waits_for_a_hanging_row_at_the_end,
+    a_change_by_a_visitor_is_seen_at_once,
 );
 
 /// Counts up with each fetch of a row.
@@ -211,6 +212,46 @@ fn nobody_waits_for_a_hanging_row_at_the_end(storage: &Storage) {
 
     assert_eq!(proxy.exit_code(), Some(0));
     assert_eq!(due(), lease, "it was neither fetched nor given up");
+}
+
+fn a_change_by_a_visitor_is_seen_at_once(storage: &Storage) {
+    let stock = Arc::new(AtomicUsize::new(1));
+    let gate = Gate::closed();
+    let (held, shown) = (Arc::clone(&gate), Arc::clone(&stock));
+    let origin = Origin::start(move |request| match request.method.as_str() {
+        "GET" => {
+            let count = shown.load(Ordering::SeqCst);
+            // This fetch began before the second change, and ends behind it.
+            if request.path() == "/price" && count == 2 {
+                held.pass();
+            }
+            Reply::typed("application/json", &count.to_string())
+        }
+        "POST" => {
+            shown.fetch_add(1, Ordering::SeqCst);
+            Reply::status("303 See Other").header("Location", "/thanks").body("")
+        }
+        _ => Reply::status("403 Forbidden").body(""),
+    });
+    let proxy = Proxy::start(&origin, storage, SETTINGS);
+    scheduled(&proxy, &["schedule", "prices", "7"], "/api/price/7");
+    let answer = || proxy.get("/api/price/7").send();
+    let fetches = || origin.seen().iter().filter(|request| request.path() == "/price").count();
+    assert_eq!(answer().text(), "1");
+    assert_eq!(proxy.ask("DELETE", "/api/price/7").send().status, 403);
+    assert!(is_row(&answer()), "a refused change is none");
+
+    assert_eq!(proxy.post("/api/price/7").send().status, 303);
+    let asked = answer();
+    assert_eq!((asked.text().as_str(), is_row(&asked)), ("2", false));
+    wait_until("it is read again", || fetches() == 2);
+    assert_eq!(proxy.post("/api/price/7").send().status, 303);
+    gate.open();
+
+    wait_until("it is there again", || is_row(&answer()));
+    assert_eq!(answer().text(), "3");
+    assert_eq!(fetches(), 3);
+    wait_until("one is dropped", || proxy.metric("anteroom_rows_dropped_total") == 1.0);
 }
 
 #[test]

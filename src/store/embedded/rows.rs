@@ -36,12 +36,15 @@ pub(super) enum RowStep {
     Put { claim: Claim, json: Bytes, due_next: f64, now: f64 },
     /// `postpone_row`
     Postpone { claim: Claim, due_next: f64 },
+    /// `outdate_row`
+    Outdate { row: Row, now: f64 },
 }
 
 impl RowStep {
-    /// A refresh that is lost is made again; a promise to refresh must not be lost.
+    /// A refresh that is lost is made again; a promise to refresh must not be lost, and what a change
+    /// has removed must not come back.
     pub(super) fn must_be_durable(&self) -> bool {
-        matches!(self, Self::Schedule { .. })
+        matches!(self, Self::Schedule { .. } | Self::Outdate { .. })
     }
 }
 
@@ -87,6 +90,7 @@ impl<'t> RowTables<'t> {
                 }
                 None => Ok(0),
             },
+            RowStep::Outdate { row, now } => self.outdate(bytes_of(row), *now),
         }
     }
 
@@ -117,6 +121,16 @@ impl<'t> RowTables<'t> {
             return Ok(0);
         }
         self.write(row, (delay, now, known.map_or(0.0, |known| known.2)))
+    }
+
+    fn outdate(&mut self, row: &[u8], now: f64) -> Result<usize, redb::Error> {
+        self.content.remove(row)?;
+        match self.scores(row)? {
+            Some((delay, due, _)) => {
+                self.write(row, (delay, if delay > 0.0 { now } else { due }, 0.0))
+            }
+            None => Ok(0),
+        }
     }
 
     fn claim(&mut self, now: f64, most: usize, lease: f64) -> Result<Claimed, redb::Error> {
@@ -225,6 +239,10 @@ impl RowStore for EmbeddedStore {
 
     async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
         Ok(self.row_step(RowStep::Postpone { claim: claim.clone(), due_next }).await? > 0)
+    }
+
+    async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
+        self.row_step(RowStep::Outdate { row: row.clone(), now }).await.map(drop)
     }
 
     async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {

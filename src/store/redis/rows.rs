@@ -97,6 +97,20 @@ return 1
     )
 });
 
+/// Forgets a row's content and makes it due, unless it is about to be removed.
+///
+/// KEYS: `delay:`, `schedule:`, `refreshed:`, `inv:<row>`. ARGV: row, now.
+static OUTDATE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+redis.call('UNLINK', KEYS[4])
+redis.call('ZREM', KEYS[3], ARGV[1])
+local delay = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if delay and tonumber(delay) > 0 then redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1]) end
+",
+    )
+});
+
 /// The schedule, in the order of due times.
 ///
 /// KEYS: `delay:`, `schedule:`, `refreshed:`. ARGV: the first and the last place. Returns row, due
@@ -170,6 +184,14 @@ impl RowStore for RedisStore {
         script.key(&self.keys().schedule);
         script.arg(claim.row.as_str()).arg(claim.fence).arg(due_next);
         Ok(self.run(&script).await? > 0)
+    }
+
+    async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
+        let keys = self.keys();
+        let mut script = OUTDATE.prepare_invoke();
+        script.key(&keys.delay).key(&keys.schedule).key(&keys.refreshed).key(keys.row(row));
+        script.arg(row.as_str()).arg(now);
+        self.run(&script).await.map(drop)
     }
 
     async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {
