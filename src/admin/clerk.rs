@@ -60,6 +60,10 @@ pub async fn serve_data(socket: Socket, clerk: Rc<Clerk>, stop: CancellationToke
             tokio::time::sleep(ACCEPT_BACK_OFF).await;
             continue;
         };
+        if !socket.admits(&stream) {
+            tracing::warn!("a data command of another user is refused");
+            continue;
+        }
         let clerk = Rc::clone(&clerk);
         tokio::task::spawn_local(async move {
             let _place = place;

@@ -35,7 +35,7 @@ use crate::metrics::Metrics;
 
 pub use call::{CallError, call};
 pub use clerk::{Clerk, serve_data};
-pub use rows::{ListedRow, Listing, Order};
+pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, Order};
 pub use socket::Socket;
 pub use top::{TOP_MAX, Top, Views};
 

@@ -51,6 +51,15 @@ pub enum FetchError {
     /// What came is over [`ROW_JSON_MAX`].
     #[error("the source's answer is over {ROW_JSON_MAX} bytes")]
     TooLarge,
+    /// What came is encoded, though it was asked for as it is.
+    #[error("the source's answer has Content-Encoding {0:?}, and is read as it is only")]
+    Encoded(String),
+    /// What came is for one visitor: rows are for everyone.
+    #[error("the source's answer is private")]
+    Private,
+    /// What came depends on what no two requests have in common.
+    #[error("the source's answer has Vary: *")]
+    Varies,
     /// The answer has no length and no chunks: an end cannot be told from a cut.
     #[error("the end of the source's answer cannot be told from a cut")]
     Unframed,

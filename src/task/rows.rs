@@ -3,14 +3,17 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HOST};
-use ::http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
+use ::http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, HOST};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Next, Task};
 use crate::clock::unix_now;
+use crate::http::cache_control::CacheControl;
+use crate::http::list;
 use crate::http::signature::{self, SIGNATURE};
+use crate::http::vary::Vary;
 use crate::ident::Row;
 use crate::metrics::{Count, Sheet};
 use crate::origin::{Keep, Origin, Outgoing};
@@ -113,6 +116,23 @@ impl OriginRows {
     }
 }
 
+/// Whether the content of such an answer may be kept as a row. `no-store` and `Set-Cookie` are not
+/// heeded: the operator has declared the rows to be for everyone, the request was nobody's, and the
+/// cookie is not kept.
+fn may_be_kept(headers: &HeaderMap) -> Result<(), FetchError> {
+    if CacheControl::parse(headers, &CACHE_CONTROL).private {
+        return Err(FetchError::Private);
+    }
+    if Vary::parse(headers) == Vary::Any {
+        return Err(FetchError::Varies);
+    }
+    let mut codings = list::members(headers, &CONTENT_ENCODING);
+    match codings.find(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
+        Some(coding) => Err(FetchError::Encoded(String::from_utf8_lossy(coding).into_owned())),
+        None => Ok(()),
+    }
+}
+
 impl RowSource for OriginRows {
     async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
         let request = self.request(&self.target(row)?)?;
@@ -124,9 +144,7 @@ impl RowSource for OriginRows {
         if came.unframed {
             return Err(FetchError::Unframed);
         }
-        if came.response.headers().contains_key(CONTENT_ENCODING) {
-            return Err(FetchError::NotJson);
-        }
+        may_be_kept(came.response.headers())?;
         let mut body = came.response.into_body();
         let mut content = BytesMut::new();
         while let Some(frame) = body.frame().await {
@@ -142,5 +160,35 @@ impl RowSource for OriginRows {
 
     fn name(&self, row: &Row) -> &str {
         self.names.name(self.names.split(row).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(name: &'static str, value: &'static str) -> Result<(), FetchError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_static(value));
+        may_be_kept(&headers)
+    }
+
+    #[test]
+    fn what_is_for_one_visitor_is_no_row() {
+        for (name, value) in [
+            ("cache-control", "no-store"),
+            ("cache-control", "max-age=0, public"),
+            ("set-cookie", "a=b"),
+            ("vary", "Cookie"),
+            ("content-encoding", "Identity"),
+        ] {
+            assert!(judged(name, value).is_ok(), "{name}: {value}");
+        }
+        let refused = |name, value| judged(name, value).unwrap_err().to_string();
+        for private in ["private", "max-age=5, Private", "private=\"set-cookie\""] {
+            assert!(refused("cache-control", private).contains("private"), "{private}");
+        }
+        assert!(refused("vary", "accept, *").contains("Vary: *"));
+        assert!(refused("content-encoding", "gzip").contains("\"gzip\""));
     }
 }

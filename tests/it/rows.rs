@@ -106,6 +106,14 @@ fn a_scheduled_row_is_answered_to_everyone_and_revalidated(storage: &Storage) {
     assert_eq!((head.header("content-length"), head.header("etag")), (Some("11"), Some(tag)));
     let same = proxy.get("/api/price/a%20b%26c").header("If-None-Match", tag).send();
     assert_eq!((same.status, same.text().as_str()), (304, ""));
+    for (name, value) in [
+        ("Range", "bytes=0-1"),
+        ("If-Match", "\"x\""),
+        ("If-Unmodified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"),
+    ] {
+        let asked = proxy.get("/api/price/a%20b%26c").header(name, value).send();
+        assert_eq!((asked.text().as_str(), is_row(&asked)), ("from the app", false), "{name}");
+    }
     let post = proxy.post("/api/price/a%20b%26c").send();
     assert_eq!(post.text(), "from the app");
 }
@@ -273,6 +281,25 @@ fn several_proxies_fetch_a_row_once_a_period() {
 }
 
 #[test]
+fn what_is_for_one_visitor_is_not_kept() {
+    let origin = Origin::start(|request| {
+        let reply = Reply::typed("application/json", "[1]");
+        match request.target.as_str() {
+            "/stock/private" => reply.header("Cache-Control", "private"),
+            "/stock/any" => reply.header("Vary", "*"),
+            "/stock/fine" => reply.header("Cache-Control", "no-store").header("Set-Cookie", "a=b"),
+            _ => Reply::unstored("from the app"),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, SETTINGS);
+    scheduled(&proxy, &["schedule", "inventory", "private", "any", "fine"], "/api/stock/fine");
+    wait_until("the others fail", || proxy.metric("anteroom_rows_failed_total") >= 4.0);
+    for id in ["private", "any"] {
+        assert!(!is_row(&proxy.get(&format!("/api/stock/{id}")).send()), "{id}");
+    }
+}
+
+#[test]
 fn a_store_that_is_away_sends_visitors_to_the_app() {
     let mut storage = Storage::redis();
     let origin = counting();
@@ -294,7 +321,9 @@ fn what_cannot_be_done_is_said() {
         (&["schedule", "nothing", "7"][..], 1, "nothing"),
         (&["schedule", "inventory", ""], 1, "row"),
         (&["schedule", "inventory", "prices:7"], 1, "prices:7"),
+        (&["schedule", "inventory", "7", ".."], 1, "\"..\" cannot be a row"),
         (&["schedule", "inventory", "7", "--every", "5"], 2, "--every"),
+        (&["schedule", "inventory", "7", "--every", "366d"], 2, "365d"),
         (&["schedule", "inventory"], 2, "ROW"),
         (&["fetch"], 2, "fetch"),
     ] {
