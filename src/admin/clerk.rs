@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, Socket};
-use crate::row::Names;
+use crate::row::{Memo, Names};
 use crate::store::{AnyStore, StoreError};
 
 /// The largest order, in bytes.
@@ -40,6 +40,8 @@ pub struct Clerk {
     pub store: AnyStore,
     /// The names of rows.
     pub names: Names,
+    /// Rows in memory, which a row that is stopped leaves.
+    pub memo: Arc<Memo>,
     /// The time between two refreshes of each source's rows.
     pub every: Vec<Duration>,
 }

@@ -79,8 +79,15 @@ impl Clerk {
         let rows = rows.collect::<Result<Vec<Row>, _>>()?;
         let told = order.every.map(every_of).transpose()?;
         let every = told.or_else(|| self.every.get(place).copied()).filter(|_| !stops);
-        let schedule =
-            async |row: &Row| schedule_row_cache(&self.store, row, every, unix_now()).await;
+        let schedule = async |row: &Row| {
+            let mut done = schedule_row_cache(&self.store, row, every, unix_now()).await;
+            if done.is_ok() && stops {
+                // The next claim removes it; answered it is no more from now on.
+                done = self.store.outdate_row(row, unix_now()).await;
+            }
+            self.memo.forget(row);
+            done
+        };
         for some in rows.chunks(SIDE_BY_SIDE) {
             let done = together(some.iter().map(schedule).collect()).await;
             done.into_iter().collect::<Result<(), _>>().map_err(|error| store_failed(&error))?;

@@ -171,7 +171,7 @@ impl App {
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
             let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
             tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
-            tasks.extend(rows::serve_socket(&plan, socket, &lane, &stop));
+            tasks.extend(rows::serve_socket(&plan, socket, &shared.rows, &lane, &stop));
             tracing::info!(threads = plan.threads, "serving");
             signals.end().await;
             tracing::info!("draining");

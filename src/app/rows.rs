@@ -12,7 +12,7 @@ use crate::admin::{self, Clerk, Socket};
 use crate::config::Plan;
 use crate::metrics::Metrics;
 use crate::origin::Origin;
-use crate::row::Names;
+use crate::row::{Memo, Names};
 use crate::store::AnyStore;
 use crate::task::{self, CacheRows, OriginRows, RowSecret};
 
@@ -37,12 +37,14 @@ pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
 pub(super) fn serve_socket(
     plan: &Plan,
     socket: Option<Socket>,
+    memo: &Arc<Memo>,
     lane: &AnyStore,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     let clerk = Clerk {
         store: lane.clone(),
         names: names(plan),
+        memo: Arc::clone(memo),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
     };
     socket.map(|socket| {

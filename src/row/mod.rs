@@ -4,6 +4,7 @@
 //! holds the rows is a [`RowStore`].
 
 mod failures;
+mod memo;
 mod names;
 mod refresh;
 mod together;
@@ -17,6 +18,7 @@ use serde::de::IgnoredAny;
 use crate::ident::Row;
 use crate::store::{ROW_JSON_MAX, RowStore, StoreError};
 
+pub use memo::{KeptRow, Memo, Reader};
 pub use names::Names;
 pub use refresh::{Progress, Refresher};
 pub use together::together;

@@ -144,7 +144,10 @@ fn a_stopped_row_is_asked_of_the_app_again(storage: &Storage) {
     scheduled(&proxy, &["schedule", "inventory", "7"], "/api/stock/7");
     let output = rows(&proxy, &["stop", "inventory", "7"]);
     assert!(output.status.success(), "{}", said(&output));
-    wait_until("it is gone", || !is_row(&proxy.get("/api/stock/7").send()));
+    assert!(!is_row(&proxy.get("/api/stock/7").send()), "from that moment on");
+    if let Storage::Redis(server) = storage {
+        wait_until("it is gone", || !server.keys("*").contains(&"delay:".to_owned()));
+    }
     if let Storage::Redis(server) = storage {
         let left: Vec<_> = server.keys("*").into_iter().filter(|key| key != "rescaled:").collect();
         assert_eq!(left, [""; 0], "{}", server.dump());
@@ -260,6 +263,22 @@ fn a_change_by_a_visitor_is_seen_at_once(storage: &Storage) {
     assert_eq!(answer().text(), "3");
     assert_eq!(fetches(), 3);
     wait_until("one is dropped", || proxy.metric("anteroom_rows_dropped_total") == 1.0);
+}
+
+#[test]
+fn a_large_row_is_read_over_a_connection_of_its_own() {
+    let storage = Storage::redis();
+    let Storage::Redis(server) = &storage else { unreachable!() };
+    let origin = counting();
+    let proxy = Proxy::start(&origin, &storage, &format!("threads = 1\n{SETTINGS}"));
+    let large = format!("\"{}\"", "x".repeat(300 << 10));
+    server.command::<String>(&["SET", "inv:8", &large]);
+    let connections = || server.command::<String>(&["CLIENT", "LIST"]).lines().count();
+    let before = connections();
+    wait_until("it is answered", || is_row(&proxy.get("/api/stock/8").send()));
+    wait_until("there is another connection", || connections() > before);
+    server.command::<String>(&["SET", "inv:8", "\"small\""]);
+    wait_until("it is small", || proxy.get("/api/stock/8").send().text() == "\"small\"");
 }
 
 #[test]

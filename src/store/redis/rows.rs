@@ -1,6 +1,7 @@
 //! Rows in Redis: `delay:`, `schedule:` and `inv:<row>` as in the chapter, `refreshed:` our own.
 
-use std::sync::LazyLock;
+use std::collections::HashSet;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use redis::{Script, pipe};
@@ -12,6 +13,8 @@ use crate::store::{
     Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,
 };
 
+/// Rows remembered as large, at most.
+const LARGE_MAX: usize = 4_096;
 /// Rows in one call of a script: longer ones would keep others waiting.
 const BATCH: usize = 1_000;
 
@@ -202,7 +205,14 @@ impl RowStore for RedisStore {
         read.cmd("ZSCORE").arg(&keys.refreshed).arg(row.as_str());
         type Reply = (Vec<u8>, Option<f64>);
         let step = |mut on| async move { read.query_async::<Reply>(&mut on).await };
-        let (json, refreshed) = self.0.link.call(Call::Read, step).await?;
+        let link = if self.0.large.has(row) { self.begin_bulk() } else { &self.0.link };
+        let (json, refreshed) = link.call(Call::Read, step).await?;
+        let is_large = json.len() > BULK_SIZE;
+        if is_large {
+            // For the next time.
+            self.begin_bulk();
+        }
+        self.0.large.note(row, is_large);
         let whole = !json.is_empty() && json.len() <= ROW_JSON_MAX;
         Ok(whole.then(|| StoredRow { json: json.into(), refreshed }))
     }
@@ -233,6 +243,35 @@ impl RowStore for RedisStore {
     }
 }
 
+/// Rows that turned out large when they were read, and are read over a connection of their own: what
+/// else is read shall not wait behind them.
+#[derive(Debug, Default)]
+pub(super) struct Large(Mutex<HashSet<Row>>);
+
+impl Large {
+    fn rows(&self) -> MutexGuard<'_, HashSet<Row>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, row: &Row) -> bool {
+        self.rows().contains(row)
+    }
+
+    fn note(&self, row: &Row, is_large: bool) {
+        let mut rows = self.rows();
+        if !is_large {
+            rows.remove(row);
+        } else if !rows.contains(row) {
+            if rows.len() >= LARGE_MAX
+                && let Some(any) = rows.iter().next().cloned()
+            {
+                rows.remove(&any);
+            }
+            rows.insert(row.clone());
+        }
+    }
+}
+
 fn row_of(bytes: &[u8]) -> Option<Row> {
     Row::new(std::str::from_utf8(bytes).ok()?)
 }
@@ -240,4 +279,22 @@ fn row_of(bytes: &[u8]) -> Option<Row> {
 /// A score as Redis writes it.
 fn score(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_rows_are_remembered_to_a_bound_until_they_are_small() {
+        let (large, row) =
+            (Large::default(), |number: usize| Row::new(&number.to_string()).unwrap());
+        for number in 0..=LARGE_MAX {
+            large.note(&row(number), true);
+        }
+        assert_eq!(large.rows().len(), LARGE_MAX);
+        assert!(large.has(&row(LARGE_MAX)));
+        large.note(&row(LARGE_MAX), false);
+        assert!(!large.has(&row(LARGE_MAX)));
+    }
 }
