@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::origin::Origin;
 use crate::row::{Memo, Names};
 use crate::store::AnyStore;
-use crate::task::{self, CacheRows, OriginRows, RowSecret};
+use crate::task::{self, CacheRows, OriginRows, RowPlace, RowSecret};
 
 /// The names of all rows.
 pub(super) fn names(plan: &Plan) -> Names {
@@ -72,15 +72,15 @@ fn source(plan: &Plan, origin: Rc<Origin>) -> OriginRows {
     let settings = &plan.origin;
     let authority = format!("{}:{}", settings.url.host, settings.url.port);
     let host = settings.host.as_ref().or_else(|| settings.hosts.first()).unwrap_or(&authority);
-    let paths = plan.rows.iter().map(|rows| {
+    let places = plan.rows.iter().map(|rows| {
         let (before, behind) = rows.path.split_once("{row}").unwrap_or((&rows.path, ""));
-        (before.to_owned(), behind.to_owned())
+        RowPlace { before: before.to_owned(), behind: behind.to_owned(), scheme: rows.scheme }
     });
     let secret = settings.secret.as_ref();
     OriginRows {
         origin,
         names: names(plan),
-        paths: paths.collect(),
+        places: places.collect(),
         // A host of the plan is a field value.
         host: HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost")),
         sessions: settings.sessions,

@@ -23,7 +23,7 @@ use crate::store::StoreError;
 pub use clean::{Clean, Expiring};
 pub use log_outs::LogOuts;
 pub use rescale::Rescale;
-pub use rows::{CacheRows, OriginRows, RowSecret};
+pub use rows::{CacheRows, OriginRows, RowPlace, RowSecret};
 pub use visits::Visits;
 
 /// How long a task rests after a step that failed.

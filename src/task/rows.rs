@@ -11,6 +11,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::{Next, Task};
 use crate::clock::unix_now;
 use crate::http::cache_control::CacheControl;
+use crate::http::forwarded as fwd;
+use crate::http::host::Scheme;
 use crate::http::list;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::Vary;
@@ -66,14 +68,25 @@ pub struct OriginRows {
     pub origin: Rc<Origin>,
     /// The names of rows.
     pub names: Names,
-    /// Where each source has its rows: what stands before and behind the id.
-    pub paths: Vec<(String, String)>,
+    /// Where each source has its rows.
+    pub places: Vec<RowPlace>,
     /// The Host that the origin gets.
     pub host: HeaderValue,
     /// Whether it is told that nobody is logged in.
     pub sessions: bool,
     /// The key of the signature.
     pub secret: Option<RowSecret>,
+}
+
+/// Where a source has its rows.
+#[derive(Debug)]
+pub struct RowPlace {
+    /// What stands before the id.
+    pub before: String,
+    /// What stands behind it.
+    pub behind: String,
+    /// The scheme by which the origin is told that it was asked.
+    pub scheme: Scheme,
 }
 
 /// The key with which requests to the origin are signed.
@@ -86,21 +99,24 @@ impl std::fmt::Debug for RowSecret {
 }
 
 impl OriginRows {
-    fn target(&self, row: &Row) -> Result<String, FetchError> {
+    fn target(&self, row: &Row) -> Result<(String, Scheme), FetchError> {
         let (place, id) = self.names.split(row);
-        let (before, behind) = self.paths.get(place).ok_or(FetchError::NoPlace)?;
+        let place = self.places.get(place).ok_or(FetchError::NoPlace)?;
+        let RowPlace { before, behind, scheme } = place;
         // As a segment these would name another path, encoded or not.
         if matches!(id, "." | ".." | "") {
             return Err(FetchError::NoPlace);
         }
-        Ok(format!("{before}{}{behind}", utf8_percent_encode(id, IN_TARGET)))
+        Ok((format!("{before}{}{behind}", utf8_percent_encode(id, IN_TARGET)), *scheme))
     }
 
-    fn request(&self, target: &str) -> Result<Request<Outgoing>, FetchError> {
+    fn request(&self, target: &str, scheme: Scheme) -> Result<Request<Outgoing>, FetchError> {
         let mut request = Request::new(Outgoing::Empty);
         *request.uri_mut() = Uri::try_from(target).map_err(|_| FetchError::NoPlace)?;
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
+        headers.insert(&fwd::X_FORWARDED_PROTO, fwd::x_forwarded_proto(scheme));
+        headers.insert(&fwd::X_FORWARDED_HOST, self.host.clone());
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if self.sessions {
@@ -135,7 +151,8 @@ fn may_be_kept(headers: &HeaderMap) -> Result<(), FetchError> {
 
 impl RowSource for OriginRows {
     async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
-        let request = self.request(&self.target(row)?)?;
+        let (target, scheme) = self.target(row)?;
+        let request = self.request(&target, scheme)?;
         let source = |error| FetchError::Source(Box::new(error));
         let came = self.origin.send(request, Keep::Pool(None)).await.map_err(source)?;
         if came.response.status() != StatusCode::OK {

@@ -17,7 +17,7 @@ use crate::support::wait_until;
 /// Rows of two sources, and routes that are answered from them.
 const SETTINGS: &str = "rows = [
     { name = \"inventory\", every = \"100ms\", path = \"/stock/{row}\" },
-    { name = \"prices\", every = \"1h\", path = \"/price?of={row}&x=1\" },
+    { name = \"prices\", every = \"1h\", path = \"/price?of={row}&x=1\", scheme = \"https\" },
 ]
 route = [
     { match.path = \"/api/stock/{item}\", rows = \"inventory\" },
@@ -90,6 +90,8 @@ fn a_scheduled_row_is_answered_to_everyone_and_revalidated(storage: &Storage) {
     assert_eq!(asked.target, "/price?of=a%20b%26c&x=1");
     assert_eq!(asked.header("x-anteroom-session"), Some("none"));
     assert_eq!(asked.header("host").unwrap(), origin.address().to_string());
+    assert_eq!(asked.header("x-forwarded-host"), asked.header("host"));
+    assert_eq!(asked.header("x-forwarded-proto"), Some("https"));
     let answer = proxy.get("/api/price/a%20b%26c").cookie("login=somebody-unknown").send();
     assert_eq!((answer.status, answer.text().as_str()), (200, "{\"count\":0}"));
     for (name, value) in [
@@ -365,7 +367,14 @@ fn without_a_running_proxy_there_is_nobody_to_ask() {
     config("origin.url = \"http://127.0.0.1:1\"\nadmin.socket = \"off\"");
     assert_eq!(listed().status.code(), Some(1), "{}", said(&listed()));
     assert!(said(&listed()).contains("[admin] socket"), "{}", said(&listed()));
-    config("origin.url = 7");
+    // Whoever asks need not be allowed to read the secrets.
+    config(
+        "origin.url = 7\n[store]\nurl = { file = \"/nowhere\" }\n[origin.secret]\nenv = \"NONE\"",
+    );
+    assert_eq!(listed().status.code(), Some(1), "{}", said(&listed()));
+    config("[store]\nurl = \"embedded:./other\"");
+    assert!(said(&listed()).contains("other/admin.sock"), "{}", said(&listed()));
+    config("admin.socket = 7");
     assert_eq!(listed().status.code(), Some(64), "{}", said(&listed()));
 }
 
