@@ -98,9 +98,13 @@ async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
         targets.extend(value.and_then(|text| same_site(case, text)));
     }
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
+    // A route for this method alone may name a row, too.
+    let (own, item) = route_of(case, &case.head.method, &targets[0]);
+    rows.extend(rows::named(case.room, own, item.as_ref()));
     for target in &targets {
-        let (route, item) = route_of(case, target);
-        rows.extend(rows::named(case.room, route, item.as_ref()));
+        let (route, item) = route_of(case, &Method::GET, target);
+        let named = rows::named(case.room, route, item.as_ref());
+        rows.extend(named.filter(|row| !rows.contains(row)));
         for class in [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone] {
             let key = case.page_key(target, route, class);
             gone.extend(case.room.pages.invalidate(&key, now));
@@ -122,13 +126,13 @@ async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
     }
 }
 
-/// The route under which a GET of a target on this request's site falls, and its item: its pages' keys
-/// hold what that one says, and not what the changing request's says.
-fn route_of<'c>(case: &'c Case<'_>, target: &str) -> (&'c Route, Option<Item>) {
+/// The route under which a request for a target on this request's site falls, and its item. Pages' keys
+/// hold what the GET's says, and not what the changing request's says.
+fn route_of<'c>(case: &'c Case<'_>, method: &Method, target: &str) -> (&'c Route, Option<Item>) {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let decoded = path::decoded(path);
     let asked = route::Asked {
-        method: &Method::GET,
+        method,
         host: &case.admitted.site,
         path: decoded.as_deref().unwrap_or(path),
         query,

@@ -22,6 +22,7 @@ const SETTINGS: &str = "rows = [
 route = [
     { match.path = \"/api/stock/{item}\", rows = \"inventory\" },
     { match.path = \"/api/price/{item}\", rows = \"prices\" },
+    { match.path = \"/buy/{item}\", match.method = [\"POST\"], rows = \"prices\" },
 ]";
 
 on_both_stores!(
@@ -258,7 +259,7 @@ fn a_change_by_a_visitor_is_seen_at_once(storage: &Storage) {
     let asked = answer();
     assert_eq!((asked.text().as_str(), is_row(&asked)), ("2", false));
     wait_until("it is read again", || fetches() == 2);
-    assert_eq!(proxy.post("/api/price/7").send().status, 303);
+    assert_eq!(proxy.post("/buy/7").send().status, 303);
     gate.open();
 
     wait_until("it is there again", || is_row(&answer()));
