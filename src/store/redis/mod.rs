@@ -103,15 +103,22 @@ struct Lane {
     address: Arc<RedisAddress>,
     counters: Arc<Counters>,
     link: Link,
-    /// Connected when the first large page is written.
+    /// Connected when the first large page or row is written or read.
     bulk: OnceLock<Link>,
+    large: rows::Large,
 }
 
 impl RedisStore {
     /// Begins to connect.
     pub(super) fn start(address: &Arc<RedisAddress>, counters: Arc<Counters>) -> Self {
         let link = address.link(&counters);
-        Self(Arc::new(Lane { address: Arc::clone(address), counters, link, bulk: OnceLock::new() }))
+        Self(Arc::new(Lane {
+            address: Arc::clone(address),
+            counters,
+            link,
+            bulk: OnceLock::new(),
+            large: rows::Large::default(),
+        }))
     }
 
     pub(super) fn state(&self) -> StoreState {
@@ -160,12 +167,17 @@ impl RedisStore {
         self.run(&script).await
     }
 
+    /// The connection for what is large. A call over it fails while it is not there yet.
+    fn begin_bulk(&self) -> &Link {
+        self.0.bulk.get_or_init(|| self.0.address.link(&self.0.counters))
+    }
+
     /// The connection for large pages, once it is there.
     async fn bulk(&self) -> Result<&Link, StoreError> {
         if self.state() == StoreState::Away {
             return Err(StoreError::Away);
         }
-        let link = self.0.bulk.get_or_init(|| self.0.address.link(&self.0.counters));
+        let link = self.begin_bulk();
         let connected = timeout(self.limits().write_timeout, link.connected()).await;
         connected.map(|()| link).map_err(|_elapsed| StoreError::Away)
     }
