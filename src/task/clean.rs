@@ -2,19 +2,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Next, Task};
 use crate::clock::unix_now;
 use crate::ident::TokenStorage;
 use crate::metrics::{Count, Sheet};
 use crate::session::clean::{clean_full_sessions, clean_sessions};
-use crate::session::expire::{Cleaned, OnExpire, clean_expiring};
-use crate::store::{AnyStore, Eviction, SessionStore, StoreError};
+use crate::session::expire::{OnExpire, clean_expiring};
+use crate::store::{AnyStore, Cursor, Eviction, SessionStore, StoreError};
 use crate::visit::VisitQueue;
 
 /// For how long a process that hands carts on keeps others from it.
 const TURN: Duration = Duration::from_secs(5);
+/// The first and the longest pause after carts could not be handed on.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// `clean_sessions`, or `clean_full_sessions` with the carts.
 #[derive(Debug)]
@@ -44,60 +46,109 @@ pub struct Expiring {
     storage: TokenStorage,
     /// This process, as the turns know it.
     who: u64,
-    /// The oldest sessions that wait, for their carts could not be handed on in this round.
-    waiting: Cell<u64>,
-    /// Whether it was said that they wait.
-    said: Cell<bool>,
+    /// Where the round goes on.
+    cursor: RefCell<Cursor>,
+    refusals: Cell<Refusals>,
+}
+
+/// Since when carts cannot be handed on. Until they are tried again, sessions that have one wait,
+/// and are not looked at a second time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refusals {
+    in_a_row: u32,
+    until: Option<Instant>,
 }
 
 impl Expiring {
     /// Hands carts on to `on_expire`, of tokens that are stored as `storage` says.
     #[must_use]
     pub fn new(on_expire: OnExpire, storage: TokenStorage) -> Self {
-        let on_expire = RefCell::new(on_expire);
-        let (who, waiting, said) = (fastrand::u64(..), Cell::new(0), Cell::new(false));
-        Self { on_expire, storage, who, waiting, said }
+        Self {
+            on_expire: RefCell::new(on_expire),
+            storage,
+            who: fastrand::u64(..),
+            cursor: RefCell::default(),
+            refusals: Cell::default(),
+        }
     }
 
-    /// Says once that carts wait, and once that they do no more.
-    fn say(&self, cleaned: &Cleaned) {
-        if let Some(refusal) = &cleaned.refusal {
-            if !self.said.replace(true) {
-                tracing::warn!(refusal, "abandoned carts cannot be handed on: their sessions wait");
+    /// Whether carts may be handed on now. After a pause that begins a round.
+    fn is_open(&self, now: Instant) -> bool {
+        let mut refusals = self.refusals.get();
+        match refusals.until {
+            Some(until) if now < until => return false,
+            Some(_) => {
+                refusals.until = None;
+                self.refusals.set(refusals);
+                self.cursor.take();
             }
-        } else if cleaned.handed_on > 0 && self.said.replace(false) {
+            None => {}
+        }
+        true
+    }
+
+    /// Carts were refused: they are left alone for a while. Said when it begins.
+    fn refuse(&self, refusal: &str, now: Instant) {
+        let Refusals { in_a_row, .. } = self.refusals.get();
+        if in_a_row == 0 {
+            tracing::warn!(refusal, "abandoned carts cannot be handed on: their sessions wait");
+        }
+        let (first, longest) = BACK_OFF;
+        let until = Some(now + (first * (1 << in_a_row.min(8))).min(longest));
+        self.refusals.set(Refusals { in_a_row: in_a_row.saturating_add(1), until });
+    }
+
+    /// Carts were handed on. Said when that had not gone for a while.
+    fn resume(&self) {
+        if self.refusals.take().in_a_row > 0 {
             tracing::info!("abandoned carts are handed on again");
         }
     }
 }
 
 impl Clean {
-    /// A step that hands carts on. Two processes that did so would tell of a cart twice: one at a
-    /// time has the turn.
+    /// A step that hands carts on, by whoever has the turn: two processes would write a batch of the
+    /// outbox into two files.
     #[expect(
         clippy::await_holding_refcell_ref,
         reason = "steps of a task follow each other, and nobody else borrows"
     )]
     async fn clean_expiring(&self, expiring: &Expiring) -> Result<Next, StoreError> {
-        if !self.store.take_turn(expiring.who, TURN).await? {
-            return Ok(Next::Idle);
+        let now = Instant::now();
+        let mut is_open = expiring.is_open(now);
+        match self.store.take_turn(expiring.who, TURN).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Next::Idle),
+            // A store without room for the turn has none for carts, but may make some.
+            Err(StoreError::Failed(error)) => {
+                if is_open {
+                    expiring.refuse(&error.to_string(), now);
+                    is_open = false;
+                }
+            }
+            Err(error) => return Err(error),
         }
         let how = Eviction { keep: self.keep, batch: self.batch, carts: true };
-        let skip = expiring.waiting.get();
         let mut on_expire = expiring.on_expire.borrow_mut();
-        let (storage, now) = (expiring.storage, unix_now());
-        let cleaned = clean_expiring(&self.store, how, skip, &mut on_expire, storage, now).await?;
-        expiring.say(&cleaned);
+        let (from, target) = (expiring.cursor.borrow().clone(), is_open.then_some(&mut *on_expire));
+        let (storage, time) = (expiring.storage, unix_now());
+        let cleaned = clean_expiring(&self.store, how, &from, target, storage, time).await;
         self.sheet.add(Count::SessionsCleaned, cleaned.removed as u64);
         self.sheet.add(Count::CartsHandedOn, cleaned.handed_on as u64);
         self.sheet.add(Count::CartsRefused, cleaned.waiting as u64);
-        if cleaned.more {
-            expiring.waiting.set(skip + cleaned.waiting as u64);
-            return Ok(Next::Again);
+        if let Some(refusal) = &cleaned.refusal {
+            expiring.refuse(refusal, now);
+        } else if cleaned.handed_on > 0 {
+            expiring.resume();
         }
-        // The next round begins with those that wait.
-        expiring.waiting.set(0);
-        Ok(Next::Idle)
+        let open_still = is_open && cleaned.refusal.is_none();
+        // The next round begins with the oldest, except while they can only wait.
+        let ends = open_still && !cleaned.more;
+        expiring.cursor.replace(if ends { Cursor::default() } else { cleaned.cursor });
+        match cleaned.failure {
+            Some(failure) => Err(failure),
+            None => Ok(if cleaned.more { Next::Again } else { Next::Idle }),
+        }
     }
 
     /// Writes down the visits that wait now: after an outage of the store, many batches. Those that

@@ -599,8 +599,8 @@ mod tests {
     use super::*;
     use crate::ident::{Token, TokenStorage};
     use crate::store::{
-        Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Parted, Rescaling,
-        Rotation, Spared,
+        Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Outbox,
+        Rescaling, Rotation,
     };
 
     /// A store that writes down what it is told, or refuses it.
@@ -654,15 +654,19 @@ mod tests {
         async fn add_to_cart(&self, _: &StoredToken, _: &Item, _: i64) -> Result<(), StoreError> {
             self.answer(())
         }
-        async fn evict_sparing(&self, _: Eviction, _: u64) -> Result<Spared, StoreError> {
-            self.answer(Spared::default())
-        }
-        async fn evict_abandoned(
+        async fn evict_expiring(
             &self,
-            _: &[Abandoned],
+            _: Eviction,
+            _: &Cursor,
             _: &Farewell,
-        ) -> Result<Parted, StoreError> {
-            self.answer(Parted::default())
+        ) -> Result<Evicted, StoreError> {
+            self.answer(Evicted::default())
+        }
+        async fn outbox(&self) -> Result<Outbox, StoreError> {
+            self.answer(Outbox::default())
+        }
+        async fn clear_outbox(&self, _: &Outbox) -> Result<(), StoreError> {
+            self.answer(())
         }
         async fn take_turn(&self, _: u64, _: Duration) -> Result<bool, StoreError> {
             self.answer(true)
