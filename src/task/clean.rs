@@ -196,40 +196,108 @@ impl Task for Clean {
 mod tests {
     use super::*;
     use crate::ident::{StoredToken, User};
+    use crate::session::expire::ExpiredFile;
+    use crate::store::Rotation;
     use crate::store::scratch::with_store;
-    use crate::store::{Rotation, SessionStore};
+
+    fn token(number: u32) -> StoredToken {
+        StoredToken::from_store(format!("token-{number:04}").as_bytes()).unwrap()
+    }
+
+    fn user() -> User {
+        User::new(b"alice").unwrap()
+    }
+
+    async fn log_in(store: &AnyStore, numbers: std::ops::Range<u32>) {
+        for number in numbers {
+            let (new, now) = (token(number), f64::from(number));
+            let rotation = Rotation { old: None, new, user: user(), now };
+            store.rotate_token(&rotation).await.unwrap();
+        }
+    }
+
+    fn cleaner(store: &AnyStore, keep: u32, expiring: Option<Expiring>) -> Clean {
+        Clean {
+            store: store.clone(),
+            visits: Arc::new(VisitQueue::new(1_000, 25)),
+            keep: keep.into(),
+            batch: 120,
+            every: Duration::from_secs(1),
+            carts: true,
+            expiring,
+            sheet: Arc::default(),
+        }
+    }
+
+    fn into_file(path: &std::path::Path) -> Expiring {
+        let file = ExpiredFile::new(path.to_owned());
+        Expiring::new(OnExpire::File(file), TokenStorage::Plain)
+    }
+
+    #[test]
+    fn what_refuses_carts_is_left_alone_for_longer_each_time() {
+        let expiring = into_file("nowhere".as_ref());
+        let mut now = Instant::now();
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
+            assert!(expiring.is_open(now));
+            expiring.refuse("no room", now);
+            now += Duration::from_secs(seconds);
+            assert!(!expiring.is_open(now.checked_sub(Duration::from_millis(1)).unwrap()));
+        }
+        expiring.resume();
+        expiring.refuse("no room", now);
+        assert!(expiring.is_open(now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn within_a_round_carts_that_were_refused_are_not_tried_again() {
+        with_store(async |store| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("not-yet").join("expired.jsonl");
+            log_in(&store, 0..9).await;
+            for number in [0, 4, 8] {
+                let item = crate::ident::Item::new("mug").unwrap();
+                store.add_to_cart(&token(number), &item, 1).await.unwrap();
+            }
+            let clean = Clean { batch: 3, ..cleaner(&store, 0, Some(into_file(&path))) };
+            assert_eq!(clean.step().await.unwrap(), Next::Again);
+            std::fs::create_dir(folder.path().join("not-yet")).unwrap();
+            assert_eq!(clean.step().await.unwrap(), Next::Again);
+            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert!(!path.exists());
+            let expiring = clean.expiring.as_ref().unwrap();
+            let waiting = expiring.cursor.borrow().clone();
+            for number in [0, 4, 8] {
+                assert!(store.check_token(&token(number)).await.unwrap().is_some());
+            }
+            // Until then those who wait are not looked at again, and others are cleaned.
+            log_in(&store, 20..22).await;
+            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert_eq!(*expiring.cursor.borrow(), waiting);
+            assert!(store.check_token(&token(21)).await.unwrap().is_none());
+
+            expiring.refusals.set(Refusals { in_a_row: 1, until: Some(Instant::now()) });
+            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+            assert!(expiring.refusals.get().until.is_none());
+        });
+    }
 
     #[test]
     fn whoever_came_back_while_the_store_was_away_is_not_cleaned() {
         const RETURNED: u32 = 120;
         with_store(async |store| {
-            let user = User::new(b"alice").unwrap();
-            let token =
-                |n: u32| StoredToken::from_store(format!("token-{n:04}").as_bytes()).unwrap();
-            for n in 0..2 * RETURNED {
-                let now = f64::from(n);
-                let rotation = Rotation { old: None, new: token(n), user: user.clone(), now };
-                store.rotate_token(&rotation).await.unwrap();
+            log_in(&store, 0..2 * RETURNED).await;
+            let clean = cleaner(&store, RETURNED, None);
+            for number in 0..RETURNED {
+                clean.visits.note(token(number), user(), None, 1_000.0);
             }
-            let visits = Arc::new(VisitQueue::new(1_000, 25));
-            for n in 0..RETURNED {
-                visits.note(token(n), user.clone(), None, 1_000.0);
-            }
-            let clean = Clean {
-                store: store.clone(),
-                visits,
-                keep: u64::from(RETURNED),
-                batch: RETURNED,
-                every: Duration::from_secs(1),
-                carts: true,
-                expiring: None,
-                sheet: Arc::default(),
-            };
 
             clean.step().await.unwrap();
 
-            for n in 0..RETURNED {
-                assert!(store.check_token(&token(n)).await.unwrap().is_some(), "{n} came back");
+            for number in 0..RETURNED {
+                let found = store.check_token(&token(number)).await.unwrap();
+                assert!(found.is_some(), "{number} came back");
             }
         });
     }

@@ -71,7 +71,14 @@ fn sorted(mut ids: Vec<String>) -> Vec<String> {
 
 fn written(file: &PathBuf) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The lines of the file, once there are as many as expected: sessions go first.
+fn all_written(file: &PathBuf, expected: usize) -> Vec<Value> {
+    wait_until("the carts are in the file", || written(file).len() >= expected);
+    written(file)
 }
 
 fn ids(lines: &[Value]) -> Vec<String> {
@@ -119,6 +126,28 @@ fn a_stream_that_refuses_keeps_its_sessions_waiting_and_no_others() {
 }
 
 #[test]
+fn a_redis_without_room_keeps_carts_and_cleans_all_others() {
+    for on_expire in ["stream", "file:./expired.jsonl"] {
+        let (storage, expected) = abandoned();
+        let (server, origin) = (server(&storage), nothing());
+        server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        let proxy = Proxy::start(&origin, &storage, &settings(on_expire));
+
+        wait_until("those without a cart are gone", || left(server) <= SESSIONS as u64 / 2 + 1);
+        assert_eq!(server.keys("cart:*").len(), expected.len());
+        wait_until("it is counted", || proxy.metric("anteroom_carts_refused_total") > 0.0);
+
+        server.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+        wait_until("one session is left", || left(server) == 1);
+        let told = match on_expire {
+            "stream" => sorted(streamed(server)),
+            _ => ids(&all_written(&proxy.folder().join("expired.jsonl"), expected.len())),
+        };
+        assert_eq!(told, sorted(expected), "{on_expire}");
+    }
+}
+
+#[test]
 fn each_cart_is_in_the_file_once_though_the_proxy_was_killed() {
     let (storage, expected) = abandoned();
     let (server, origin) = (server(&storage), nothing());
@@ -130,7 +159,7 @@ fn each_cart_is_in_the_file_once_though_the_proxy_was_killed() {
 
     wait_until("one session is left", || left(server) == 1);
 
-    let lines = written(&file);
+    let lines = all_written(&file, expected.len());
     assert_eq!(ids(&lines), sorted(expected));
     assert!(!fs::read_to_string(&file).unwrap().contains("token-number"));
     assert_eq!(lines[0]["cart"], serde_json::json!([{ "item": "mug", "count": 2 }]));
@@ -151,5 +180,5 @@ fn a_file_that_cannot_be_written_keeps_its_sessions_waiting_and_no_others() {
 
     fs::create_dir(folder.path().join("not-yet")).unwrap();
     wait_until("one session is left", || left(server) == 1);
-    assert_eq!(ids(&written(&file)), sorted(expected));
+    assert_eq!(ids(&all_written(&file, expected.len())), sorted(expected));
 }
