@@ -132,7 +132,9 @@ impl Counters {
     pub(super) fn count(&self, error: &StoreError) {
         match error {
             StoreError::TimedOut => self.timeouts.fetch_add(1, Ordering::Relaxed),
-            StoreError::Failed(_) => self.failures.fetch_add(1, Ordering::Relaxed),
+            StoreError::Failed(_) | StoreError::Unanswered(_) => {
+                self.failures.fetch_add(1, Ordering::Relaxed)
+            }
             StoreError::Away | StoreError::Full | StoreError::RowsFull => 0,
         };
     }

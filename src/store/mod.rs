@@ -261,9 +261,12 @@ pub enum StoreError {
     /// There is no connection, or the breaker is open: known at once.
     #[error("the store is away")]
     Away,
-    /// The budget was used up.
+    /// The budget was used up. Of a write nobody knows whether it was done.
     #[error("the store did not answer in time")]
     TimedOut,
+    /// The connection broke before the answer to a write. Nobody knows whether it was done.
+    #[error("the connection to the store broke before its answer")]
+    Unanswered(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No room for this page; it may stay in memory.
     #[error("the store has no room for the page")]
     Full,
@@ -273,4 +276,21 @@ pub enum StoreError {
     /// The store answered with an error, or with something that we did not write.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl StoreError {
+    /// Whether the store itself refused: it is there, and has changed nothing.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Failed(_) | Self::Full | Self::RowsFull => true,
+            Self::Away | Self::TimedOut | Self::Unanswered(_) => false,
+        }
+    }
+
+    /// Whether nobody knows what became of a write.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Unanswered(_))
+    }
 }

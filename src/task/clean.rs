@@ -37,6 +37,8 @@ pub struct Clean {
     pub expiring: Option<Expiring>,
     /// Counters.
     pub sheet: Arc<Sheet>,
+    /// Whether it was said that the store refuses visits.
+    pub said: Cell<bool>,
 }
 
 /// What handing carts on needs.
@@ -151,14 +153,23 @@ impl Clean {
         }
     }
 
-    /// Writes down the visits that wait now: after an outage of the store, many batches. Those that
-    /// come meanwhile do not keep the cleaner from its work.
+    /// Writes down the visits that wait now, or are with the store: after an outage, many batches.
+    /// Those that come meanwhile do not keep the cleaner from its work, nor does a store that refuses
+    /// them: one without room gets some.
     async fn write_visits(&self) -> Result<(), StoreError> {
+        self.visits.landed().await;
         let mut left = self.visits.backlog();
         loop {
             let progress = self.visits.drain_all(&self.store).await;
-            if let Some(error) = progress.failure {
-                return Err(error);
+            match progress.failure {
+                Some(error) if error.is_refusal() => {
+                    if !self.said.replace(true) {
+                        tracing::warn!(%error, "visits are refused: cleaning goes by the older ones");
+                    }
+                    return Ok(());
+                }
+                Some(error) => return Err(error),
+                None => self.said.set(false),
             }
             let written = progress.visits + progress.items;
             left = left.saturating_sub(written);
@@ -226,6 +237,7 @@ mod tests {
             carts: true,
             expiring,
             sheet: Arc::default(),
+            said: Cell::default(),
         }
     }
 

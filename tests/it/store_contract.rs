@@ -10,11 +10,13 @@ use anteroom::store::{
     Eviction, Expired, Farewell, Limits, OpenError, OpenStore, PageStore as _, Rescaling, Rotation,
     SessionStore as _, Settings, StoreError, StoreState, Url, ViewStore as _, Visit,
 };
+use anteroom::visit::VisitQueue;
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
 use crate::support::redis::RedisServer;
+use crate::support::relay::Relay;
 
 /// How long a condition may take to come true before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -977,6 +979,41 @@ async fn when_redis_is_killed_calls_fail_at_once_and_recover_by_themselves() {
     bench.server().restart();
     until("it is back", async || matches!(store.check_token(&token(1)).await, Ok(Some(_)))).await;
     assert_eq!(store.state(), StoreState::Connected);
+}
+
+#[tokio::test]
+async fn visits_whose_answer_was_lost_are_repeated_and_views_are_not() {
+    let bench = Bench::redis().await;
+    bench.log_in(&token(1), "ann", 1.0).await;
+    let Ground::Server(server) = &bench.ground else { unreachable!() };
+    let relay = Relay::start(server.port());
+    let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
+    let settings = Settings { url, prefix: String::new(), limits: limits() };
+    let store = OpenStore::open(&settings).await.unwrap().lane();
+    connected(&store).await;
+    let queue = VisitQueue::new(100, 25);
+    for _ in 0..3 {
+        queue.count_view(item(1));
+    }
+
+    relay.lose_answer_to("ZINCRBY");
+    let failure = queue.drain_all(&store).await.failure;
+    assert!(matches!(failure, Some(StoreError::Unanswered(_))), "{failure:?}");
+    assert_eq!((queue.backlog(), queue.dropped()), (0, 3));
+    connected(&store).await;
+    queue.note(token(1), user("ann"), None, 7.0);
+    relay.lose_answer_to("EVALSHA");
+    let failure = queue.drain_all(&store).await.failure;
+    assert!(matches!(failure, Some(StoreError::Unanswered(_))), "{failure:?}");
+    assert_eq!((queue.backlog(), queue.dropped()), (1, 3));
+    connected(&store).await;
+    let progress = queue.drain_all(&store).await;
+    assert_eq!((progress.visits, progress.items), (1, 0), "{:?}", progress.failure);
+
+    let on = &mut bench.raw().await;
+    let views: f64 = ask(on, &["ZSCORE", "viewed:", "item-1"]).await;
+    let seen: f64 = ask(on, &["ZSCORE", "recent:", token(1).as_str()]).await;
+    assert_eq!((views, seen), (-3.0, 7.0));
 }
 
 #[tokio::test]
