@@ -144,9 +144,7 @@ impl State {
 /// Keeps other processes from it for a moment.
 fn lock(file: &File) -> io::Result<()> {
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => {
-            Err(io::Error::other("another process is writing to it: give each a file of its own"))
-        }
+        Err(TryLockError::WouldBlock) => Err(io::Error::other("another process is writing to it")),
         // A file system without locks: it is this process's alone, as far as we can know.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }

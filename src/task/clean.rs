@@ -110,7 +110,7 @@ impl Expiring {
 
 impl Clean {
     /// A step that hands carts on, by whoever has the turn: two processes would write a batch of the
-    /// outbox into two files.
+    /// outbox into two files. Where there is no room for a turn no cart is handed on.
     #[expect(
         clippy::await_holding_refcell_ref,
         reason = "steps of a task follow each other, and nobody else borrows"

@@ -1,12 +1,15 @@
 //! Abandoned carts: handed on exactly once before their sessions are cleaned.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anteroom::ident::{Token, TokenStorage};
+use anteroom::store::{Cursor, Eviction, Farewell, OpenStore, SessionStore as _, Settings, Url};
 use serde_json::Value;
 
+use crate::store_contract::limits;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage};
+use crate::support::proxy::{Proxy, Storage, log_in, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
@@ -34,9 +37,11 @@ fn token(n: usize) -> String {
 }
 
 fn public_id(token: &str) -> String {
-    use anteroom::ident::{Token, TokenStorage};
-    let stored = Token::parse(token.as_bytes()).unwrap().stored(TokenStorage::Plain);
-    stored.public_id(TokenStorage::Plain)
+    public_id_as(token, TokenStorage::Plain)
+}
+
+fn public_id_as(token: &str, how: TokenStorage) -> String {
+    Token::parse(token.as_bytes()).unwrap().stored(how).public_id(how)
 }
 
 fn server(storage: &Storage) -> &RedisServer {
@@ -181,4 +186,46 @@ fn a_file_that_cannot_be_written_keeps_its_sessions_waiting_and_no_others() {
     fs::create_dir(folder.path().join("not-yet")).unwrap();
     wait_until("one session is left", || left(server) == 1);
     assert_eq!(ids(&all_written(&file, expected.len())), sorted(expected));
+}
+
+/// What a process does that dies before it has written the file.
+fn fill_outbox(folder: &Path, keep: u64) {
+    let settings =
+        Settings { url: Url::Embedded(folder.to_owned()), prefix: String::new(), limits: limits() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let open = OpenStore::open(&settings).await.unwrap();
+        let how = Eviction { keep, batch: 100, carts: true };
+        let farewell = Farewell::Outbox { storage: TokenStorage::Sha256 };
+        let evicted = open.lane().evict_expiring(how, &Cursor::default(), &farewell).await;
+        assert_eq!(evicted.unwrap().handed_on, 2);
+        open.close().await;
+    });
+}
+
+#[test]
+fn what_was_in_the_embedded_outbox_when_the_proxy_died_is_written_by_the_next() {
+    let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
+    let settings = "session.mint = true\nsession.max_sessions = 3\nsession.clean_every = \"50ms\"\n\
+                    session.on_expire = \"file:./expired.jsonl\"";
+    let mut proxy = Proxy::embedded(&origin, settings);
+    let file = proxy.folder().join("expired.jsonl");
+    let visitors: Vec<_> = (0..3).map(|n| log_in(&proxy, &format!("user{n}"))).collect();
+    for cookie in &visitors {
+        assert_eq!(proxy.post("/buy").cookie(cookie).send().text(), "bought");
+    }
+    proxy.kill9();
+    fill_outbox(&proxy.folder().join("data"), 1);
+    proxy.restart();
+    let id =
+        |cookie: &String| public_id_as(cookie.trim_start_matches("login="), TokenStorage::Sha256);
+    assert_eq!(ids(&all_written(&file, 2)), sorted(visitors[..2].iter().map(id).collect()));
+
+    for n in 0..3 {
+        log_in(&proxy, &format!("later{n}"));
+    }
+    let lines = all_written(&file, 3);
+    assert_eq!(ids(&lines), sorted(visitors.iter().map(id).collect()));
+    assert_eq!(lines[2]["user"], "user2");
+    assert_eq!(lines[2]["cart"], serde_json::json!([{ "item": "mug", "count": 2 }]));
 }

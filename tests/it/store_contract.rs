@@ -21,7 +21,7 @@ use crate::support::relay::Relay;
 /// How long a condition may take to come true before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits {
         // Generous, so that a busy machine is no fault; the fault tests have their own.
         read_timeout: Duration::from_secs(2),
