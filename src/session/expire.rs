@@ -139,7 +139,14 @@ async fn empty_outbox<S: SessionStore>(
         cleaned.refusal = Some(error);
         return Ok(());
     }
-    store.clear_outbox(&outbox).await?;
+    match store.clear_outbox(&outbox).await {
+        Ok(()) => {}
+        Err(StoreError::Failed(error)) => {
+            cleaned.refusal = Some(format!("the outbox cannot be emptied: {error}"));
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    }
     // Not before: until then a crash, or an answer that is lost, brings them here again.
     file.forget();
     cleaned.handed_on += outbox.expired.len();

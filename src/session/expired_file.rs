@@ -312,6 +312,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_could_not_be_written_is_written_to_the_file_as_it_is_found_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("expired.jsonl");
+        let mut file = ExpiredFile::new(path.clone());
+        file.write(&[expired(1)], 9.0).await.unwrap();
+        // One that takes nothing stands for a full disk.
+        let full = OpenFile { file: File::open(&path).unwrap(), length: None };
+        file.state.open = Some(full);
+        file.write(&[expired(1), expired(2)], 9.0).await.unwrap_err();
+        assert!(file.state.open.is_none());
+        file.write(&[expired(1), expired(2)], 9.0).await.unwrap();
+        assert_eq!(ids(&path), ["id-1", "id-2"]);
+    }
+
+    #[tokio::test]
     async fn what_is_no_file_of_its_own_is_refused_with_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let (target, link) = (folder.path().join("target"), folder.path().join("link"));

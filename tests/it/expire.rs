@@ -172,6 +172,30 @@ fn each_cart_is_in_the_file_once_though_the_proxy_was_killed() {
 }
 
 #[test]
+fn each_cart_is_in_the_file_once_though_the_outbox_kept_it_and_the_proxy_was_killed() {
+    let (storage, expected) = abandoned();
+    let (server, origin) = (server(&storage), nothing());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("expired.jsonl");
+    // What stands between the file and the end of a batch fails.
+    server.command::<()>(&["ACL", "SETUSER", "default", "-ltrim"]);
+    let mut proxy = Proxy::start(&origin, &storage, &settings(&format!("file:{}", file.display())));
+    let refused = |proxy: &Proxy| proxy.metric("anteroom_carts_refused_total") > 0.0;
+    wait_until("the first batch is written", || !written(&file).is_empty() && refused(&proxy));
+    assert!(proxy.metric("anteroom_sessions_cleaned_total") >= 7.0);
+    let batch = written(&file);
+    proxy.restart();
+    wait_until("the next one has tried, too", || refused(&proxy));
+    assert_eq!(written(&file), batch);
+    wait_until("those without a cart are gone", || left(server) <= SESSIONS as u64 / 2 + 1);
+
+    server.command::<()>(&["ACL", "SETUSER", "default", "+ltrim"]);
+    wait_until("one session is left", || left(server) == 1);
+    assert_eq!(ids(&all_written(&file, expected.len())), sorted(expected));
+    wait_until("the outbox is empty", || server.keys("expiring:").is_empty());
+}
+
+#[test]
 fn a_file_that_cannot_be_written_keeps_its_sessions_waiting_and_no_others() {
     let (storage, expected) = abandoned();
     let (server, origin) = (server(&storage), nothing());
