@@ -212,6 +212,7 @@ fn start_tasks(
         carts: plan.session.clean_carts,
         expiring: parts::expiring(&plan.session),
         sheet: Arc::clone(&sheet),
+        said: Default::default(),
     };
     let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
     let rescale = Rescale {

@@ -86,7 +86,7 @@ impl Shared {
             visits.backlog() as u64
         });
         let visits = Arc::clone(&self.visits);
-        metrics.counter("anteroom_visits_dropped", "Visits dropped at the bound", move || {
+        metrics.counter("anteroom_visits_dropped", "Visits and views dropped", move || {
             visits.dropped()
         });
         let sessions = Arc::clone(&self.sessions);
