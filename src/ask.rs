@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use anteroom::admin::{self, ListedRow, Listing, Order, Top, Views};
 use anteroom::clock::unix_now;
-use anteroom::config::Overrides;
 use http::Method;
 
 use crate::cli::{RowArgs, RowsCommand, SocketArgs, TopArgs};
-use crate::terminal::{failed, plan, say};
+use crate::terminal::{self, failed, say};
 
 /// Schedules, lists or stops rows.
 pub(crate) fn rows(command: RowsCommand) -> Result<(), u8> {
@@ -75,10 +74,6 @@ fn socket(at: SocketArgs) -> Result<PathBuf, u8> {
     if let Some(path) = at.socket {
         return Ok(path);
     }
-    // Without a file the rest is as usual; which app the proxy is before does not matter here.
-    let origin = at.config.is_none().then(|| "http://127.0.0.1".to_owned());
-    let overrides = Overrides { origin, ..Overrides::default() };
-    let plan = plan(at.config.as_deref(), overrides)?.0;
     let off = "[admin] socket is \"off\", so that the running proxy takes no commands";
-    plan.admin.socket.ok_or_else(|| failed(off))
+    terminal::socket(at.config.as_deref())?.ok_or_else(|| failed(off))
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anteroom::admin::TOP_MAX;
+use anteroom::admin::{EVERY_MAX, EVERY_MIN, TOP_MAX};
 use anteroom::config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
 
@@ -169,12 +169,9 @@ pub(crate) struct SocketArgs {
     pub(crate) socket: Option<PathBuf>,
 }
 
-/// The shortest time between two refreshes.
-const EVERY_MIN: Duration = Duration::from_millis(100);
-
 fn every(text: &str) -> Result<Duration, String> {
-    let told = duration(text).filter(|every| *every >= EVERY_MIN);
-    told.ok_or_else(|| "a duration such as 5s, 1m or 1h, of 100ms or more".to_owned())
+    let told = duration(text).filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every));
+    told.ok_or_else(|| "a duration such as 5s, 1m or 1h, from 100ms to 365d".to_owned())
 }
 
 #[derive(Subcommand, Debug)]

@@ -103,12 +103,14 @@ pub enum Count {
     RowsFetched,
     /// Rows that could not be fetched.
     RowsFailed,
+    /// Rows fetched in vain, because they were stopped, scheduled anew or taken meanwhile.
+    RowsDropped,
     /// Runs of background tasks that failed.
     TaskErrors,
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 22] = [
+    const ALL: [(Self, &'static str, &'static str); 23] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -146,6 +148,7 @@ impl Count {
         ),
         (Self::RowsFetched, "anteroom_rows_fetched", "Rows fetched and kept"),
         (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),
+        (Self::RowsDropped, "anteroom_rows_dropped", "Rows fetched in vain"),
         (Self::TaskErrors, "anteroom_task_errors", "Background runs that failed"),
     ];
 }

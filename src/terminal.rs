@@ -1,7 +1,7 @@
 //! What the command prints about itself, and the exit codes that go with it.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anteroom::config::{Overrides, Plan, Sources, Warning};
 
@@ -27,6 +27,16 @@ pub(crate) fn plan(file: Option<&Path>, overrides: Overrides) -> Result<(Plan, V
     let sources =
         Sources::gather(file, overrides).map_err(|problem| bad_configuration(&[problem]))?;
     Plan::read(&sources).map_err(|problems| bad_configuration(&problems))
+}
+
+/// Where the socket of the data commands is, if there is one.
+///
+/// # Errors
+/// The exit code, where there are problems.
+pub(crate) fn socket(file: Option<&Path>) -> Result<Option<PathBuf>, u8> {
+    let sources = Sources::gather(file, Overrides::default())
+        .map_err(|problem| bad_configuration(&[problem]))?;
+    Plan::socket(&sources).map_err(|problems| bad_configuration(&problems))
 }
 
 fn bad_configuration(problems: &[impl std::fmt::Display]) -> u8 {

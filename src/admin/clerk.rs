@@ -1,6 +1,7 @@
 //! What the data commands ask of the running proxy: orders and answers as JSON, over HTTP.
 
 use std::convert::Infallible;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::net::UnixStream;
-use tokio::sync::Semaphore;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, Socket};
-use crate::row::Names;
+use crate::row::{Memo, Names};
 use crate::store::{AnyStore, StoreError};
 
 /// The largest order, in bytes.
@@ -39,6 +40,8 @@ pub struct Clerk {
     pub store: AnyStore,
     /// The names of rows.
     pub names: Names,
+    /// Rows in memory, which a row that is stopped leaves.
+    pub memo: Arc<Memo>,
     /// The time between two refreshes of each source's rows.
     pub every: Vec<Duration>,
 }
@@ -51,15 +54,18 @@ pub async fn serve_data(socket: Socket, clerk: Rc<Clerk>, stop: CancellationToke
     };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &places) => accepted,
             () = stop.cancelled() => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, place)) = accepted else {
             tokio::time::sleep(ACCEPT_BACK_OFF).await;
             continue;
         };
+        if !socket.admits(&stream) {
+            tracing::warn!("a data command of another user is refused");
+            continue;
+        }
         let clerk = Rc::clone(&clerk);
         tokio::task::spawn_local(async move {
             let _place = place;
@@ -68,6 +74,15 @@ pub async fn serve_data(socket: Socket, clerk: Rc<Clerk>, stop: CancellationToke
             }
         });
     }
+}
+
+/// The next connection, once there is a place for it.
+async fn accept(
+    listener: &UnixListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    Ok((listener.accept().await?.0, place))
 }
 
 async fn converse(stream: UnixStream, clerk: Rc<Clerk>) {

@@ -12,6 +12,7 @@ mod socket;
 mod top;
 
 use std::convert::Infallible;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::http::host::{self, Host};
@@ -34,7 +35,7 @@ use crate::metrics::Metrics;
 
 pub use call::{CallError, call};
 pub use clerk::{Clerk, serve_data};
-pub use rows::{ListedRow, Listing, Order};
+pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, Order};
 pub use socket::Socket;
 pub use top::{TOP_MAX, Top, Views};
 
@@ -64,12 +65,11 @@ pub struct Desk {
 pub async fn serve(listener: TcpListener, desk: Rc<Desk>, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &places) => accepted,
             () = stop.cancelled() => return,
         };
-        let Ok((socket, _)) = accepted else {
+        let Ok((socket, place)) = accepted else {
             tokio::time::sleep(ACCEPT_BACK_OFF).await;
             continue;
         };
@@ -81,6 +81,15 @@ pub async fn serve(listener: TcpListener, desk: Rc<Desk>, stop: CancellationToke
             }
         });
     }
+}
+
+/// The next connection, once there is a place for it.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    Ok((listener.accept().await?.0, place))
 }
 
 async fn converse(socket: TcpStream, desk: Rc<Desk>) {

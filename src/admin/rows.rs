@@ -14,6 +14,10 @@ use crate::store::RowStore;
 
 /// Rows in one order, and in one listing.
 const ROWS_MAX: usize = 10_000;
+/// The shortest time between two refreshes.
+pub const EVERY_MIN: Duration = Duration::from_millis(100);
+/// The longest time between two refreshes.
+pub const EVERY_MAX: Duration = Duration::from_secs(365 * 86_400);
 /// Rows scheduled side by side.
 const SIDE_BY_SIDE: usize = 64;
 
@@ -52,6 +56,13 @@ pub struct ListedRow {
     pub refreshed: Option<f64>,
 }
 
+/// The time between two refreshes that an order says.
+fn every_of(seconds: f64) -> Result<Duration, Refused> {
+    let told = Duration::try_from_secs_f64(seconds).ok();
+    told.filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every))
+        .ok_or_else(|| bad(&"the time between two refreshes must be from 100 ms to 365 days"))
+}
+
 impl Clerk {
     pub(super) async fn order_rows(&self, body: Incoming, stops: bool) -> Result<(), Refused> {
         let order: Order = clerk::read(body).await?;
@@ -66,13 +77,17 @@ impl Clerk {
             row.ok_or_else(|| bad(&format!("{id:?} cannot be a row of {:?}", order.name)))
         });
         let rows = rows.collect::<Result<Vec<Row>, _>>()?;
-        if order.every.is_some_and(|every| every <= 0.0) {
-            return Err(bad(&"the time between two refreshes must be over 0"));
-        }
-        let told = order.every.and_then(|every| Duration::try_from_secs_f64(every).ok());
+        let told = order.every.map(every_of).transpose()?;
         let every = told.or_else(|| self.every.get(place).copied()).filter(|_| !stops);
-        let schedule =
-            async |row: &Row| schedule_row_cache(&self.store, row, every, unix_now()).await;
+        let schedule = async |row: &Row| {
+            let mut done = schedule_row_cache(&self.store, row, every, unix_now()).await;
+            if done.is_ok() && stops {
+                // The next claim removes it; answered it is no more from now on.
+                done = self.store.outdate_row(row, unix_now()).await;
+            }
+            self.memo.forget(row);
+            done
+        };
         for some in rows.chunks(SIDE_BY_SIDE) {
             let done = together(some.iter().map(schedule).collect()).await;
             done.into_iter().collect::<Result<(), _>>().map_err(|error| store_failed(&error))?;
@@ -95,5 +110,22 @@ impl Clerk {
             }
         });
         Ok(Listing { rows: listed.collect(), more })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_time_within_the_bounds_is_taken() {
+        for seconds in [0.1, 2.5, 365.0 * 86_400.0] {
+            assert_eq!(every_of(seconds).unwrap().as_secs_f64(), seconds);
+        }
+        let year = 366.0 * 86_400.0;
+        for seconds in [0.0, -1.0, 0.099, year, 1e300, f64::NAN, f64::INFINITY] {
+            let (_, why) = every_of(seconds).unwrap_err();
+            assert!(why.contains("100 ms to 365 days"), "{seconds}");
+        }
     }
 }

@@ -13,6 +13,8 @@ pub struct Socket {
     path: PathBuf,
     /// The file's number: what somebody else put in its place is not ours to remove.
     number: u64,
+    /// The user whose file it is, and so who we are.
+    user: u32,
 }
 
 impl Socket {
@@ -30,6 +32,11 @@ impl Socket {
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}", std::process::id()));
         let draft = PathBuf::from(draft);
+        // One with our number is dead: its file would be in the way.
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let listener = UnixListener::bind(&draft)?;
         let ready = listener
             .set_nonblocking(true)
@@ -37,7 +44,9 @@ impl Socket {
             .and_then(|()| fs::rename(&draft, path))
             .and_then(|()| fs::symlink_metadata(path));
         match ready {
-            Ok(file) => Ok(Self { listener, path: path.to_owned(), number: file.ino() }),
+            Ok(file) => {
+                Ok(Self { listener, path: path.to_owned(), number: file.ino(), user: file.uid() })
+            }
             Err(error) => {
                 // It may not be there under that name any more.
                 let _ = fs::remove_file(&draft);
@@ -50,6 +59,11 @@ impl Socket {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the other end is ours or root's, whatever the file's mode has become meanwhile.
+    pub(super) fn admits(&self, peer: &tokio::net::UnixStream) -> bool {
+        peer.peer_cred().is_ok_and(|peer| peer.uid() == self.user || peer.uid() == 0)
     }
 
     /// The listener, on this thread's runtime.
@@ -88,6 +102,17 @@ fn make_way(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn whoever_is_another_is_not_admitted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut socket = Socket::open(&folder.path().join("admin.sock")).unwrap();
+        let peer = tokio::net::UnixStream::connect(socket.path()).await.unwrap();
+        assert!(socket.admits(&peer));
+        let ours = peer.peer_cred().unwrap().uid();
+        socket.user = ours + 1;
+        assert_eq!(socket.admits(&peer), ours == 0);
+    }
+
     #[test]
     fn only_what_a_dead_process_left_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
@@ -100,6 +125,10 @@ mod tests {
 
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a dead process leaves its file");
+        drop(Socket::open(&path).unwrap());
+
+        let draft = format!("{}.{}", path.display(), std::process::id());
+        drop(UnixListener::bind(draft).unwrap());
         drop(Socket::open(&path).unwrap());
 
         fs::write(&path, "mine").unwrap();

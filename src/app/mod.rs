@@ -25,7 +25,7 @@ use crate::config::{Admin, Plan};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::{Caps, listen};
-use crate::store::{AnyStore, OpenError, OpenStore, StoreState};
+use crate::store::{AnyStore, OpenError, OpenStore, StoreError, StoreState};
 use crate::task::{self, Clean, LogOuts, Rescale, Visits};
 
 pub use demo::{Demo, DemoError};
@@ -33,6 +33,8 @@ use parts::Shared;
 
 /// How often the store's state is looked at for `/readyz` and the metrics.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long visits are waited for that another is writing.
+const LOOK_FLYING: Duration = Duration::from_millis(10);
 
 /// Why the proxy did not start.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +171,7 @@ impl App {
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
             let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
             tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
-            tasks.extend(rows::serve_socket(&plan, socket, &lane, &stop));
+            tasks.extend(rows::serve_socket(&plan, socket, &shared.rows, &lane, &stop));
             tracing::info!(threads = plan.threads, "serving");
             signals.end().await;
             tracing::info!("draining");
@@ -177,12 +179,7 @@ impl App {
             drain.cancel();
             worker::join(workers).await;
             stop.cancel();
-            for task in tasks {
-                if let Err(error) = task.await {
-                    tracing::error!(%error, "a background task did not end well");
-                }
-            }
-            finish(&shared, &lane).await;
+            end(tasks, &shared, &lane).await;
             Ok::<_, StartError>(())
         })?;
         runtime.block_on(store.close());
@@ -215,6 +212,7 @@ fn start_tasks(
         carts: plan.session.clean_carts,
         expiring: parts::expiring(&plan.session),
         sheet: Arc::clone(&sheet),
+        said: Default::default(),
     };
     let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
     let rescale = Rescale {
@@ -231,22 +229,49 @@ fn start_tasks(
     ]
 }
 
-/// Writes down what still waits, as far as the store takes it.
-async fn finish(shared: &Shared, lane: &AnyStore) {
+/// Waits for the tasks, and writes down what they and the workers leave.
+async fn end(tasks: Vec<tokio::task::JoinHandle<()>>, shared: &Shared, lane: &AnyStore) {
+    // Before waiting for whatever is slow: somebody may lose patience with us.
+    let flushed = flush(shared, lane).await;
+    for task in tasks {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "a background task did not end well");
+        }
+    }
+    finish(shared, lane, flushed).await;
+}
+
+/// Writes down what still waits. Fails where the store does not take all of it; the rest waits on.
+async fn flush(shared: &Shared, lane: &AnyStore) -> Result<(), StoreError> {
+    let log_outs = shared.sessions.flush_log_outs(lane).await;
     loop {
         let progress = shared.visits.drain_all(lane).await;
-        if let Some(error) = &progress.failure {
-            tracing::warn!(%error, visits = shared.visits.backlog(), "visits are lost");
-            break;
+        if let Some(error) = progress.failure {
+            return Err(error);
         }
         if !progress.more {
             break;
         }
+        if progress.visits + progress.items == 0 {
+            // The task of visits is writing what these come behind.
+            tokio::time::sleep(LOOK_FLYING).await;
+        }
     }
-    if !shared.sessions.flush_log_outs(lane).await {
+    if log_outs { Ok(()) } else { Err(StoreError::Away) }
+}
+
+/// Writes down what the tasks gave back, and what the store did not take in the first place; says
+/// what is lost.
+async fn finish(shared: &Shared, lane: &AnyStore, flushed: Result<(), StoreError>) {
+    if flushed.is_ok() && shared.visits.backlog() + shared.sessions.log_outs_waiting() == 0 {
+        return;
+    }
+    if let Err(error) = flush(shared, lane).await {
         tracing::warn!(
+            %error,
+            visits = shared.visits.backlog(),
             log_outs = shared.sessions.log_outs_waiting(),
-            "log-outs did not reach the store"
+            "visits and log-outs did not reach the store"
         );
     }
 }

@@ -15,6 +15,7 @@ use crate::page::Pages;
 use crate::page::flight::Flights;
 use crate::request::{CookieRules, Endpoint, OriginRules, Settings, StatusDetail};
 use crate::route::{QueryValue, Route, Routes, Share};
+use crate::row::Memo;
 use crate::serve::Caps;
 use crate::session::expire::{ExpiredFile, OnExpire};
 use crate::session::{SameSite, Secure, SessionCookie, Sessions};
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     pub(super) sessions: Arc<Sessions>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) ranks: Arc<Ranks>,
+    pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
 }
@@ -52,6 +54,7 @@ impl Shared {
                 plan.session.viewed_items as usize,
             )),
             ranks: Arc::default(),
+            rows: Arc::default(),
             metrics,
             caps,
         })
@@ -83,7 +86,7 @@ impl Shared {
             visits.backlog() as u64
         });
         let visits = Arc::clone(&self.visits);
-        metrics.counter("anteroom_visits_dropped", "Visits dropped at the bound", move || {
+        metrics.counter("anteroom_visits_dropped", "Visits and views dropped", move || {
             visits.dropped()
         });
         let sessions = Arc::clone(&self.sessions);

@@ -1,6 +1,5 @@
 //! From a plan's `[[rows]]` to the tasks that refresh them, and to the socket that schedules them.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,12 +12,9 @@ use crate::admin::{self, Clerk, Socket};
 use crate::config::Plan;
 use crate::metrics::Metrics;
 use crate::origin::Origin;
-use crate::row::{Failures, Names};
+use crate::row::{Memo, Names};
 use crate::store::AnyStore;
-use crate::task::{self, CacheRows, OriginRows, RowSecret};
-
-/// Tasks that refresh rows side by side, so that one slow row does not hold up all others.
-const LANES: usize = 4;
+use crate::task::{self, CacheRows, OriginRows, RowPlace, RowSecret};
 
 /// The names of all rows.
 pub(super) fn names(plan: &Plan) -> Names {
@@ -41,12 +37,14 @@ pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
 pub(super) fn serve_socket(
     plan: &Plan,
     socket: Option<Socket>,
+    memo: &Arc<Memo>,
     lane: &AnyStore,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     let clerk = Clerk {
         store: lane.clone(),
         names: names(plan),
+        memo: Arc::clone(memo),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
     };
     socket.map(|socket| {
@@ -60,41 +58,29 @@ pub(super) fn start(
     metrics: &Arc<Metrics>,
     lane: &AnyStore,
     stop: &CancellationToken,
-) -> Vec<JoinHandle<()>> {
+) -> Option<JoinHandle<()>> {
     if plan.rows.is_empty() {
-        return Vec::new();
+        return None;
     }
     let sheet = metrics.sheet();
-    let source =
-        Rc::new(source(plan, Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet))));
-    let failures = Rc::<Failures>::default();
-    (0..LANES)
-        .map(|_| {
-            let rows = CacheRows {
-                store: lane.clone(),
-                source: Rc::clone(&source),
-                failures: Rc::clone(&failures),
-                next: Cell::new(None),
-                sheet: Arc::clone(&sheet),
-            };
-            tokio::task::spawn_local(task::drive(rows, Arc::clone(&sheet), stop.clone()))
-        })
-        .collect()
+    let source = source(plan, Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet)));
+    let rows = CacheRows::new(lane.clone(), source, Arc::clone(&sheet));
+    Some(tokio::task::spawn_local(task::drive(rows, sheet, stop.clone())))
 }
 
 fn source(plan: &Plan, origin: Rc<Origin>) -> OriginRows {
     let settings = &plan.origin;
     let authority = format!("{}:{}", settings.url.host, settings.url.port);
     let host = settings.host.as_ref().or_else(|| settings.hosts.first()).unwrap_or(&authority);
-    let paths = plan.rows.iter().map(|rows| {
+    let places = plan.rows.iter().map(|rows| {
         let (before, behind) = rows.path.split_once("{row}").unwrap_or((&rows.path, ""));
-        (before.to_owned(), behind.to_owned())
+        RowPlace { before: before.to_owned(), behind: behind.to_owned(), scheme: rows.scheme }
     });
     let secret = settings.secret.as_ref();
     OriginRows {
         origin,
         names: names(plan),
-        paths: paths.collect(),
+        places: places.collect(),
         // A host of the plan is a field value.
         host: HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost")),
         sessions: settings.sessions,

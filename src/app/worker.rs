@@ -17,6 +17,7 @@ use crate::log::Pen;
 use crate::origin::{self, Origin};
 use crate::page::verdict::Policy;
 use crate::request::Room;
+use crate::row::Reader;
 use crate::serve::io::Deadlines;
 use crate::serve::{Door, Settings, serve};
 use crate::store::OpenStore;
@@ -117,6 +118,7 @@ async fn work(kit: Kit) {
         sessions: Arc::clone(&shared.sessions),
         visits: Arc::clone(&shared.visits),
         ranks: Arc::clone(&shared.ranks),
+        rows: Reader::new(Arc::clone(&shared.rows)),
         store: lane,
         origin,
         filler,

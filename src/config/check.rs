@@ -13,6 +13,10 @@ use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
 
+/// The longest path of a socket, in bytes. The system takes 107, of which its draft, while it is made,
+/// takes up to 8 for the number of the process.
+const SOCKET_PATH_MAX: usize = 99;
+
 /// Looks at a plan as a whole.
 #[derive(Debug)]
 pub(super) struct Check<'a> {
@@ -70,6 +74,7 @@ impl<'a> Check<'a> {
             }
         }
         let admin = &self.plan.admin;
+        self.socket();
         let Some(address) = admin.address else { return };
         if address.port() != 0 && listen.contains(&address) {
             self.problem("admin.address", format!("{address} is a [[listen]] address already"));
@@ -77,6 +82,22 @@ impl<'a> Check<'a> {
         if !address.ip().is_loopback() && admin.token.is_none() && !self.unread("admin.token") {
             let text = format!("{address} can be reached by others; give a token too");
             self.problem("admin.address", text);
+        }
+    }
+
+    /// A socket that was asked for must be possible; the usual one beside the data may be missing.
+    fn socket(&mut self) {
+        let Some(path) = &self.plan.admin.socket else { return };
+        let length = path.as_os_str().len();
+        if length <= SOCKET_PATH_MAX {
+            return;
+        }
+        let text =
+            format!("{path:?} has {length} bytes, and a socket's path at most {SOCKET_PATH_MAX}");
+        if self.places.said("admin.socket") {
+            self.problem("admin.socket", text);
+        } else {
+            self.warning("admin.socket", format!("{text}: say another, or there is none"));
         }
     }
 
@@ -219,6 +240,12 @@ impl<'a> Check<'a> {
         }
         if !names_item {
             self.problem(setting, "needs {item} in match.path or match.query: it names the row");
+        }
+        if route.share == Share::None {
+            self.problem(
+                setting,
+                "rows are for everyone, and share = \"none\" beside it says the other",
+            );
         }
     }
 

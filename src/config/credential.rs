@@ -140,6 +140,23 @@ impl Form<StoreUrl> for StoreForm {
     }
 }
 
+/// The same without a look at what is secret: a reference leaves the store as it is.
+#[derive(Debug)]
+pub(super) struct OpenStoreForm;
+
+impl Form<StoreUrl> for OpenStoreForm {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<StoreUrl> {
+        match &node.value {
+            Value::Table(_) => None,
+            _ => StoreForm.read(node, faults),
+        }
+    }
+
+    fn write(&self, url: &StoreUrl) -> Option<String> {
+        StoreForm.write(url)
+    }
+}
+
 fn store_url(url: Secret) -> Result<StoreUrl, String> {
     const SCHEMES: &str = "embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>";
     let text = url.expose();

@@ -33,6 +33,8 @@ pub use secret::{Secret, SecretSource};
 pub use source::{Overrides, Sources};
 pub use unit::duration;
 
+use std::path::PathBuf;
+
 use crate::http::path::PathPattern;
 use check::Check;
 use reader::{Places, Reader};
@@ -61,6 +63,27 @@ impl Plan {
         }
         problems.sort_by(|a, b| a.place.cmp(&b.place));
         Err(problems)
+    }
+
+    /// Only where the socket of the data commands is: what else was said may be wrong, and its secrets
+    /// may be for others' eyes. `None`: there is no socket.
+    ///
+    /// # Errors
+    /// As [`Self::read`], of `[admin] socket` and `[store] url`.
+    pub fn socket(sources: &Sources) -> Result<Option<PathBuf>, Vec<Problem>> {
+        // What the environment holds beside settings is not our business here.
+        let (tree, _) = sources.tree()?;
+        let mut plan = Self::new(OriginUrl { host: String::new(), port: 80 });
+        let mut reader = Reader::new(&tree, &sources.env, Places::new(sources.whole()));
+        schema::walk_socket(&mut reader, &mut plan);
+        let (places, mut problems) = reader.finish();
+        let needed = ["admin", "admin.socket", "store", "store.url"];
+        problems.retain(|problem| needed.contains(&problem.setting.as_str()));
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        plan.settle(&places);
+        Ok(plan.admin.socket)
     }
 
     /// Gives what was not said and hangs on another setting its default.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::secret::Secret;
+use crate::http::host::Scheme;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
@@ -302,6 +303,8 @@ pub struct Rows {
     pub every: Duration,
     /// `path`: where the origin has a row, with `{row}` in it. Required.
     pub path: String,
+    /// `scheme`, http: the one by which the origin is told that it was asked.
+    pub scheme: Scheme,
 }
 
 /// With whom a route's pages may be shared.
@@ -552,7 +555,12 @@ impl Default for Route {
 
 impl Default for Rows {
     fn default() -> Self {
-        Self { name: String::new(), every: Duration::from_secs(5), path: String::new() }
+        Self {
+            name: String::new(),
+            every: Duration::from_secs(5),
+            path: String::new(),
+            scheme: Scheme::Http,
+        }
     }
 }
 

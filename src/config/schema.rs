@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::credential::{BearerToken, SecretRef, StoreForm};
+use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
 use super::plan::{
@@ -15,6 +15,7 @@ use super::plan::{
     Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views, Visitor,
 };
 use super::{form, text};
+use crate::http::host::Scheme;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
@@ -203,13 +204,25 @@ fn rows(at: &mut impl Walk, rows: &mut Rows) {
     at.key("every", &mut rows.every, &Span { min: 100 * MS, max: DAY.saturating_mul(365) });
     let hint = "write path = \"/api/inventory/{row}\"";
     at.required("path", &mut rows.path, &named(text::rows_path), hint);
+    let schemes = [("http", Scheme::Http), ("https", Scheme::Https)];
+    at.key("scheme", &mut rows.scheme, &Words(&schemes));
+}
+
+/// Meets what says where the socket of the data commands is.
+pub(super) fn walk_socket(at: &mut impl Walk, plan: &mut Plan) {
+    at.section("store", |at| at.key("url", &mut plan.store.url, &OpenStoreForm));
+    at.section("admin", |at| socket(at, &mut plan.admin));
+}
+
+fn socket(at: &mut impl Walk, admin: &mut Admin) {
+    let path = Text { parse: socket_path, show: |path| path.to_string_lossy().into_owned() };
+    at.key("socket", &mut admin.socket, &Either("off", path));
 }
 
 fn admin(at: &mut impl Walk, admin: &mut Admin) {
     at.key("address", &mut admin.address, &Either("off", ADDRESS));
     at.key("token", &mut admin.token, &Optional(BearerToken));
-    let path = Text { parse: socket, show: |path| path.to_string_lossy().into_owned() };
-    at.key("socket", &mut admin.socket, &Either("off", path));
+    socket(at, admin);
 }
 
 fn log(at: &mut impl Walk, log: &mut Log) {
@@ -289,7 +302,7 @@ fn show_log_target(target: &LogTarget) -> String {
     }
 }
 
-fn socket(text: &str) -> Result<PathBuf, String> {
+fn socket_path(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("the path of a socket".to_owned()),
         path => Ok(PathBuf::from(path)),

@@ -7,9 +7,10 @@ use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, Case, admit, deliver, login, outgoing, told};
+use super::{Body, Case, admit, deliver, login, outgoing, rows, told};
 use crate::clock::unix_now;
 use crate::http::path;
+use crate::ident::Item;
 use crate::metrics::Outcome;
 use crate::origin::{Keep, OriginResponse};
 use crate::page::key::ShareClass;
@@ -88,7 +89,7 @@ async fn heed(case: &Case<'_>, headers: &HeaderMap) -> Result<(login::Change, bo
     }
 }
 
-/// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out.
+/// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as well.
 async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
     use crate::store::PageStore;
     let mut targets = vec![case.head.uri.path_and_query().map_or("/", |p| p.as_str()).to_owned()];
@@ -96,34 +97,48 @@ async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
         let value = response.headers().get(name).and_then(|value| value.to_str().ok());
         targets.extend(value.and_then(|text| same_site(case, text)));
     }
-    let (mut gone, now) = (Vec::new(), unix_now() as u64);
+    let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
+    // A route for this method alone may name a row, too.
+    let (own, item) = route_of(case, &case.head.method, &targets[0]);
+    rows.extend(rows::named(case.room, own, item.as_ref()));
     for target in &targets {
-        let route = route_of(case, target);
+        let (route, item) = route_of(case, &Method::GET, target);
+        let named = rows::named(case.room, route, item.as_ref());
+        rows.extend(named.filter(|row| !rows.contains(row)));
         for class in [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone] {
             let key = case.page_key(target, route, class);
             gone.extend(case.room.pages.invalidate(&key, now));
         }
     }
-    let deleting = case.room.store.delete_pages(&gone);
-    match tokio::time::timeout(DELETE_PATIENCE, deleting).await {
+    let forgetting = async {
+        let deleting = case.room.store.delete_pages(&gone);
+        let (deleted, outdated) = tokio::join!(deleting, rows::outdate(case.room, &rows));
+        deleted.and(outdated)
+    };
+    match tokio::time::timeout(DELETE_PATIENCE, forgetting).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "changed pages stay in the store for their time"),
-        Err(_) => tracing::debug!("the store is slow: changed pages may stay there for their time"),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "what was changed stays in the store for its time")
+        }
+        Err(_) => {
+            tracing::debug!("the store is slow: what was changed may stay there for its time")
+        }
     }
 }
 
-/// The route under which a GET of a target on this request's site falls: its pages' keys hold what
-/// that one says, and not what the changing request's says.
-fn route_of<'c>(case: &'c Case<'_>, target: &str) -> &'c Route {
+/// The route under which a request for a target on this request's site falls, and its item. Pages' keys
+/// hold what the GET's says, and not what the changing request's says.
+fn route_of<'c>(case: &'c Case<'_>, method: &Method, target: &str) -> (&'c Route, Option<Item>) {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let decoded = path::decoded(path);
     let asked = route::Asked {
-        method: &Method::GET,
+        method,
         host: &case.admitted.site,
         path: decoded.as_deref().unwrap_or(path),
         query,
     };
-    case.room.settings.routes.find(&asked).0
+    let (route, item) = case.room.settings.routes.find(&asked);
+    (route, item)
 }
 
 /// The target that a Location means, where it is on the same site; its fragment dropped.

@@ -37,7 +37,7 @@ use crate::page::key::{KeyParts, ShareClass, hash_request};
 use crate::page::verdict::{Access, can_cache};
 use crate::page::{Pages, verdict};
 use crate::route::{self, Routes};
-use crate::row::Names;
+use crate::row::{self, Names};
 use crate::session::{SessionCookie, Sessions};
 use crate::store::AnyStore;
 use crate::visit::{Ranks, VisitQueue};
@@ -96,6 +96,8 @@ pub struct Room {
     pub visits: Arc<VisitQueue>,
     /// Which items are popular, shared by all threads.
     pub ranks: Arc<Ranks>,
+    /// Rows, as this thread reads them.
+    pub rows: row::Reader,
     /// The store, as this thread reaches it.
     pub store: AnyStore,
     /// The origin, as this thread reaches it.

@@ -1,21 +1,24 @@
 //! Answering from a row that is refreshed in the background: the same for everyone.
 
 use ::http::header::{
-    AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, X_CONTENT_TYPE_OPTIONS,
+    AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
-use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use sha2::{Digest, Sha256};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use super::trail::Trail;
-use super::{Body, Case, deliver};
+use super::{Body, Case, Room, deliver};
+use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::http::list;
-use crate::ident::{Item, hex};
+use crate::ident::{Item, Row};
 use crate::metrics::{Count, Outcome};
-use crate::store::{RowStore, StoredRow};
+use crate::route::Route;
+use crate::row::KeptRow;
+use crate::store::{RowStore, StoreError};
 
-/// Bytes of the content's hash in an entity tag.
-const TAG_SIZE: usize = 16;
+/// Conditions and parts that only the app answers.
+const BY_THE_APP: [HeaderName; 3] = [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE];
 
 /// The row that a request names; `None` where the request is for the origin: no route with rows,
 /// another method, a row that is not there, or a store that is away.
@@ -25,27 +28,53 @@ pub(super) async fn answer(
     has_body: bool,
     trail: &mut Trail,
 ) -> Option<Response<Body>> {
-    let name = case.route.rows.as_deref()?;
+    let room = case.room;
+    let row = named(room, case.route, item)?;
     if has_body || !matches!(case.head.method, Method::GET | Method::HEAD) {
         return None;
     }
-    let room = case.room;
-    let row = room.settings.rows.row(name, item?.as_str())?;
-    let stored = room.store.row(&row).await.unwrap_or_else(|error| {
+    // Seldom asked of a row; the app knows the answer.
+    if BY_THE_APP.iter().any(|name| case.head.headers.contains_key(name)) {
+        return None;
+    }
+    let kept = room.rows.row(&room.store, &row).await.unwrap_or_else(|error| {
         tracing::debug!(%error, "a row could not be looked up");
         room.sheet.count(Count::StoreReadErrors);
         None
     })?;
     trail.outcome(Outcome::HitStore, None);
-    Some(respond(case, stored))
+    Some(respond(case, &kept))
 }
 
-fn respond(case: &Case<'_>, stored: StoredRow) -> Response<Body> {
-    let StoredRow { json, refreshed } = stored;
-    let tag = format!("\"{}\"", hex(&Sha256::digest(&json)[..TAG_SIZE]));
+/// The row that an item is on a route.
+pub(super) fn named(room: &Room, route: &Route, item: Option<&Item>) -> Option<Row> {
+    room.settings.rows.row(route.rows.as_deref()?, item?.as_str())
+}
+
+/// Forgets rows whose source has changed; they are read again soon.
+pub(super) async fn outdate(room: &Room, rows: &[Row]) -> Result<(), StoreError> {
+    for row in rows {
+        // Behind the store, and also where it is given up: this is the end of what we remember.
+        let _forgetting = Forgetting(room, row);
+        room.store.outdate_row(row, unix_now()).await?;
+    }
+    Ok(())
+}
+
+/// Forgets a row in memory when it is dropped.
+struct Forgetting<'r>(&'r Room, &'r Row);
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.0.rows.forget(self.1);
+    }
+}
+
+fn respond(case: &Case<'_>, kept: &KeptRow) -> Response<Body> {
+    let KeptRow { json, refreshed, tag } = kept;
     let mut headers = HeaderMap::with_capacity(8);
     // Hex digits in quotes are a field value.
-    if let Ok(value) = HeaderValue::from_str(&tag) {
+    if let Ok(value) = HeaderValue::from_str(tag) {
         headers.insert(ETAG, value);
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -56,7 +85,7 @@ fn respond(case: &Case<'_>, stored: StoredRow) -> Response<Body> {
     let status = CacheStatus { ttl: None, ..CacheStatus::hit(0, "rows") };
     deliver::put_status(case.room, &mut headers, &status);
     let mut response = Response::new(Body::empty());
-    if names_tag(&case.head.headers, &tag) {
+    if names_tag(&case.head.headers, tag) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -64,7 +93,7 @@ fn respond(case: &Case<'_>, stored: StoredRow) -> Response<Body> {
         if case.head.method == Method::HEAD {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(json.len()));
         } else {
-            *response.body_mut() = Body::full(json);
+            *response.body_mut() = Body::full(json.clone());
         }
     }
     *response.headers_mut() = headers;

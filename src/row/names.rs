@@ -16,13 +16,16 @@ impl Names {
     }
 
     /// The name of the row `id` of the source `name`; `None` where there is no such source, or the
-    /// source cannot have a row of that name.
+    /// source cannot have a row of that name: as a segment of a path `.` and `..` would name another.
     #[must_use]
     pub fn row(&self, name: &str, id: &str) -> Option<Row> {
+        if matches!(id, "" | "." | "..") {
+            return None;
+        }
         match self.place(name)? {
             // A row of the first that looks like a further one's would be taken for that.
             0 => Row::new(id).filter(|row| self.split(row).0 == 0),
-            _ => Row::new(&format!("{name}:{id}")).filter(|_| !id.is_empty()),
+            _ => Row::new(&format!("{name}:{id}")),
         }
     }
 
@@ -61,10 +64,11 @@ mod tests {
         assert_eq!(row("inventory", "7").as_deref(), Some("7"));
         assert_eq!(row("inventory", "a:b").as_deref(), Some("a:b"));
         assert_eq!(row("prices", "7").as_deref(), Some("prices:7"));
-        for (name, id) in [("inventory", "prices:7"), ("inventory", ""), ("prices", ""), ("x", "7")]
-        {
-            assert_eq!(row(name, id), None, "{name} {id}");
+        assert_eq!(row("inventory", "prices:7"), None);
+        for id in ["", ".", ".."] {
+            assert_eq!([row("inventory", id), row("prices", id)], [None, None], "{id}");
         }
+        assert_eq!(row("x", "7"), None);
     }
 
     #[test]

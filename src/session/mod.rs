@@ -7,6 +7,7 @@ pub mod cart;
 pub mod clean;
 mod cookie;
 pub mod expire;
+mod expired_file;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits, PageStore,
-    Parted, Rescaled, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Limits, Outbox,
+    PageStore, Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -132,7 +132,9 @@ impl Counters {
     pub(super) fn count(&self, error: &StoreError) {
         match error {
             StoreError::TimedOut => self.timeouts.fetch_add(1, Ordering::Relaxed),
-            StoreError::Failed(_) => self.failures.fetch_add(1, Ordering::Relaxed),
+            StoreError::Failed(_) | StoreError::Unanswered(_) => {
+                self.failures.fetch_add(1, Ordering::Relaxed)
+            }
             StoreError::Away | StoreError::Full | StoreError::RowsFull => 0,
         };
     }
@@ -311,16 +313,21 @@ impl SessionStore for AnyStore {
         delegate!(self, add_to_cart(token, item, count))
     }
 
-    async fn evict_sparing(&self, how: Eviction, skip: u64) -> Result<Spared, StoreError> {
-        delegate!(self, evict_sparing(how, skip))
+    async fn evict_expiring(
+        &self,
+        how: Eviction,
+        from: &Cursor,
+        farewell: &Farewell,
+    ) -> Result<Evicted, StoreError> {
+        delegate!(self, evict_expiring(how, from, farewell))
     }
 
-    async fn evict_abandoned(
-        &self,
-        abandoned: &[Abandoned],
-        farewell: &Farewell,
-    ) -> Result<Parted, StoreError> {
-        delegate!(self, evict_abandoned(abandoned, farewell))
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        delegate!(self, outbox())
+    }
+
+    async fn clear_outbox(&self, outbox: &Outbox) -> Result<(), StoreError> {
+        delegate!(self, clear_outbox(outbox))
     }
 
     async fn take_turn(&self, who: u64, time: Duration) -> Result<bool, StoreError> {

@@ -5,6 +5,7 @@
 
 mod any;
 pub mod embedded;
+mod expiring;
 pub mod redis;
 mod rows;
 #[cfg(test)]
@@ -16,8 +17,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings, StoreState, Url};
+pub use self::expiring::{
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox,
+};
 pub use self::rows::{Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoredRow};
-use crate::ident::{Item, PageKey, StoredToken, TokenStorage, User};
+use crate::ident::{Item, PageKey, StoredToken, User};
 
 /// A visit to record: this user's session was seen at `seen`, having viewed `items`.
 #[derive(Clone, Debug)]
@@ -124,53 +128,6 @@ pub struct Rescaling {
     pub now: f64,
 }
 
-/// A session over the limit that has a cart.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Abandoned {
-    /// Its token.
-    pub token: StoredToken,
-    /// Whose it is; `None` where only `recent:` and a cart were left of it.
-    pub user: Option<User>,
-    /// When it was last seen, in Unix time.
-    pub seen: f64,
-    /// Its cart.
-    pub cart: Cart,
-}
-
-/// What a step of cleaning found that spares carts.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spared {
-    /// Sessions removed, which had no cart.
-    pub removed: usize,
-    /// Sessions that were left, because somebody wants to know of their carts first.
-    pub abandoned: Vec<Abandoned>,
-    /// There were more over the limit behind these.
-    pub more: bool,
-}
-
-/// What becomes of abandoned sessions.
-#[derive(Clone, Debug)]
-pub enum Farewell {
-    /// They are removed.
-    Remove,
-    /// They are added to the stream `expired:`, each under its public id, and removed.
-    Stream {
-        /// How tokens are stored.
-        storage: TokenStorage,
-        /// The entries that the stream keeps, about.
-        keep: u64,
-    },
-}
-
-/// What became of abandoned sessions. Who is in neither number was seen again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parted {
-    /// Removed.
-    pub removed: usize,
-    /// Left, for the stream did not take them.
-    pub refused: usize,
-}
-
 /// Sessions, what they viewed, and their carts.
 pub trait SessionStore {
     /// The user of a token, if it is logged in. Within the read budget.
@@ -208,21 +165,22 @@ pub trait SessionStore {
     /// are removed from `recent:` and `login:` and nothing else is touched for them.
     fn evict_oldest(&self, how: Eviction) -> impl Future<Output = Result<usize, StoreError>>;
 
-    /// Like [`Self::evict_oldest`], but looks past the `skip` oldest sessions, and leaves and returns
-    /// those that have a cart.
-    fn evict_sparing(
+    /// Like [`Self::evict_oldest`] with the carts, but of the sessions behind `from`; what becomes of
+    /// those that have a cart is what `farewell` says. That a cart is handed on and its session is
+    /// removed is one atomic step, so that each is handed on exactly once, and nobody who lives on.
+    /// Durable when it returns, where carts may have been handed on.
+    fn evict_expiring(
         &self,
         how: Eviction,
-        skip: u64,
-    ) -> impl Future<Output = Result<Spared, StoreError>>;
-
-    /// Removes abandoned sessions with all that they have, each only where it was not seen again
-    /// meanwhile. Durable when it returns.
-    fn evict_abandoned(
-        &self,
-        abandoned: &[Abandoned],
+        from: &Cursor,
         farewell: &Farewell,
-    ) -> impl Future<Output = Result<Parted, StoreError>>;
+    ) -> impl Future<Output = Result<Evicted, StoreError>>;
+
+    /// What waits in the outbox, see [`Farewell::Outbox`].
+    fn outbox(&self) -> impl Future<Output = Result<Outbox, StoreError>>;
+
+    /// Removes from the outbox what was read there, and nothing else. Durable when it returns.
+    fn clear_outbox(&self, outbox: &Outbox) -> impl Future<Output = Result<(), StoreError>>;
 
     /// Whether `who` may clean for the next `time`, and nobody else. Whoever has the turn keeps it
     /// by asking again.
@@ -318,9 +276,12 @@ pub enum StoreError {
     /// There is no connection, or the breaker is open: known at once.
     #[error("the store is away")]
     Away,
-    /// The budget was used up.
+    /// The budget was used up. Of a write nobody knows whether it was done.
     #[error("the store did not answer in time")]
     TimedOut,
+    /// The connection broke before the answer to a write. Nobody knows whether it was done.
+    #[error("the connection to the store broke before its answer")]
+    Unanswered(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No room for this page; it may stay in memory.
     #[error("the store has no room for the page")]
     Full,
@@ -330,4 +291,21 @@ pub enum StoreError {
     /// The store answered with an error, or with something that we did not write.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl StoreError {
+    /// Whether the store itself refused: it is there, and has changed nothing.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Failed(_) | Self::Full | Self::RowsFull => true,
+            Self::Away | Self::TimedOut | Self::Unanswered(_) => false,
+        }
+    }
+
+    /// Whether nobody knows what became of a write.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Unanswered(_))
+    }
 }

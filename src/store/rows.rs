@@ -21,6 +21,9 @@ pub struct Claim {
     pub delay: f64,
     /// The Unix time at which it was due.
     pub due: f64,
+    /// The Unix time at which the lease ends. The schedule holds it as long as nobody else has taken,
+    /// stopped or scheduled the row; what is brought after that is dropped.
+    pub fence: f64,
 }
 
 /// What one claim brought.
@@ -70,9 +73,8 @@ pub trait RowStore {
     ) -> impl Future<Output = Result<(), StoreError>>;
 
     /// Takes at most `most` rows that are due, the oldest first. Rows whose delay is 0 or less, or
-    /// gone, are removed instead, with their content. The others are put off by their delay or
-    /// `lease` seconds, whichever is longer: nobody else takes them meanwhile, and a worker that
-    /// dies only delays them.
+    /// gone, are removed instead, with their content. The others are put off by `lease` seconds:
+    /// nobody else takes them meanwhile, and a worker that dies costs them no more than that.
     fn claim_rows(
         &self,
         now: f64,
@@ -80,22 +82,29 @@ pub trait RowStore {
         lease: f64,
     ) -> impl Future<Output = Result<Claimed, StoreError>>;
 
-    /// Keeps what was fetched, and makes the row due at `due_next`, unless it has been made due
-    /// sooner meanwhile. A row that has been stopped or removed meanwhile stays so: then false.
+    /// Keeps what was fetched, and makes the row due at `due_next`, if the schedule still holds the
+    /// claim's fence. Otherwise it does nothing and returns false: the row has been stopped, scheduled
+    /// anew or taken by another worker, whose content is newer.
     fn put_row(
         &self,
-        row: &Row,
+        claim: &Claim,
         json: Bytes,
         due_next: f64,
         now: f64,
     ) -> impl Future<Output = Result<bool, StoreError>>;
 
-    /// Makes a row due at `due_next`, if it is scheduled still. Its last good content stays.
+    /// Makes a row due at `due_next`, if the schedule still holds the claim's fence; whether it did.
+    /// Its last good content stays.
     fn postpone_row(
         &self,
-        row: &Row,
+        claim: &Claim,
         due_next: f64,
-    ) -> impl Future<Output = Result<(), StoreError>>;
+    ) -> impl Future<Output = Result<bool, StoreError>>;
+
+    /// What the row was read from has changed: its content is forgotten, and it is due now unless it
+    /// is stopped or was never scheduled. What is being fetched of it is dropped. Durable when it
+    /// returns.
+    fn outdate_row(&self, row: &Row, now: f64) -> impl Future<Output = Result<(), StoreError>>;
 
     /// The last good content of a row. Within the read budget.
     fn row(&self, row: &Row) -> impl Future<Output = Result<Option<StoredRow>, StoreError>>;
@@ -124,16 +133,20 @@ impl RowStore for AnyStore {
 
     async fn put_row(
         &self,
-        row: &Row,
+        claim: &Claim,
         json: Bytes,
         due_next: f64,
         now: f64,
     ) -> Result<bool, StoreError> {
-        delegate!(self, put_row(row, json, due_next, now))
+        delegate!(self, put_row(claim, json, due_next, now))
     }
 
-    async fn postpone_row(&self, row: &Row, due_next: f64) -> Result<(), StoreError> {
-        delegate!(self, postpone_row(row, due_next))
+    async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
+        delegate!(self, postpone_row(claim, due_next))
+    }
+
+    async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
+        delegate!(self, outdate_row(row, now))
     }
 
     async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {

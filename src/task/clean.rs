@@ -2,19 +2,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Next, Task};
 use crate::clock::unix_now;
 use crate::ident::TokenStorage;
 use crate::metrics::{Count, Sheet};
 use crate::session::clean::{clean_full_sessions, clean_sessions};
-use crate::session::expire::{Cleaned, OnExpire, clean_expiring};
-use crate::store::{AnyStore, Eviction, SessionStore, StoreError};
+use crate::session::expire::{OnExpire, clean_expiring};
+use crate::store::{AnyStore, Cursor, Eviction, SessionStore, StoreError};
 use crate::visit::VisitQueue;
 
 /// For how long a process that hands carts on keeps others from it.
 const TURN: Duration = Duration::from_secs(5);
+/// The first and the longest pause after carts could not be handed on.
+const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// `clean_sessions`, or `clean_full_sessions` with the carts.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub struct Clean {
     pub expiring: Option<Expiring>,
     /// Counters.
     pub sheet: Arc<Sheet>,
+    /// Whether it was said that the store refuses visits.
+    pub said: Cell<bool>,
 }
 
 /// What handing carts on needs.
@@ -44,70 +48,128 @@ pub struct Expiring {
     storage: TokenStorage,
     /// This process, as the turns know it.
     who: u64,
-    /// The oldest sessions that wait, for their carts could not be handed on in this round.
-    waiting: Cell<u64>,
-    /// Whether it was said that they wait.
-    said: Cell<bool>,
+    /// Where the round goes on.
+    cursor: RefCell<Cursor>,
+    refusals: Cell<Refusals>,
+}
+
+/// Since when carts cannot be handed on. Until they are tried again, sessions that have one wait,
+/// and are not looked at a second time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refusals {
+    in_a_row: u32,
+    until: Option<Instant>,
 }
 
 impl Expiring {
     /// Hands carts on to `on_expire`, of tokens that are stored as `storage` says.
     #[must_use]
     pub fn new(on_expire: OnExpire, storage: TokenStorage) -> Self {
-        let on_expire = RefCell::new(on_expire);
-        let (who, waiting, said) = (fastrand::u64(..), Cell::new(0), Cell::new(false));
-        Self { on_expire, storage, who, waiting, said }
+        Self {
+            on_expire: RefCell::new(on_expire),
+            storage,
+            who: fastrand::u64(..),
+            cursor: RefCell::default(),
+            refusals: Cell::default(),
+        }
     }
 
-    /// Says once that carts wait, and once that they do no more.
-    fn say(&self, cleaned: &Cleaned) {
-        if let Some(refusal) = &cleaned.refusal {
-            if !self.said.replace(true) {
-                tracing::warn!(refusal, "abandoned carts cannot be handed on: their sessions wait");
+    /// Whether carts may be handed on now. After a pause that begins a round.
+    fn is_open(&self, now: Instant) -> bool {
+        let mut refusals = self.refusals.get();
+        match refusals.until {
+            Some(until) if now < until => return false,
+            Some(_) => {
+                refusals.until = None;
+                self.refusals.set(refusals);
+                self.cursor.take();
             }
-        } else if cleaned.handed_on > 0 && self.said.replace(false) {
+            None => {}
+        }
+        true
+    }
+
+    /// Carts were refused: they are left alone for a while. Said when it begins.
+    fn refuse(&self, refusal: &str, now: Instant) {
+        let Refusals { in_a_row, .. } = self.refusals.get();
+        if in_a_row == 0 {
+            tracing::warn!(refusal, "abandoned carts cannot be handed on: their sessions wait");
+        }
+        let (first, longest) = BACK_OFF;
+        let until = Some(now + (first * (1 << in_a_row.min(8))).min(longest));
+        self.refusals.set(Refusals { in_a_row: in_a_row.saturating_add(1), until });
+    }
+
+    /// Carts were handed on. Said when that had not gone for a while.
+    fn resume(&self) {
+        if self.refusals.take().in_a_row > 0 {
             tracing::info!("abandoned carts are handed on again");
         }
     }
 }
 
 impl Clean {
-    /// A step that hands carts on. Two processes that did so would tell of a cart twice: one at a
-    /// time has the turn.
+    /// A step that hands carts on, by whoever has the turn: two processes would write a batch of the
+    /// outbox into two files. Where there is no room for a turn no cart is handed on.
     #[expect(
         clippy::await_holding_refcell_ref,
         reason = "steps of a task follow each other, and nobody else borrows"
     )]
     async fn clean_expiring(&self, expiring: &Expiring) -> Result<Next, StoreError> {
-        if !self.store.take_turn(expiring.who, TURN).await? {
-            return Ok(Next::Idle);
+        let now = Instant::now();
+        let mut is_open = expiring.is_open(now);
+        match self.store.take_turn(expiring.who, TURN).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Next::Idle),
+            // A store without room for the turn has none for carts, but may make some.
+            Err(StoreError::Failed(error)) => {
+                if is_open {
+                    expiring.refuse(&error.to_string(), now);
+                    is_open = false;
+                }
+            }
+            Err(error) => return Err(error),
         }
         let how = Eviction { keep: self.keep, batch: self.batch, carts: true };
-        let skip = expiring.waiting.get();
         let mut on_expire = expiring.on_expire.borrow_mut();
-        let (storage, now) = (expiring.storage, unix_now());
-        let cleaned = clean_expiring(&self.store, how, skip, &mut on_expire, storage, now).await?;
-        expiring.say(&cleaned);
+        let (from, target) = (expiring.cursor.borrow().clone(), is_open.then_some(&mut *on_expire));
+        let (storage, time) = (expiring.storage, unix_now());
+        let cleaned = clean_expiring(&self.store, how, &from, target, storage, time).await;
         self.sheet.add(Count::SessionsCleaned, cleaned.removed as u64);
         self.sheet.add(Count::CartsHandedOn, cleaned.handed_on as u64);
         self.sheet.add(Count::CartsRefused, cleaned.waiting as u64);
-        if cleaned.more {
-            expiring.waiting.set(skip + cleaned.waiting as u64);
-            return Ok(Next::Again);
+        if let Some(refusal) = &cleaned.refusal {
+            expiring.refuse(refusal, now);
+        } else if cleaned.handed_on > 0 {
+            expiring.resume();
         }
-        // The next round begins with those that wait.
-        expiring.waiting.set(0);
-        Ok(Next::Idle)
+        let open_still = is_open && cleaned.refusal.is_none();
+        // The next round begins with the oldest, except while they can only wait.
+        let ends = open_still && !cleaned.more;
+        expiring.cursor.replace(if ends { Cursor::default() } else { cleaned.cursor });
+        match cleaned.failure {
+            Some(failure) => Err(failure),
+            None => Ok(if cleaned.more { Next::Again } else { Next::Idle }),
+        }
     }
 
-    /// Writes down the visits that wait now: after an outage of the store, many batches. Those that
-    /// come meanwhile do not keep the cleaner from its work.
+    /// Writes down the visits that wait now, or are with the store: after an outage, many batches.
+    /// Those that come meanwhile do not keep the cleaner from its work, nor does a store that refuses
+    /// them: one without room gets some.
     async fn write_visits(&self) -> Result<(), StoreError> {
+        self.visits.landed().await;
         let mut left = self.visits.backlog();
         loop {
             let progress = self.visits.drain_all(&self.store).await;
-            if let Some(error) = progress.failure {
-                return Err(error);
+            match progress.failure {
+                Some(error) if error.is_refusal() => {
+                    if !self.said.replace(true) {
+                        tracing::warn!(%error, "visits are refused: cleaning goes by the older ones");
+                    }
+                    return Ok(());
+                }
+                Some(error) => return Err(error),
+                None => self.said.set(false),
             }
             let written = progress.visits + progress.items;
             left = left.saturating_sub(written);
@@ -145,40 +207,109 @@ impl Task for Clean {
 mod tests {
     use super::*;
     use crate::ident::{StoredToken, User};
+    use crate::session::expire::ExpiredFile;
+    use crate::store::Rotation;
     use crate::store::scratch::with_store;
-    use crate::store::{Rotation, SessionStore};
+
+    fn token(number: u32) -> StoredToken {
+        StoredToken::from_store(format!("token-{number:04}").as_bytes()).unwrap()
+    }
+
+    fn user() -> User {
+        User::new(b"alice").unwrap()
+    }
+
+    async fn log_in(store: &AnyStore, numbers: std::ops::Range<u32>) {
+        for number in numbers {
+            let (new, now) = (token(number), f64::from(number));
+            let rotation = Rotation { old: None, new, user: user(), now };
+            store.rotate_token(&rotation).await.unwrap();
+        }
+    }
+
+    fn cleaner(store: &AnyStore, keep: u32, expiring: Option<Expiring>) -> Clean {
+        Clean {
+            store: store.clone(),
+            visits: Arc::new(VisitQueue::new(1_000, 25)),
+            keep: keep.into(),
+            batch: 120,
+            every: Duration::from_secs(1),
+            carts: true,
+            expiring,
+            sheet: Arc::default(),
+            said: Cell::default(),
+        }
+    }
+
+    fn into_file(path: &std::path::Path) -> Expiring {
+        let file = ExpiredFile::new(path.to_owned());
+        Expiring::new(OnExpire::File(file), TokenStorage::Plain)
+    }
+
+    #[test]
+    fn what_refuses_carts_is_left_alone_for_longer_each_time() {
+        let expiring = into_file("nowhere".as_ref());
+        let mut now = Instant::now();
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
+            assert!(expiring.is_open(now));
+            expiring.refuse("no room", now);
+            now += Duration::from_secs(seconds);
+            assert!(!expiring.is_open(now.checked_sub(Duration::from_millis(1)).unwrap()));
+        }
+        expiring.resume();
+        expiring.refuse("no room", now);
+        assert!(expiring.is_open(now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn within_a_round_carts_that_were_refused_are_not_tried_again() {
+        with_store(async |store| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("not-yet").join("expired.jsonl");
+            log_in(&store, 0..9).await;
+            for number in [0, 4, 8] {
+                let item = crate::ident::Item::new("mug").unwrap();
+                store.add_to_cart(&token(number), &item, 1).await.unwrap();
+            }
+            let clean = Clean { batch: 3, ..cleaner(&store, 0, Some(into_file(&path))) };
+            assert_eq!(clean.step().await.unwrap(), Next::Again);
+            std::fs::create_dir(folder.path().join("not-yet")).unwrap();
+            assert_eq!(clean.step().await.unwrap(), Next::Again);
+            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert!(!path.exists());
+            let expiring = clean.expiring.as_ref().unwrap();
+            let waiting = expiring.cursor.borrow().clone();
+            for number in [0, 4, 8] {
+                assert!(store.check_token(&token(number)).await.unwrap().is_some());
+            }
+            // Until then those who wait are not looked at again, and others are cleaned.
+            log_in(&store, 20..22).await;
+            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert_eq!(*expiring.cursor.borrow(), waiting);
+            assert!(store.check_token(&token(21)).await.unwrap().is_none());
+
+            expiring.refusals.set(Refusals { in_a_row: 1, until: Some(Instant::now()) });
+            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+            assert!(expiring.refusals.get().until.is_none());
+        });
+    }
 
     #[test]
     fn whoever_came_back_while_the_store_was_away_is_not_cleaned() {
         const RETURNED: u32 = 120;
         with_store(async |store| {
-            let user = User::new(b"alice").unwrap();
-            let token =
-                |n: u32| StoredToken::from_store(format!("token-{n:04}").as_bytes()).unwrap();
-            for n in 0..2 * RETURNED {
-                let now = f64::from(n);
-                let rotation = Rotation { old: None, new: token(n), user: user.clone(), now };
-                store.rotate_token(&rotation).await.unwrap();
+            log_in(&store, 0..2 * RETURNED).await;
+            let clean = cleaner(&store, RETURNED, None);
+            for number in 0..RETURNED {
+                clean.visits.note(token(number), user(), None, 1_000.0);
             }
-            let visits = Arc::new(VisitQueue::new(1_000, 25));
-            for n in 0..RETURNED {
-                visits.note(token(n), user.clone(), None, 1_000.0);
-            }
-            let clean = Clean {
-                store: store.clone(),
-                visits,
-                keep: u64::from(RETURNED),
-                batch: RETURNED,
-                every: Duration::from_secs(1),
-                carts: true,
-                expiring: None,
-                sheet: Arc::default(),
-            };
 
             clean.step().await.unwrap();
 
-            for n in 0..RETURNED {
-                assert!(store.check_token(&token(n)).await.unwrap().is_some(), "{n} came back");
+            for number in 0..RETURNED {
+                let found = store.check_token(&token(number)).await.unwrap();
+                assert!(found.is_some(), "{number} came back");
             }
         });
     }

@@ -1,7 +1,8 @@
 //! Background work: bounded, idempotent steps, and the one driver that calls them.
 //!
 //! A task knows no request, and a request no task. Whatever a step does, it may be the last: the
-//! driver stops between steps, notices a panic, and starts the task again.
+//! driver stops between steps, or within one where the task allows it, notices a panic, and starts the
+//! task again.
 
 mod clean;
 mod log_outs;
@@ -22,7 +23,7 @@ use crate::store::StoreError;
 pub use clean::{Clean, Expiring};
 pub use log_outs::LogOuts;
 pub use rescale::Rescale;
-pub use rows::{CacheRows, OriginRows, RowSecret};
+pub use rows::{CacheRows, OriginRows, RowPlace, RowSecret};
 pub use visits::Visits;
 
 /// How long a task rests after a step that failed.
@@ -41,6 +42,8 @@ pub enum Next {
 pub trait Task {
     /// For logs.
     const NAME: &'static str;
+    /// Whether a step may be dropped halfway at the stop, so that nobody waits for its end.
+    const DROPPED_AT_STOP: bool = false;
 
     /// One bounded batch. Safe to call again after any failure.
     fn step(&self) -> impl Future<Output = Result<Next, StoreError>>;
@@ -66,7 +69,11 @@ pub async fn drive<T: Task + 'static>(task: T, sheet: Arc<Sheet>, stop: Cancella
 
 async fn repeat<T: Task>(task: &T, sheet: &Sheet, stop: &CancellationToken) {
     while !stop.is_cancelled() {
-        match task.step().await {
+        let done = tokio::select! {
+            done = task.step() => done,
+            () = stop.cancelled(), if T::DROPPED_AT_STOP => return,
+        };
+        match done {
             Ok(Next::Again) => tokio::task::yield_now().await,
             Ok(Next::Idle) => tokio::select! {
                 () = task.rest() => {}

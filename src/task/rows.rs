@@ -1,26 +1,27 @@
 //! The refresher of rows, and the origin as their source.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HOST};
-use ::http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
+use ::http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, HOST};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Next, Task};
 use crate::clock::unix_now;
+use crate::http::cache_control::CacheControl;
+use crate::http::forwarded as fwd;
+use crate::http::host::Scheme;
+use crate::http::list;
 use crate::http::signature::{self, SIGNATURE};
+use crate::http::vary::Vary;
 use crate::ident::Row;
 use crate::metrics::{Count, Sheet};
 use crate::origin::{Keep, Origin, Outgoing};
-use crate::row::{Failures, FetchError, Names, RowSource, cache_rows};
+use crate::row::{FetchError, Names, Progress, Refresher, RowSource};
 use crate::store::{AnyStore, ROW_JSON_MAX, StoreError};
 
-/// The chapter's pause when no row is due. Another process may schedule one at any time.
-const PAUSE: Duration = Duration::from_millis(50);
 /// `X-Anteroom-Session`
 const SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
 /// What stands for itself in a target (RFC 3986 §2.3); all else of a row is encoded.
@@ -29,35 +30,33 @@ const IN_TARGET: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(
 /// `cache_rows`.
 #[derive(Debug)]
 pub struct CacheRows {
-    /// The store.
-    pub store: AnyStore,
-    /// Where rows are read.
-    pub source: Rc<OriginRows>,
-    /// How often each failed.
-    pub failures: Rc<Failures>,
-    /// When the next row is due, as far as the last step saw.
-    pub next: Cell<Option<f64>>,
-    /// Counters.
-    pub sheet: Arc<Sheet>,
+    refresher: Refresher<AnyStore, OriginRows, fn() -> f64>,
+    sheet: Arc<Sheet>,
+}
+
+impl CacheRows {
+    /// Refreshes the rows in `store` from `source`.
+    #[must_use]
+    pub fn new(store: AnyStore, source: OriginRows, sheet: Arc<Sheet>) -> Self {
+        Self { refresher: Refresher::new(store, source, unix_now), sheet }
+    }
 }
 
 impl Task for CacheRows {
     const NAME: &'static str = "cache_rows";
+    /// The lease covers what was not fetched to the end.
+    const DROPPED_AT_STOP: bool = true;
 
     async fn step(&self) -> Result<Next, StoreError> {
-        let progress = cache_rows(&self.store, &*self.source, &self.failures, unix_now).await?;
+        let progress = self.refresher.cache_rows().await?;
         self.sheet.add(Count::RowsFetched, progress.fetched as u64);
         self.sheet.add(Count::RowsFailed, progress.failed as u64);
-        self.next.set(progress.next);
-        let did = progress.fetched + progress.failed + progress.removed;
-        Ok(if did > 0 { Next::Again } else { Next::Idle })
+        self.sheet.add(Count::RowsDropped, progress.dropped as u64);
+        Ok(if progress == Progress::default() { Next::Idle } else { Next::Again })
     }
 
     async fn rest(&self) {
-        let until = self.next.get().map_or(PAUSE.as_secs_f64(), |next| next - unix_now());
-        // Within the pause, so that any number makes a duration.
-        let rest = until.clamp(0.001, PAUSE.as_secs_f64());
-        tokio::time::sleep(Duration::from_secs_f64(rest)).await;
+        self.refresher.rest().await;
     }
 }
 
@@ -69,14 +68,25 @@ pub struct OriginRows {
     pub origin: Rc<Origin>,
     /// The names of rows.
     pub names: Names,
-    /// Where each source has its rows: what stands before and behind the id.
-    pub paths: Vec<(String, String)>,
+    /// Where each source has its rows.
+    pub places: Vec<RowPlace>,
     /// The Host that the origin gets.
     pub host: HeaderValue,
     /// Whether it is told that nobody is logged in.
     pub sessions: bool,
     /// The key of the signature.
     pub secret: Option<RowSecret>,
+}
+
+/// Where a source has its rows.
+#[derive(Debug)]
+pub struct RowPlace {
+    /// What stands before the id.
+    pub before: String,
+    /// What stands behind it.
+    pub behind: String,
+    /// The scheme by which the origin is told that it was asked.
+    pub scheme: Scheme,
 }
 
 /// The key with which requests to the origin are signed.
@@ -89,21 +99,24 @@ impl std::fmt::Debug for RowSecret {
 }
 
 impl OriginRows {
-    fn target(&self, row: &Row) -> Result<String, FetchError> {
+    fn target(&self, row: &Row) -> Result<(String, Scheme), FetchError> {
         let (place, id) = self.names.split(row);
-        let (before, behind) = self.paths.get(place).ok_or(FetchError::NoPlace)?;
+        let place = self.places.get(place).ok_or(FetchError::NoPlace)?;
+        let RowPlace { before, behind, scheme } = place;
         // As a segment these would name another path, encoded or not.
         if matches!(id, "." | ".." | "") {
             return Err(FetchError::NoPlace);
         }
-        Ok(format!("{before}{}{behind}", utf8_percent_encode(id, IN_TARGET)))
+        Ok((format!("{before}{}{behind}", utf8_percent_encode(id, IN_TARGET)), *scheme))
     }
 
-    fn request(&self, target: &str) -> Result<Request<Outgoing>, FetchError> {
+    fn request(&self, target: &str, scheme: Scheme) -> Result<Request<Outgoing>, FetchError> {
         let mut request = Request::new(Outgoing::Empty);
         *request.uri_mut() = Uri::try_from(target).map_err(|_| FetchError::NoPlace)?;
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
+        headers.insert(&fwd::X_FORWARDED_PROTO, fwd::x_forwarded_proto(scheme));
+        headers.insert(&fwd::X_FORWARDED_HOST, self.host.clone());
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if self.sessions {
@@ -119,9 +132,27 @@ impl OriginRows {
     }
 }
 
+/// Whether the content of such an answer may be kept as a row. `no-store` and `Set-Cookie` are not
+/// heeded: the operator has declared the rows to be for everyone, the request was nobody's, and the
+/// cookie is not kept.
+fn may_be_kept(headers: &HeaderMap) -> Result<(), FetchError> {
+    if CacheControl::parse(headers, &CACHE_CONTROL).private {
+        return Err(FetchError::Private);
+    }
+    if Vary::parse(headers) == Vary::Any {
+        return Err(FetchError::Varies);
+    }
+    let mut codings = list::members(headers, &CONTENT_ENCODING);
+    match codings.find(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
+        Some(coding) => Err(FetchError::Encoded(String::from_utf8_lossy(coding).into_owned())),
+        None => Ok(()),
+    }
+}
+
 impl RowSource for OriginRows {
     async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
-        let request = self.request(&self.target(row)?)?;
+        let (target, scheme) = self.target(row)?;
+        let request = self.request(&target, scheme)?;
         let source = |error| FetchError::Source(Box::new(error));
         let came = self.origin.send(request, Keep::Pool(None)).await.map_err(source)?;
         if came.response.status() != StatusCode::OK {
@@ -130,9 +161,7 @@ impl RowSource for OriginRows {
         if came.unframed {
             return Err(FetchError::Unframed);
         }
-        if came.response.headers().contains_key(CONTENT_ENCODING) {
-            return Err(FetchError::NotJson);
-        }
+        may_be_kept(came.response.headers())?;
         let mut body = came.response.into_body();
         let mut content = BytesMut::new();
         while let Some(frame) = body.frame().await {
@@ -144,5 +173,39 @@ impl RowSource for OriginRows {
             content.extend_from_slice(part);
         }
         Ok(content.freeze())
+    }
+
+    fn name(&self, row: &Row) -> &str {
+        self.names.name(self.names.split(row).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(name: &'static str, value: &'static str) -> Result<(), FetchError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_static(value));
+        may_be_kept(&headers)
+    }
+
+    #[test]
+    fn what_is_for_one_visitor_is_no_row() {
+        for (name, value) in [
+            ("cache-control", "no-store"),
+            ("cache-control", "max-age=0, public"),
+            ("set-cookie", "a=b"),
+            ("vary", "Cookie"),
+            ("content-encoding", "Identity"),
+        ] {
+            assert!(judged(name, value).is_ok(), "{name}: {value}");
+        }
+        let refused = |name, value| judged(name, value).unwrap_err().to_string();
+        for private in ["private", "max-age=5, Private", "private=\"set-cookie\""] {
+            assert!(refused("cache-control", private).contains("private"), "{private}");
+        }
+        assert!(refused("vary", "accept, *").contains("Vary: *"));
+        assert!(refused("content-encoding", "gzip").contains("\"gzip\""));
     }
 }

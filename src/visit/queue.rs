@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ahash::RandomState;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as Turn, Notify};
 use tokio::time::{sleep_until, timeout_at};
 
 use super::once::Once;
@@ -81,6 +81,9 @@ pub struct VisitQueue {
     /// Wakes the flushing task when something has become due sooner than it knew.
     news: Notify,
     refusals: Mutex<Refusals>,
+    /// Held by whoever flushes: what is with the store is known to be there, or back here, when it
+    /// is let go.
+    flushing: Turn<()>,
     /// What visitors without a login viewed lately.
     once: Once,
 }
@@ -146,6 +149,7 @@ impl VisitQueue {
             dropped: AtomicU64::new(0),
             news: Notify::new(),
             refusals: Mutex::default(),
+            flushing: Turn::default(),
             once: Once::default(),
         }
     }
@@ -269,14 +273,22 @@ impl VisitQueue {
     /// store refuses is put back, and so is everything when the future is dropped half way.
     ///
     /// Touches may reach the store twice, which changes nothing. Views may not: when the store
-    /// does not answer in time nobody knows whether it counted them, and they are dropped.
+    /// does not answer nobody knows whether it counted them, and they are dropped. Of several calls
+    /// one flushes, and the others wait.
     pub async fn drain<S: SessionStore + ViewStore>(&self, store: &S) -> Progress {
+        let _turn = self.flushing.lock().await;
         self.drain_at(store, Instant::now(), false).await
     }
 
     /// Like [`Self::drain`], but does not wait for what gathers: for the way out.
     pub async fn drain_all<S: SessionStore + ViewStore>(&self, store: &S) -> Progress {
+        let _turn = self.flushing.lock().await;
         self.drain_at(store, Instant::now(), true).await
+    }
+
+    /// Returns when nothing is with the store that was there before: it is written, or waits again.
+    pub async fn landed(&self) {
+        drop(self.flushing.lock().await);
     }
 
     async fn drain_at<S: SessionStore + ViewStore>(
@@ -305,26 +317,52 @@ impl VisitQueue {
         all: bool,
         progress: &mut Progress,
     ) -> Result<(), StoreError> {
-        let mut visits = TouchFlight { queue: self, visits: self.take_visits(now, all) };
-        if !visits.visits.is_empty() {
-            store.touch_tokens(&visits.visits).await?;
-            progress.visits = visits.land(now);
+        let touched = self.flush_touches(store, now, all, progress).await;
+        if touched.as_ref().is_err_and(|error| !error.is_refusal()) {
+            return touched;
         }
-        drop(visits);
-        let mut counts = CountFlight { queue: self, counts: self.take_counts(now, all) };
-        if !counts.counts.is_empty() {
-            let answer = store.count_views(&counts.counts).await;
-            match answer {
-                Ok(()) => progress.items = counts.land(),
-                Err(StoreError::TimedOut) => {
-                    let lost = counts.land();
-                    self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
-                    return Err(StoreError::TimedOut);
-                }
-                Err(error) => return Err(error),
-            }
+        // A store that refuses the one may take the other.
+        self.flush_counts(store, now, all, progress).await.and(touched)
+    }
+
+    async fn flush_touches<S: SessionStore>(
+        &self,
+        store: &S,
+        now: Instant,
+        all: bool,
+        progress: &mut Progress,
+    ) -> Result<(), StoreError> {
+        let mut flight = TouchFlight { queue: self, visits: self.take_visits(now, all) };
+        if !flight.visits.is_empty() {
+            store.touch_tokens(&flight.visits).await?;
+            progress.visits = flight.land(now);
         }
         Ok(())
+    }
+
+    async fn flush_counts<S: ViewStore>(
+        &self,
+        store: &S,
+        now: Instant,
+        all: bool,
+        progress: &mut Progress,
+    ) -> Result<(), StoreError> {
+        let mut flight = CountFlight { queue: self, counts: self.take_counts(now, all) };
+        if flight.counts.is_empty() {
+            return Ok(());
+        }
+        let counted = store.count_views(&flight.counts).await;
+        match &counted {
+            Ok(()) => progress.items = flight.land(),
+            Err(error) if error.is_unknown() => {
+                let views = flight.counts.iter().map(|(_, count)| *count);
+                self.dropped.fetch_add(views.sum(), Ordering::Relaxed);
+                flight.land();
+            }
+            // Put back on drop.
+            Err(_) => {}
+        }
+        counted
     }
 
     /// Takes sessions that are due, and moves those whose rest is over.
@@ -599,14 +637,20 @@ mod tests {
     use super::*;
     use crate::ident::{Token, TokenStorage};
     use crate::store::{
-        Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Parted, Rescaled,
-        Rescaling, Rotation, Spared,
+        Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Outbox,
+        Rescaled, Rescaling, Rotation,
     };
 
     /// A store that writes down what it is told, or refuses it.
     #[derive(Default)]
     struct Book {
         refuses: Cell<bool>,
+        /// It answers touches when it is told to.
+        waits: Cell<bool>,
+        told: Notify,
+        /// What touches, and views, fail with.
+        fails: Cell<Option<fn() -> StoreError>>,
+        loses: Cell<Option<fn() -> StoreError>>,
         seen: RefCell<BTreeMap<String, f64>>,
         counts: RefCell<BTreeMap<String, u64>>,
         largest: Cell<usize>,
@@ -621,6 +665,12 @@ mod tests {
     impl SessionStore for Book {
         async fn touch_tokens(&self, visits: &[Visit]) -> Result<usize, StoreError> {
             self.answer(())?;
+            if self.waits.get() {
+                self.told.notified().await;
+            }
+            if let Some(error) = self.fails.get() {
+                return Err(error());
+            }
             self.largest.set(self.largest.get().max(visits.len()));
             for visit in visits {
                 assert!(visit.items.len() <= 25);
@@ -654,15 +704,19 @@ mod tests {
         async fn add_to_cart(&self, _: &StoredToken, _: &Item, _: i64) -> Result<(), StoreError> {
             self.answer(())
         }
-        async fn evict_sparing(&self, _: Eviction, _: u64) -> Result<Spared, StoreError> {
-            self.answer(Spared::default())
-        }
-        async fn evict_abandoned(
+        async fn evict_expiring(
             &self,
-            _: &[Abandoned],
+            _: Eviction,
+            _: &Cursor,
             _: &Farewell,
-        ) -> Result<Parted, StoreError> {
-            self.answer(Parted::default())
+        ) -> Result<Evicted, StoreError> {
+            self.answer(Evicted::default())
+        }
+        async fn outbox(&self) -> Result<Outbox, StoreError> {
+            self.answer(Outbox::default())
+        }
+        async fn clear_outbox(&self, _: &Outbox) -> Result<(), StoreError> {
+            self.answer(())
         }
         async fn take_turn(&self, _: u64, _: Duration) -> Result<bool, StoreError> {
             self.answer(true)
@@ -685,6 +739,9 @@ mod tests {
     impl ViewStore for Book {
         async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
             self.answer(())?;
+            if let Some(error) = self.loses.get() {
+                return Err(error());
+            }
             for (item, count) in views {
                 *self.counts.borrow_mut().entry(item.as_str().to_owned()).or_default() += count;
             }
@@ -820,6 +877,60 @@ mod tests {
         queue.note(token(1), User::new(b"bob").unwrap(), None, 2.0);
         let visits = queue.take_visits(Instant::now(), false);
         assert_eq!((visits[0].user.as_bytes(), visits[0].items.len()), (&b"bob"[..], 0));
+    }
+
+    fn refused() -> StoreError {
+        StoreError::Failed("no room".into())
+    }
+
+    #[tokio::test]
+    async fn views_are_counted_though_the_store_refuses_touches() {
+        for (error, counted) in [(refused as fn() -> _, 1), (|| StoreError::TimedOut, 0)] {
+            let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+            book.fails.set(Some(error));
+            queue.note(token(1), user(), None, 1.0);
+            queue.count_view(item(1));
+            let progress = queue.drain_all(&book).await;
+            assert!(progress.failure.is_some());
+            assert_eq!((progress.visits, progress.items), (0, counted));
+            assert_eq!(queue.backlog(), 2 - counted, "what was refused waits");
+        }
+    }
+
+    #[tokio::test]
+    async fn views_of_which_nobody_knows_are_dropped_and_counted_as_views() {
+        let unanswered = || StoreError::Unanswered("it broke".into());
+        for (error, dropped) in
+            [(refused as fn() -> _, 0), (unanswered, 5), (|| StoreError::TimedOut, 5)]
+        {
+            let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+            book.loses.set(Some(error));
+            for number in [1, 1, 1, 2, 2] {
+                queue.count_view(item(number));
+            }
+            assert!(queue.drain_all(&book).await.failure.is_some());
+            assert_eq!(queue.dropped(), dropped);
+            assert_eq!(queue.backlog(), if dropped > 0 { 0 } else { 2 });
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_visits_under_way_finds_them_written() {
+        let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+        book.waits.set(true);
+        queue.note(token(1), user(), None, 1.0);
+        let written = || book.seen.borrow().len();
+        let landed = async {
+            queue.landed().await;
+            written()
+        };
+        let answer = async {
+            tokio::task::yield_now().await;
+            assert_eq!((written(), queue.backlog()), (0, 0));
+            book.told.notify_one();
+        };
+        let (_, landed, ()) = tokio::join!(queue.drain(&book), landed, answer);
+        assert_eq!(landed, 1);
     }
 
     #[tokio::test]

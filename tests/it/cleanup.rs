@@ -90,3 +90,38 @@ fn two_proxies_on_one_redis_clean_down_to_the_limit_and_no_further() {
     assert_eq!(left, [95, 96, 97, 98, 99].map(|n| format!("token-number-{n}")));
     assert_eq!(server.command::<u64>(&["HLEN", "login:"]), 5);
 }
+
+/// Ten sessions of long ago, written though there is no room: a script that has begun to write is
+/// let finish.
+const OLD_SESSIONS: &str = "redis.call('DEL', 'spare')
+for n = 1, 10 do
+  redis.call('HSET', 'login:', 'token-number-' .. n, 'user')
+  redis.call('ZADD', 'recent:', n, 'token-number-' .. n)
+end";
+
+#[test]
+fn a_redis_that_refuses_visits_is_cleaned_all_the_same() {
+    let faults: [&[&str]; 2] =
+        [&["CONFIG", "SET", "maxmemory", "1"], &["SET", "viewed:", "no sorted set"]];
+    for fault in faults {
+        let storage = Storage::redis();
+        let Storage::Redis(server) = &storage else { return };
+        let origin = greeting();
+        let proxy = Proxy::start(&origin, &storage, FIVE);
+        let visitors: Vec<_> = (0..5).map(|n| log_in(&proxy, &format!("user{n}"))).collect();
+        server.command::<()>(fault);
+        let waiting = || {
+            for cookie in &visitors {
+                proxy.get("/item/7").cookie(cookie).send();
+            }
+            proxy.metric("anteroom_visits_waiting")
+        };
+        wait_until("visits wait", || waiting() > 0.0);
+
+        server.command::<()>(&["EVAL", OLD_SESSIONS, "0"]);
+        let left = || server.command::<Vec<String>>(&["ZRANGE", "recent:", "0", "-1"]);
+        wait_until("the old ones are gone", || left().len() <= 5);
+        assert!(left().iter().all(|token| !token.starts_with("token-number")), "{fault:?}");
+        assert_eq!(server.command::<u64>(&["HLEN", "login:"]), 5);
+    }
+}

@@ -1,12 +1,15 @@
 //! Abandoned carts: handed on exactly once before their sessions are cleaned.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anteroom::ident::{Token, TokenStorage};
+use anteroom::store::{Cursor, Eviction, Farewell, OpenStore, SessionStore as _, Settings, Url};
 use serde_json::Value;
 
+use crate::store_contract::limits;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage};
+use crate::support::proxy::{Proxy, Storage, log_in, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
@@ -34,9 +37,11 @@ fn token(n: usize) -> String {
 }
 
 fn public_id(token: &str) -> String {
-    use anteroom::ident::{Token, TokenStorage};
-    let stored = Token::parse(token.as_bytes()).unwrap().stored(TokenStorage::Plain);
-    stored.public_id(TokenStorage::Plain)
+    public_id_as(token, TokenStorage::Plain)
+}
+
+fn public_id_as(token: &str, how: TokenStorage) -> String {
+    Token::parse(token.as_bytes()).unwrap().stored(how).public_id(how)
 }
 
 fn server(storage: &Storage) -> &RedisServer {
@@ -71,7 +76,14 @@ fn sorted(mut ids: Vec<String>) -> Vec<String> {
 
 fn written(file: &PathBuf) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The lines of the file, once there are as many as expected: sessions go first.
+fn all_written(file: &PathBuf, expected: usize) -> Vec<Value> {
+    wait_until("the carts are in the file", || written(file).len() >= expected);
+    written(file)
 }
 
 fn ids(lines: &[Value]) -> Vec<String> {
@@ -119,6 +131,28 @@ fn a_stream_that_refuses_keeps_its_sessions_waiting_and_no_others() {
 }
 
 #[test]
+fn a_redis_without_room_keeps_carts_and_cleans_all_others() {
+    for on_expire in ["stream", "file:./expired.jsonl"] {
+        let (storage, expected) = abandoned();
+        let (server, origin) = (server(&storage), nothing());
+        server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        let proxy = Proxy::start(&origin, &storage, &settings(on_expire));
+
+        wait_until("those without a cart are gone", || left(server) <= SESSIONS as u64 / 2 + 1);
+        assert_eq!(server.keys("cart:*").len(), expected.len());
+        wait_until("it is counted", || proxy.metric("anteroom_carts_refused_total") > 0.0);
+
+        server.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+        wait_until("one session is left", || left(server) == 1);
+        let told = match on_expire {
+            "stream" => sorted(streamed(server)),
+            _ => ids(&all_written(&proxy.folder().join("expired.jsonl"), expected.len())),
+        };
+        assert_eq!(told, sorted(expected), "{on_expire}");
+    }
+}
+
+#[test]
 fn each_cart_is_in_the_file_once_though_the_proxy_was_killed() {
     let (storage, expected) = abandoned();
     let (server, origin) = (server(&storage), nothing());
@@ -130,11 +164,35 @@ fn each_cart_is_in_the_file_once_though_the_proxy_was_killed() {
 
     wait_until("one session is left", || left(server) == 1);
 
-    let lines = written(&file);
+    let lines = all_written(&file, expected.len());
     assert_eq!(ids(&lines), sorted(expected));
     assert!(!fs::read_to_string(&file).unwrap().contains("token-number"));
     assert_eq!(lines[0]["cart"], serde_json::json!([{ "item": "mug", "count": 2 }]));
     assert_eq!(lines[0]["user"], "ann");
+}
+
+#[test]
+fn each_cart_is_in_the_file_once_though_the_outbox_kept_it_and_the_proxy_was_killed() {
+    let (storage, expected) = abandoned();
+    let (server, origin) = (server(&storage), nothing());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("expired.jsonl");
+    // What stands between the file and the end of a batch fails.
+    server.command::<()>(&["ACL", "SETUSER", "default", "-ltrim"]);
+    let mut proxy = Proxy::start(&origin, &storage, &settings(&format!("file:{}", file.display())));
+    let refused = |proxy: &Proxy| proxy.metric("anteroom_carts_refused_total") > 0.0;
+    wait_until("the first batch is written", || !written(&file).is_empty() && refused(&proxy));
+    assert!(proxy.metric("anteroom_sessions_cleaned_total") >= 7.0);
+    let batch = written(&file);
+    proxy.restart();
+    wait_until("the next one has tried, too", || refused(&proxy));
+    assert_eq!(written(&file), batch);
+    wait_until("those without a cart are gone", || left(server) <= SESSIONS as u64 / 2 + 1);
+
+    server.command::<()>(&["ACL", "SETUSER", "default", "+ltrim"]);
+    wait_until("one session is left", || left(server) == 1);
+    assert_eq!(ids(&all_written(&file, expected.len())), sorted(expected));
+    wait_until("the outbox is empty", || server.keys("expiring:").is_empty());
 }
 
 #[test]
@@ -151,5 +209,47 @@ fn a_file_that_cannot_be_written_keeps_its_sessions_waiting_and_no_others() {
 
     fs::create_dir(folder.path().join("not-yet")).unwrap();
     wait_until("one session is left", || left(server) == 1);
-    assert_eq!(ids(&written(&file)), sorted(expected));
+    assert_eq!(ids(&all_written(&file, expected.len())), sorted(expected));
+}
+
+/// What a process does that dies before it has written the file.
+fn fill_outbox(folder: &Path, keep: u64) {
+    let settings =
+        Settings { url: Url::Embedded(folder.to_owned()), prefix: String::new(), limits: limits() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let open = OpenStore::open(&settings).await.unwrap();
+        let how = Eviction { keep, batch: 100, carts: true };
+        let farewell = Farewell::Outbox { storage: TokenStorage::Sha256 };
+        let evicted = open.lane().evict_expiring(how, &Cursor::default(), &farewell).await;
+        assert_eq!(evicted.unwrap().handed_on, 2);
+        open.close().await;
+    });
+}
+
+#[test]
+fn what_was_in_the_embedded_outbox_when_the_proxy_died_is_written_by_the_next() {
+    let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
+    let settings = "session.mint = true\nsession.max_sessions = 3\nsession.clean_every = \"50ms\"\n\
+                    session.on_expire = \"file:./expired.jsonl\"";
+    let mut proxy = Proxy::embedded(&origin, settings);
+    let file = proxy.folder().join("expired.jsonl");
+    let visitors: Vec<_> = (0..3).map(|n| log_in(&proxy, &format!("user{n}"))).collect();
+    for cookie in &visitors {
+        assert_eq!(proxy.post("/buy").cookie(cookie).send().text(), "bought");
+    }
+    proxy.kill9();
+    fill_outbox(&proxy.folder().join("data"), 1);
+    proxy.restart();
+    let id =
+        |cookie: &String| public_id_as(cookie.trim_start_matches("login="), TokenStorage::Sha256);
+    assert_eq!(ids(&all_written(&file, 2)), sorted(visitors[..2].iter().map(id).collect()));
+
+    for n in 0..3 {
+        log_in(&proxy, &format!("later{n}"));
+    }
+    let lines = all_written(&file, 3);
+    assert_eq!(ids(&lines), sorted(visitors.iter().map(id).collect()));
+    assert_eq!(lines[2]["user"], "user2");
+    assert_eq!(lines[2]["cart"], serde_json::json!([{ "item": "mug", "count": 2 }]));
 }

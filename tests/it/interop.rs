@@ -163,9 +163,14 @@ fn a_row_that_python_schedules_is_refreshed_here_and_the_other_way_round() {
         app.says(["cache-row", "[0]"], &Value::Null);
 
         store.schedule_row(&ours, 60.0, 1e9).await.unwrap();
+        // We take it, and are so slow that Python does, too.
+        let slow = store.claim_rows(1e9, 10, 10.0).await.unwrap().rows.remove(0);
         app.says(["cache-row", "[1]"], &json!("ours"));
         let row = store.row(&ours).await.unwrap().expect("Python refreshed it");
         assert_eq!(row.json, "[1]");
+        assert!(!store.put_row(&slow, "[0]".into(), 9e9, 1e9).await.unwrap());
+        assert!(!store.postpone_row(&slow, 9e9).await.unwrap());
+        assert_eq!(store.row(&ours).await.unwrap(), Some(row), "its content is newer");
 
         app.says(["schedule-row-cache", "ours", "0"], &Value::Null);
         assert_eq!(store.claim_rows(9.1e9, 10, 10.0).await.unwrap().removed, 1);

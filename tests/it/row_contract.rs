@@ -1,7 +1,7 @@
 //! What both stores promise of rows: their schedule, their claims and their content.
 
 use anteroom::ident::Row;
-use anteroom::store::{Claimed, RowStore as _, StoreError};
+use anteroom::store::{Claim, Claimed, RowStore as _, StoreError};
 
 use crate::store_contract::{Bench, contract};
 
@@ -11,14 +11,18 @@ const LEASE: f64 = 10.0;
 contract!(
     two_workers_never_get_the_same_row,
     the_oldest_is_taken_first_and_the_next_is_told,
-    a_claim_puts_a_row_off_by_its_delay_or_the_lease,
+    a_claim_is_a_lease_and_no_longer,
     what_was_fetched_is_kept_and_due_again,
     a_row_scheduled_anew_during_its_fetch_is_due_at_once,
+    an_older_fetch_never_overwrites_newer_content,
+    only_whoever_holds_a_row_puts_it_off,
     a_stopped_row_is_removed_whole,
     a_stopped_row_does_not_come_back,
     a_failure_keeps_the_last_good_content,
     a_removed_row_is_not_postponed_into_being,
     a_row_too_large_is_refused,
+    what_has_changed_is_forgotten_and_due,
+    what_has_changed_is_not_scheduled_by_that,
 );
 
 fn row(number: usize) -> Row {
@@ -27,6 +31,13 @@ fn row(number: usize) -> Row {
 
 async fn claim(bench: &Bench, now: f64, most: usize) -> Claimed {
     bench.store.claim_rows(now, most, LEASE).await.unwrap()
+}
+
+/// The claim on the one row that is due.
+async fn one(bench: &Bench, now: f64) -> Claim {
+    let mut claimed = claim(bench, now, 8).await;
+    assert_eq!(claimed.rows.len(), 1, "{claimed:?}");
+    claimed.rows.remove(0)
 }
 
 fn numbers(claimed: &Claimed) -> Vec<&str> {
@@ -65,37 +76,69 @@ async fn the_oldest_is_taken_first_and_the_next_is_told(bench: Bench) {
     assert_eq!(numbers(&claim(&bench, 35.0, 1).await), ["row-001"]);
 }
 
-async fn a_claim_puts_a_row_off_by_its_delay_or_the_lease(bench: Bench) {
+async fn a_claim_is_a_lease_and_no_longer(bench: Bench) {
     bench.store.schedule_row(&row(1), 2.5, 100.0).await.unwrap();
-    bench.store.schedule_row(&row(2), 60.25, 100.0).await.unwrap();
-    claim(&bench, 100.5, 8).await;
+    bench.store.schedule_row(&row(2), 3_600.25, 100.0).await.unwrap();
+    let claimed = claim(&bench, 100.5, 8).await;
+    assert_eq!([0, 1].map(|at| claimed.rows[at].fence), [110.5; 2]);
     let listed = bench.store.rows(8).await.unwrap();
     let due: Vec<_> = listed.iter().map(|row| (row.row.as_str(), row.due, row.delay)).collect();
-    assert_eq!(due, [("row-001", 110.5, 2.5), ("row-002", 160.75, 60.25)]);
+    assert_eq!(due, [("row-001", 110.5, 2.5), ("row-002", 110.5, 3_600.25)]);
     assert_eq!(bench.store.rows(1).await.unwrap().len(), 1);
+    // Whoever took them has died.
+    assert_eq!(numbers(&claim(&bench, 110.5, 8).await), ["row-001", "row-002"]);
 }
 
 async fn what_was_fetched_is_kept_and_due_again(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
     assert_eq!(store.row(&row(1)).await.unwrap(), None);
-    claim(&bench, 100.0, 8).await;
-    assert!(store.put_row(&row(1), "{\"a\":1}".into(), 105.0, 101.25).await.unwrap());
+    // No round number: the fence is compared to its last bit.
+    let taken = one(&bench, 1_790_000_000.123_456_7).await;
+    let (now, due) = (1_790_000_001.25, 1_790_000_005.0);
+    assert!(store.put_row(&taken, "{\"a\":1}".into(), due, now).await.unwrap());
     let stored = store.row(&row(1)).await.unwrap().unwrap();
-    assert_eq!((&stored.json[..], stored.refreshed), (&b"{\"a\":1}"[..], Some(101.25)));
-    assert_eq!(claim(&bench, 104.0, 8).await.next, Some(105.0));
-    assert_eq!(numbers(&claim(&bench, 105.0, 8).await), ["row-001"]);
-    assert_eq!(store.rows(8).await.unwrap()[0].refreshed, Some(101.25));
+    assert_eq!((&stored.json[..], stored.refreshed), (&b"{\"a\":1}"[..], Some(now)));
+    assert_eq!(claim(&bench, due - 1.0, 8).await.next, Some(due));
+    assert_eq!(numbers(&claim(&bench, due, 8).await), ["row-001"]);
+    assert_eq!(store.rows(8).await.unwrap()[0].refreshed, Some(now));
 }
 
 async fn a_row_scheduled_anew_during_its_fetch_is_due_at_once(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 600.0, 100.0).await.unwrap();
-    claim(&bench, 100.0, 8).await;
+    let taken = one(&bench, 100.0).await;
     store.schedule_row(&row(1), 1.0, 101.0).await.unwrap();
-    assert!(store.put_row(&row(1), "1".into(), 700.0, 102.0).await.unwrap());
+    assert!(!store.put_row(&taken, "1".into(), 700.0, 102.0).await.unwrap());
+    assert_eq!(store.row(&row(1)).await.unwrap(), None, "it may be from before");
     let claimed = claim(&bench, 102.0, 8).await;
     assert_eq!((numbers(&claimed), claimed.rows[0].delay), (vec!["row-001"], 1.0));
+}
+
+async fn an_older_fetch_never_overwrites_newer_content(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
+    let slow = one(&bench, 100.0).await;
+    let quick = one(&bench, 111.0).await;
+    assert!(!store.put_row(&slow, "\"old\"".into(), 116.0, 111.5).await.unwrap());
+    assert!(store.put_row(&quick, "\"new\"".into(), 116.0, 112.0).await.unwrap());
+    assert!(!store.put_row(&slow, "\"old\"".into(), 117.0, 113.0).await.unwrap());
+    let stored = store.row(&row(1)).await.unwrap().unwrap();
+    assert_eq!((&stored.json[..], stored.refreshed), (&b"\"new\""[..], Some(112.0)));
+    assert_eq!(store.rows(8).await.unwrap()[0].due, 116.0);
+}
+
+async fn only_whoever_holds_a_row_puts_it_off(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
+    let slow = one(&bench, 100.0).await;
+    store.schedule_row(&row(1), 5.0, 101.0).await.unwrap();
+    assert!(!store.postpone_row(&slow, 200.0).await.unwrap());
+    let quick = one(&bench, 101.0).await;
+    assert!(!store.postpone_row(&slow, 200.0).await.unwrap());
+    assert!(store.postpone_row(&quick, 150.0).await.unwrap());
+    assert!(!store.postpone_row(&quick, 300.0).await.unwrap());
+    assert_eq!(store.rows(8).await.unwrap()[0].due, 150.0);
 }
 
 async fn a_stopped_row_is_removed_whole(bench: Bench) {
@@ -103,9 +146,8 @@ async fn a_stopped_row_is_removed_whole(bench: Bench) {
     for number in [1, 2] {
         store.schedule_row(&row(number), 5.0, 100.0).await.unwrap();
     }
-    claim(&bench, 100.0, 8).await;
-    for number in [1, 2] {
-        assert!(store.put_row(&row(number), "{}".into(), 105.0, 100.0).await.unwrap());
+    for taken in claim(&bench, 100.0, 8).await.rows {
+        assert!(store.put_row(&taken, "{}".into(), 105.0, 100.0).await.unwrap());
     }
     store.schedule_row(&row(1), 0.0, 101.0).await.unwrap();
     store.schedule_row(&row(2), -1.0, 101.0).await.unwrap();
@@ -118,28 +160,29 @@ async fn a_stopped_row_is_removed_whole(bench: Bench) {
 async fn a_stopped_row_does_not_come_back(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
-    claim(&bench, 100.0, 8).await;
+    let taken = one(&bench, 100.0).await;
     store.schedule_row(&row(1), 0.0, 101.0).await.unwrap();
-    assert!(!store.put_row(&row(1), "{}".into(), 105.0, 101.0).await.unwrap());
+    assert!(!store.put_row(&taken, "{}".into(), 105.0, 101.0).await.unwrap());
     claim(&bench, 101.0, 8).await;
-    assert!(!store.put_row(&row(1), "{}".into(), 105.0, 101.0).await.unwrap());
+    assert!(!store.put_row(&taken, "{}".into(), 105.0, 101.0).await.unwrap());
     assert_eq!(bench.dump().await, [""; 0]);
 }
 
 async fn a_failure_keeps_the_last_good_content(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
-    claim(&bench, 100.0, 8).await;
-    store.put_row(&row(1), "[1]".into(), 105.0, 100.0).await.unwrap();
-    claim(&bench, 105.0, 8).await;
-    store.postpone_row(&row(1), 200.0).await.unwrap();
+    let taken = one(&bench, 100.0).await;
+    store.put_row(&taken, "[1]".into(), 105.0, 100.0).await.unwrap();
+    let taken = one(&bench, 105.0).await;
+    assert!(store.postpone_row(&taken, 200.0).await.unwrap());
     let stored = store.row(&row(1)).await.unwrap().unwrap();
     assert_eq!((&stored.json[..], stored.refreshed), (&b"[1]"[..], Some(100.0)));
     assert_eq!(claim(&bench, 199.0, 8).await.next, Some(200.0));
 }
 
 async fn a_removed_row_is_not_postponed_into_being(bench: Bench) {
-    bench.store.postpone_row(&row(1), 200.0).await.unwrap();
+    let gone = Claim { row: row(1), delay: 5.0, due: 100.0, fence: 110.0 };
+    assert!(!bench.store.postpone_row(&gone, 200.0).await.unwrap());
     assert_eq!(bench.dump().await, [""; 0]);
     assert_eq!(claim(&bench, 300.0, 8).await, Claimed::default());
 }
@@ -147,12 +190,43 @@ async fn a_removed_row_is_not_postponed_into_being(bench: Bench) {
 async fn a_row_too_large_is_refused(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
-    let largest = vec![b'1'; 1 << 20];
-    assert!(store.put_row(&row(1), largest.clone().into(), 105.0, 100.0).await.unwrap());
-    assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, largest);
+    let taken = one(&bench, 100.0).await;
     let larger = vec![b'1'; (1 << 20) + 1];
-    let refused = store.put_row(&row(1), larger.into(), 105.0, 100.0).await;
+    let refused = store.put_row(&taken, larger.into(), 105.0, 100.0).await;
     assert!(matches!(refused, Err(StoreError::Full)), "{refused:?}");
+    let largest = vec![b'1'; 1 << 20];
+    assert!(store.put_row(&taken, largest.clone().into(), 105.0, 100.0).await.unwrap());
+    assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, largest);
+}
+
+async fn what_has_changed_is_forgotten_and_due(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 600.0, 100.0).await.unwrap();
+    let taken = one(&bench, 100.0).await;
+    assert!(store.put_row(&taken, "1".into(), 700.0, 100.5).await.unwrap());
+    store.outdate_row(&row(1), 300.0).await.unwrap();
+    assert_eq!(store.row(&row(1)).await.unwrap(), None);
+    assert_eq!(store.rows(8).await.unwrap()[0].refreshed, None);
+    // Once more while it is fetched: that may be from before.
+    let early = one(&bench, 300.0).await;
+    store.outdate_row(&row(1), 301.0).await.unwrap();
+    assert!(!store.put_row(&early, "2".into(), 900.0, 302.0).await.unwrap());
+    assert!(!store.postpone_row(&early, 900.0).await.unwrap());
+    let late = one(&bench, 302.0).await;
+    assert_eq!((late.delay, late.due), (600.0, 301.0));
+    assert!(store.put_row(&late, "3".into(), 901.0, 302.0).await.unwrap());
+    assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, "3");
+}
+
+async fn what_has_changed_is_not_scheduled_by_that(bench: Bench) {
+    let store = &bench.store;
+    store.outdate_row(&row(1), 100.0).await.unwrap();
+    assert_eq!(bench.dump().await, [""; 0]);
+    store.schedule_row(&row(1), 0.0, 100.0).await.unwrap();
+    store.outdate_row(&row(1), 200.0).await.unwrap();
+    assert_eq!(store.rows(8).await.unwrap()[0].due, 100.0);
+    assert_eq!(claim(&bench, 100.0, 8).await.removed, 1);
+    assert_eq!(bench.dump().await, [""; 0]);
 }
 
 // What only Redis promises.
@@ -161,8 +235,8 @@ async fn a_row_too_large_is_refused(bench: Bench) {
 async fn rows_have_the_names_of_the_chapter_and_one_of_our_own() {
     let bench = Bench::redis().await;
     bench.store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
-    claim(&bench, 100.0, 8).await;
-    bench.store.put_row(&row(1), "{}".into(), 105.0, 100.0).await.unwrap();
+    let taken = one(&bench, 100.0).await;
+    bench.store.put_row(&taken, "{}".into(), 105.0, 100.0).await.unwrap();
     let mut dump = bench.dump().await;
     dump.sort();
     let names = ["delay: row-001", "inv:row-001 ", "refreshed: row-001", "schedule: row-001"];
@@ -172,9 +246,14 @@ async fn rows_have_the_names_of_the_chapter_and_one_of_our_own() {
 #[tokio::test]
 async fn no_more_rows_are_scheduled_than_the_bound() {
     let bench = Bench::redis().await;
-    let mut fill = redis::cmd("EVAL");
-    fill.arg("for n = 1, 100000 do redis.call('ZADD', 'delay:', 5, 'x' .. n) end").arg(0);
-    fill.exec_async(&mut bench.raw().await).await.unwrap();
+    let mut raw = bench.raw().await;
+    for first in (1..=100_000).step_by(10_000) {
+        let mut fill = redis::cmd("EVAL");
+        fill.arg(
+            "for n = ARGV[1], ARGV[1] + 9999 do redis.call('ZADD', 'delay:', 5, 'x' .. n) end",
+        );
+        fill.arg(0).arg(first).exec_async(&mut raw).await.unwrap();
+    }
     let refused = bench.store.schedule_row(&row(1), 5.0, 100.0).await;
     assert!(matches!(refused, Err(StoreError::RowsFull)), "{refused:?}");
     assert!(refused.unwrap_err().to_string().contains("100000"));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::client::Answer;
-use crate::support::origin::{Origin, Reply};
+use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
@@ -17,11 +17,12 @@ use crate::support::wait_until;
 /// Rows of two sources, and routes that are answered from them.
 const SETTINGS: &str = "rows = [
     { name = \"inventory\", every = \"100ms\", path = \"/stock/{row}\" },
-    { name = \"prices\", every = \"1h\", path = \"/price?of={row}&x=1\" },
+    { name = \"prices\", every = \"1h\", path = \"/price?of={row}&x=1\", scheme = \"https\" },
 ]
 route = [
     { match.path = \"/api/stock/{item}\", rows = \"inventory\" },
     { match.path = \"/api/price/{item}\", rows = \"prices\" },
+    { match.path = \"/buy/{item}\", match.method = [\"POST\"], rows = \"prices\" },
 ]";
 
 on_both_stores!(
@@ -30,6 +31,8 @@ on_both_stores!(
     a_stopped_row_is_asked_of_the_app_again,
     the_schedule_survives_a_crash,
     rows_are_listed,
+    nobody_waits_for_a_hanging_row_at_the_end,
+    a_change_by_a_visitor_is_seen_at_once,
 );
 
 /// Counts up with each fetch of a row.
@@ -88,6 +91,8 @@ fn a_scheduled_row_is_answered_to_everyone_and_revalidated(storage: &Storage) {
     assert_eq!(asked.target, "/price?of=a%20b%26c&x=1");
     assert_eq!(asked.header("x-anteroom-session"), Some("none"));
     assert_eq!(asked.header("host").unwrap(), origin.address().to_string());
+    assert_eq!(asked.header("x-forwarded-host"), asked.header("host"));
+    assert_eq!(asked.header("x-forwarded-proto"), Some("https"));
     let answer = proxy.get("/api/price/a%20b%26c").cookie("login=somebody-unknown").send();
     assert_eq!((answer.status, answer.text().as_str()), (200, "{\"count\":0}"));
     for (name, value) in [
@@ -104,6 +109,14 @@ fn a_scheduled_row_is_answered_to_everyone_and_revalidated(storage: &Storage) {
     assert_eq!((head.header("content-length"), head.header("etag")), (Some("11"), Some(tag)));
     let same = proxy.get("/api/price/a%20b%26c").header("If-None-Match", tag).send();
     assert_eq!((same.status, same.text().as_str()), (304, ""));
+    for (name, value) in [
+        ("Range", "bytes=0-1"),
+        ("If-Match", "\"x\""),
+        ("If-Unmodified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"),
+    ] {
+        let asked = proxy.get("/api/price/a%20b%26c").header(name, value).send();
+        assert_eq!((asked.text().as_str(), is_row(&asked)), ("from the app", false), "{name}");
+    }
     let post = proxy.post("/api/price/a%20b%26c").send();
     assert_eq!(post.text(), "from the app");
 }
@@ -134,7 +147,10 @@ fn a_stopped_row_is_asked_of_the_app_again(storage: &Storage) {
     scheduled(&proxy, &["schedule", "inventory", "7"], "/api/stock/7");
     let output = rows(&proxy, &["stop", "inventory", "7"]);
     assert!(output.status.success(), "{}", said(&output));
-    wait_until("it is gone", || !is_row(&proxy.get("/api/stock/7").send()));
+    assert!(!is_row(&proxy.get("/api/stock/7").send()), "from that moment on");
+    if let Storage::Redis(server) = storage {
+        wait_until("it is gone", || !server.keys("*").contains(&"delay:".to_owned()));
+    }
     if let Storage::Redis(server) = storage {
         let left: Vec<_> = server.keys("*").into_iter().filter(|key| key != "rescaled:").collect();
         assert_eq!(left, [""; 0], "{}", server.dump());
@@ -194,6 +210,80 @@ fn a_row_in_redis_is_json_under_the_name_of_the_chapter() {
     assert_eq!((other.text().as_str(), other.header("age")), ("[8]", None));
 }
 
+fn nobody_waits_for_a_hanging_row_at_the_end(storage: &Storage) {
+    let origin = Origin::always(Reply::silence());
+    let mut proxy = Proxy::start(&origin, storage, SETTINGS);
+    let output = rows(&proxy, &["schedule", "prices", "7"]);
+    assert!(output.status.success(), "{}", said(&output));
+    wait_until("the row is asked for", || origin.count() == 1);
+    let due = || match storage {
+        Storage::Redis(server) => server.command::<f64>(&["ZSCORE", "schedule:", "prices:7"]),
+        Storage::Embedded => 0.0,
+    };
+    let lease = due();
+
+    proxy.terminate();
+
+    assert_eq!(proxy.exit_code(), Some(0));
+    assert_eq!(due(), lease, "it was neither fetched nor given up");
+}
+
+fn a_change_by_a_visitor_is_seen_at_once(storage: &Storage) {
+    let stock = Arc::new(AtomicUsize::new(1));
+    let gate = Gate::closed();
+    let (held, shown) = (Arc::clone(&gate), Arc::clone(&stock));
+    let origin = Origin::start(move |request| match request.method.as_str() {
+        "GET" => {
+            let count = shown.load(Ordering::SeqCst);
+            // This fetch began before the second change, and ends behind it.
+            if request.path() == "/price" && count == 2 {
+                held.pass();
+            }
+            Reply::typed("application/json", &count.to_string())
+        }
+        "POST" => {
+            shown.fetch_add(1, Ordering::SeqCst);
+            Reply::status("303 See Other").header("Location", "/thanks").body("")
+        }
+        _ => Reply::status("403 Forbidden").body(""),
+    });
+    let proxy = Proxy::start(&origin, storage, SETTINGS);
+    scheduled(&proxy, &["schedule", "prices", "7"], "/api/price/7");
+    let answer = || proxy.get("/api/price/7").send();
+    let fetches = || origin.seen().iter().filter(|request| request.path() == "/price").count();
+    assert_eq!(answer().text(), "1");
+    assert_eq!(proxy.ask("DELETE", "/api/price/7").send().status, 403);
+    assert!(is_row(&answer()), "a refused change is none");
+
+    assert_eq!(proxy.post("/api/price/7").send().status, 303);
+    let asked = answer();
+    assert_eq!((asked.text().as_str(), is_row(&asked)), ("2", false));
+    wait_until("it is read again", || fetches() == 2);
+    assert_eq!(proxy.post("/buy/7").send().status, 303);
+    gate.open();
+
+    wait_until("it is there again", || is_row(&answer()));
+    assert_eq!(answer().text(), "3");
+    assert_eq!(fetches(), 3);
+    wait_until("one is dropped", || proxy.metric("anteroom_rows_dropped_total") == 1.0);
+}
+
+#[test]
+fn a_large_row_is_read_over_a_connection_of_its_own() {
+    let storage = Storage::redis();
+    let Storage::Redis(server) = &storage else { unreachable!() };
+    let origin = counting();
+    let proxy = Proxy::start(&origin, &storage, &format!("threads = 1\n{SETTINGS}"));
+    let large = format!("\"{}\"", "x".repeat(300 << 10));
+    server.command::<String>(&["SET", "inv:8", &large]);
+    let connections = || server.command::<String>(&["CLIENT", "LIST"]).lines().count();
+    let before = connections();
+    wait_until("it is answered", || is_row(&proxy.get("/api/stock/8").send()));
+    wait_until("there is another connection", || connections() > before);
+    server.command::<String>(&["SET", "inv:8", "\"small\""]);
+    wait_until("it is small", || proxy.get("/api/stock/8").send().text() == "\"small\"");
+}
+
 #[test]
 fn several_proxies_fetch_a_row_once_a_period() {
     let origin = counting();
@@ -210,6 +300,25 @@ fn several_proxies_fetch_a_row_once_a_period() {
     }
     let fetched = origin.seen().iter().filter(|request| request.path() == "/price").count();
     assert_eq!(fetched, ids.len(), "in the hour of their period");
+}
+
+#[test]
+fn what_is_for_one_visitor_is_not_kept() {
+    let origin = Origin::start(|request| {
+        let reply = Reply::typed("application/json", "[1]");
+        match request.target.as_str() {
+            "/stock/private" => reply.header("Cache-Control", "private"),
+            "/stock/any" => reply.header("Vary", "*"),
+            "/stock/fine" => reply.header("Cache-Control", "no-store").header("Set-Cookie", "a=b"),
+            _ => Reply::unstored("from the app"),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, SETTINGS);
+    scheduled(&proxy, &["schedule", "inventory", "private", "any", "fine"], "/api/stock/fine");
+    wait_until("the others fail", || proxy.metric("anteroom_rows_failed_total") >= 4.0);
+    for id in ["private", "any"] {
+        assert!(!is_row(&proxy.get(&format!("/api/stock/{id}")).send()), "{id}");
+    }
 }
 
 #[test]
@@ -234,7 +343,9 @@ fn what_cannot_be_done_is_said() {
         (&["schedule", "nothing", "7"][..], 1, "nothing"),
         (&["schedule", "inventory", ""], 1, "row"),
         (&["schedule", "inventory", "prices:7"], 1, "prices:7"),
+        (&["schedule", "inventory", "7", ".."], 1, "\"..\" cannot be a row"),
         (&["schedule", "inventory", "7", "--every", "5"], 2, "--every"),
+        (&["schedule", "inventory", "7", "--every", "366d"], 2, "365d"),
         (&["schedule", "inventory"], 2, "ROW"),
         (&["fetch"], 2, "fetch"),
     ] {
@@ -257,7 +368,14 @@ fn without_a_running_proxy_there_is_nobody_to_ask() {
     config("origin.url = \"http://127.0.0.1:1\"\nadmin.socket = \"off\"");
     assert_eq!(listed().status.code(), Some(1), "{}", said(&listed()));
     assert!(said(&listed()).contains("[admin] socket"), "{}", said(&listed()));
-    config("origin.url = 7");
+    // Whoever asks need not be allowed to read the secrets.
+    config(
+        "origin.url = 7\n[store]\nurl = { file = \"/nowhere\" }\n[origin.secret]\nenv = \"NONE\"",
+    );
+    assert_eq!(listed().status.code(), Some(1), "{}", said(&listed()));
+    config("[store]\nurl = \"embedded:./other\"");
+    assert!(said(&listed()).contains("other/admin.sock"), "{}", said(&listed()));
+    config("admin.socket = 7");
     assert_eq!(listed().status.code(), Some(64), "{}", said(&listed()));
 }
 

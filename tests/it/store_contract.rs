@@ -6,20 +6,22 @@ use std::time::{Duration, Instant};
 
 use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::store::{
-    Abandoned, AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits,
-    OpenError, OpenStore, PageStore as _, Parted, Rescaled, Rescaling, Rotation, SessionStore as _,
-    Settings, Spared, StoreError, StoreState, Url, ViewStore as _, Visit,
+    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Evicted,
+    Eviction, Expired, Farewell, Limits, OpenError, OpenStore, PageStore as _, Rescaled, Rescaling,
+    Rotation, SessionStore as _, Settings, StoreError, StoreState, Url, ViewStore as _, Visit,
 };
+use anteroom::visit::VisitQueue;
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
 use crate::support::redis::RedisServer;
+use crate::support::relay::Relay;
 
 /// How long a condition may take to come true before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits {
         // Generous, so that a busy machine is no fault; the fault tests have their own.
         read_timeout: Duration::from_secs(2),
@@ -111,11 +113,19 @@ async fn dump_redis(on: &mut MultiplexedConnection) -> Vec<String> {
         let members: Vec<String> = match type_of(on, &key).await.as_str() {
             "zset" => ask(on, &["ZRANGE", &key, "0", "-1"]).await,
             "hash" => ask(on, &["HKEYS", &key]).await,
+            "list" => ask(on, &["LRANGE", &key, "0", "-1"]).await,
+            "stream" => streamed(on, &key).await,
             _ => vec![String::new()],
         };
         lines.extend(members.into_iter().map(|member| format!("{key} {member}")));
     }
     lines
+}
+
+/// The fields of each entry of a stream.
+async fn streamed(on: &mut MultiplexedConnection, key: &str) -> Vec<String> {
+    let entries: Vec<(String, Vec<String>)> = ask(on, &["XRANGE", key, "-", "+"]).await;
+    entries.into_iter().map(|(_, fields)| fields.join(" ")).collect()
 }
 
 async fn ask<T: redis::FromRedisValue>(on: &mut MultiplexedConnection, words: &[&str]) -> T {
@@ -198,8 +208,10 @@ contract!(
     recent_never_goes_back_in_time,
     the_oldest_go_first_in_batches_down_to_the_limit,
     carts_stay_when_only_sessions_are_cleaned,
-    sessions_with_carts_are_spared_until_they_are_let_go,
-    an_abandoned_visitor_who_returned_stays,
+    sessions_with_carts_stay_until_they_can_be_handed_on,
+    carts_go_into_the_outbox_and_nobody_else_while_they_are_there,
+    only_what_was_read_is_removed_from_the_outbox,
+    large_carts_end_a_batch_early,
     a_visitor_who_returns_before_the_cleaner_survives_whole,
     a_visitor_who_returns_after_the_cleaner_stays_gone,
     a_visitor_who_returns_meanwhile_is_never_half_gone,
@@ -299,46 +311,120 @@ async fn carts_stay_when_only_sessions_are_cleaned(bench: Bench) {
     assert_eq!(bench.dump().await, [format!("cart:{} item-1", token(1).as_str())]);
 }
 
-async fn sessions_with_carts_are_spared_until_they_are_let_go(bench: Bench) {
-    for number in 0..6_u8 {
-        bench.log_in(&token(number.into()), "ann", f64::from(number) + 0.25).await;
+const OUTBOX: Farewell = Farewell::Outbox { storage: TokenStorage::Plain };
+const STREAM: Farewell = Farewell::Stream { storage: TokenStorage::Plain, keep: 100_000 };
+
+impl Bench {
+    async fn evict_expiring(
+        &self,
+        keep: u64,
+        batch: u32,
+        from: &Cursor,
+        farewell: Farewell,
+    ) -> Evicted {
+        let how = Eviction { keep, batch, carts: true };
+        self.store.evict_expiring(how, from, &farewell).await.unwrap()
     }
-    for number in [0, 2, 3] {
-        bench.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
+
+    /// Sessions 0 to `count`, each a second younger; those of `carts` have one.
+    async fn log_in_many(&self, count: u8, carts: &[usize]) {
+        for number in 0..count {
+            self.log_in(&token(number.into()), "ann", f64::from(number) + 0.25).await;
+        }
+        for number in carts {
+            self.store.add_to_cart(&token(*number), &item(1), 2).await.unwrap();
+        }
     }
-    let how = Eviction { keep: 1, batch: 3, carts: true };
-    let first = bench.store.evict_sparing(how, 0).await.unwrap();
-    assert_eq!((first.removed, first.more), (1, true));
-    let abandoned = |number: u8| Abandoned {
-        token: token(number.into()),
+}
+
+fn counts(evicted: &Evicted) -> (usize, usize, usize, bool) {
+    (evicted.removed, evicted.handed_on, evicted.waiting, evicted.more)
+}
+
+fn expired(number: u8) -> Expired {
+    Expired {
+        id: token(number.into()).public_id(TokenStorage::Plain),
         user: Some(user("ann")),
         seen: f64::from(number) + 0.25,
         cart: vec![(item(1), 2)],
-    };
-    assert_eq!(first.abandoned, [abandoned(0), abandoned(2)]);
-    let second = bench.store.evict_sparing(how, 2).await.unwrap();
-    assert_eq!(second, Spared { removed: 1, abandoned: vec![abandoned(3)], more: false });
-
-    let all = [first.abandoned, second.abandoned].concat();
-    let parted = bench.store.evict_abandoned(&all, &Farewell::Remove).await.unwrap();
-    assert_eq!(parted, Parted { removed: 3, refused: 0 });
-    let left = bench.dump().await;
-    assert!(left.iter().all(|line| line.contains(token(5).as_str())), "{left:?}");
+    }
 }
 
-async fn an_abandoned_visitor_who_returned_stays(bench: Bench) {
-    bench.log_in(&token(1), "ann", 1.0).await;
-    bench.store.add_to_cart(&token(1), &item(1), 2).await.unwrap();
-    let how = Eviction { keep: 0, batch: 3, carts: true };
-    let spared = bench.store.evict_sparing(how, 0).await.unwrap();
-    bench.store.touch_tokens(&[visit(1, "ann", 2.0, &[1])]).await.unwrap();
-    let before = bench.dump().await;
-    let stream = Farewell::Stream { storage: TokenStorage::Plain, keep: 10 };
-    for farewell in [Farewell::Remove, stream] {
-        let parted = bench.store.evict_abandoned(&spared.abandoned, &farewell).await.unwrap();
-        assert_eq!(parted, Parted::default());
+async fn sessions_with_carts_stay_until_they_can_be_handed_on(bench: Bench) {
+    bench.log_in_many(7, &[0, 2, 3]).await;
+    let first = bench.evict_expiring(1, 3, &Cursor::default(), Farewell::Keep).await;
+    assert_eq!(counts(&first), (1, 0, 2, true));
+    // Who waited first came back: nobody is left out for that who is over the limit.
+    bench.store.touch_tokens(&[visit(0, "ann", 50.0, &[])]).await.unwrap();
+    bench.store.touch_tokens(&[visit(6, "ann", 51.0, &[])]).await.unwrap();
+    let mut from = first.cursor;
+    let mut removed = first.removed;
+    loop {
+        let next = bench.evict_expiring(1, 3, &from, Farewell::Keep).await;
+        removed += next.removed;
+        from = next.cursor;
+        if !next.more {
+            break;
+        }
     }
-    assert_eq!(bench.dump().await, before);
+    assert!((2..=3).contains(&removed), "{removed}");
+    let held: Vec<_> = bench.members("recent:").await.into_iter().take(2).collect();
+    assert_eq!(held, [2, 3].map(|number| token(number).as_str().to_owned()));
+    let end = bench.evict_expiring(1, 9, &Cursor::default(), OUTBOX).await;
+    assert!(!end.more && end.waiting == 0, "{end:?}");
+    assert_eq!(bench.members("recent:").await, [token(6).as_str()]);
+}
+
+async fn carts_go_into_the_outbox_and_nobody_else_while_they_are_there(bench: Bench) {
+    bench.log_in_many(6, &[0, 2, 3]).await;
+    bench.store.touch_tokens(&[visit(2, "ann", 2.25, &[7])]).await.unwrap();
+    let first = bench.evict_expiring(1, 3, &Cursor::default(), OUTBOX).await;
+    assert_eq!(counts(&first), (3, 2, 0, true));
+    let outbox = bench.store.outbox().await.unwrap();
+    assert_eq!(outbox.expired, [expired(0), expired(2)]);
+
+    let full = bench.evict_expiring(1, 3, &first.cursor, OUTBOX).await;
+    assert_eq!(counts(&full), (1, 0, 1, false));
+    assert_eq!(bench.user_of(&token(3)).await, Some(user("ann")));
+
+    bench.store.clear_outbox(&outbox).await.unwrap();
+    let next = bench.evict_expiring(1, 3, &Cursor::default(), OUTBOX).await;
+    assert_eq!(counts(&next), (1, 1, 0, false));
+    assert_eq!(bench.store.outbox().await.unwrap().expired, [expired(3)]);
+    let left = bench.dump().await;
+    let is_of_5 = |line: &String| line.contains(token(5).as_str()) || line.starts_with("expiring:");
+    assert!(left.iter().all(is_of_5), "{left:?}");
+}
+
+async fn only_what_was_read_is_removed_from_the_outbox(bench: Bench) {
+    bench.store.clear_outbox(&bench.store.outbox().await.unwrap()).await.unwrap();
+    bench.log_in_many(3, &[0, 1, 2]).await;
+    assert_eq!(bench.evict_expiring(1, 9, &Cursor::default(), OUTBOX).await.handed_on, 2);
+    let read = bench.store.outbox().await.unwrap();
+    bench.store.clear_outbox(&read).await.unwrap();
+    assert_eq!(bench.evict_expiring(0, 9, &Cursor::default(), OUTBOX).await.handed_on, 1);
+    bench.store.clear_outbox(&read).await.unwrap();
+    assert_eq!(bench.store.outbox().await.unwrap().expired, [expired(2)]);
+}
+
+async fn large_carts_end_a_batch_early(bench: Bench) {
+    let long = |number: usize| Item::new(&format!("{number:03}{}", "\"".repeat(125))).unwrap();
+    let cart: Vec<_> = (0..CART_MAX).map(|number| (long(number), 1)).collect();
+    for number in 0..40_u8 {
+        bench.log_in(&token(number.into()), "ann", f64::from(number)).await;
+        bench.change_cart(number.into(), "ann", &CartChange::Set(cart.clone())).await;
+    }
+    let whole = cart.len() * 128;
+    let first = bench.evict_expiring(0, 1000, &Cursor::default(), OUTBOX).await;
+    assert!(first.more && first.waiting == 0, "{first:?}");
+    assert!((10..40).contains(&first.handed_on), "{first:?}");
+    assert!(first.handed_on * whole < EXPIRING_BYTES + whole, "{first:?}");
+    let outbox = bench.store.outbox().await.unwrap();
+    assert_eq!(outbox.expired.len(), first.handed_on);
+    assert_eq!(outbox.expired[0].cart, cart);
+    bench.store.clear_outbox(&outbox).await.unwrap();
+    let second = bench.evict_expiring(0, 1000, &first.cursor, OUTBOX).await;
+    assert_eq!(first.handed_on + second.handed_on, 40);
 }
 
 async fn a_visitor_who_returns_before_the_cleaner_survives_whole(bench: Bench) {
@@ -381,7 +467,7 @@ async fn after_a_full_clean_nothing_mentions_a_token(bench: Bench) {
     for now in 0..400_u16 {
         let (now, number) = (f64::from(now) + 1.0, dice.usize(..30));
         let name = if dice.bool() { "ann" } else { "bob" };
-        match dice.u8(..7) {
+        match dice.u8(..10) {
             0 => bench.log_in(&token(number), name, now).await,
             1 | 2 => {
                 let visits = [visit(number, name, now, &[dice.usize(..9), dice.usize(..9)])];
@@ -396,9 +482,14 @@ async fn after_a_full_clean_nothing_mentions_a_token(bench: Bench) {
                 let change = set(&[(dice.usize(..5), dice.i64(-1..3))]);
                 bench.change_cart(number, name, &change).await;
             }
-            _ => drop(bench.evict(20, 3).await),
+            6 => drop(bench.evict(20, 3).await),
+            7 => drop(bench.evict_expiring(20, 3, &Cursor::default(), STREAM).await),
+            8 => drop(bench.evict_expiring(20, 3, &Cursor::default(), OUTBOX).await),
+            _ => bench.count(&[(dice.usize(..9), 2)]).await,
         }
     }
+    while bench.evict_expiring(0, 7, &Cursor::default(), STREAM).await.removed > 0 {}
+    while bench.evict_expiring(0, 7, &Cursor::default(), OUTBOX).await.removed > 0 {}
     while bench.evict(0, 7).await > 0 {}
     let left = bench.dump().await;
     assert!(!left.iter().any(|line| line.contains("token-")), "{left:?}");
@@ -548,15 +639,11 @@ async fn whoever_changes_a_cart_was_here(bench: Bench) {
     }
     let how = Eviction { keep: 1, batch: 9, carts: true };
     bench.change_cart(1, "ann", &set(&[(1, 1)])).await;
-    let spared = bench.store.evict_sparing(how, 0).await.unwrap();
-    assert_eq!((spared.removed, spared.abandoned.len()), (1, 1));
+    let evicted = bench.store.evict_expiring(how, &Cursor::default(), &Farewell::Keep).await;
+    assert_eq!(counts(&evicted.unwrap()), (1, 0, 1, false));
     let whose = CartOwner { token: token(1), user: None, now: 9.0 };
     let answer = bench.store.change_cart(&whose, &set(&[(2, 1)])).await.unwrap();
     assert_eq!(answer, CartAnswer::Changed(vec![(item(1), 1), (item(2), 1)]));
-    for farewell in [Farewell::Remove] {
-        let parted = bench.store.evict_abandoned(&spared.abandoned, &farewell).await.unwrap();
-        assert_eq!(parted, Parted { removed: 0, refused: 0 });
-    }
     assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 1);
     assert_eq!(bench.user_of(&token(1)).await, Some(user("ann")), "the oldest no more");
     assert_eq!(bench.members("recent:").await, [token(1).as_str()]);
@@ -786,6 +873,76 @@ async fn junk_in_recent_is_cleaned_away_and_harms_nothing() {
 }
 
 #[tokio::test]
+async fn what_others_put_into_carts_is_handed_on_as_far_as_it_is_one() {
+    let bench = Bench::redis().await;
+    bench.log_in_many(8, &[]).await;
+    let on = &mut bench.raw().await;
+    let cart = |number: usize| format!("cart:{}", token(number).as_str());
+    let poisons =
+        ["inf", "nan", "1.5", "0x10", "", "1e3", "9".repeat(40).as_str()].map(String::from);
+    for (number, poison) in poisons.iter().enumerate() {
+        let item = format!("item-{}", number + 2);
+        let _: i64 = ask(on, &["HSET", &cart(0), "item-1", "2", &item, poison]).await;
+    }
+    let _: i64 = ask(on, &["HSET", &cart(1), "only", "inf"]).await;
+    let _: i64 = ask(on, &["RPUSH", &cart(2), "no cart"]).await;
+    let _: i64 = ask(on, &["HSET", &cart(3), "é\"\\/", "+7", "b", "-0", "c", "007"]).await;
+    let _: i64 = redis::cmd("HSET")
+        .arg(cart(3))
+        .arg(b"\xff\xfe")
+        .arg("1")
+        .arg("a\nb")
+        .arg("1")
+        .arg("x".repeat(129))
+        .arg("1")
+        .query_async(on)
+        .await
+        .unwrap();
+    let mut many = redis::cmd("HSET");
+    many.arg(cart(4));
+    for number in 0..20 * CART_MAX {
+        many.arg(format!("item-{number}")).arg(1);
+    }
+    let _: i64 = many.query_async(on).await.unwrap();
+    let _: i64 = redis::cmd("HSET")
+        .arg("login:")
+        .arg(token(5).as_str())
+        .arg(b"\xffann")
+        .query_async(on)
+        .await
+        .unwrap();
+    let _: i64 = ask(on, &["HSET", &cart(5), "item-1", "2"]).await;
+
+    let evicted = bench.evict_expiring(1, 99, &Cursor::default(), OUTBOX).await;
+    assert_eq!((counts(&evicted), evicted.refusal), ((7, 4, 0, false), None));
+    let told = bench.store.outbox().await.unwrap().expired;
+    assert_eq!(told[0], expired(0));
+    let strange = [("b", 0), ("c", 7), ("é\"\\/", 7)];
+    assert_eq!(told[1].cart, strange.map(|(name, count)| (Item::new(name).unwrap(), count)));
+    assert_eq!(told[2].cart.len(), CART_MAX);
+    assert_eq!(told[3].user, Some(user("\u{fffd}ann")));
+    let left: Vec<String> = ask(on, &["KEYS", "cart:*"]).await;
+    assert_eq!(left, [""; 0]);
+}
+
+#[tokio::test]
+async fn carts_that_a_stream_or_the_outbox_refuses_stay_with_their_sessions() {
+    for (key, farewell) in [("expired:", STREAM), ("expiring:", OUTBOX)] {
+        let bench = Bench::redis().await;
+        let on = &mut bench.raw().await;
+        bench.log_in_many(6, &[0, 2, 3]).await;
+        let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
+        let full = bench.evict_expiring(1, 4, &Cursor::default(), farewell).await;
+        assert_eq!(counts(&full), (1, 0, 3, true), "{key} {full:?}");
+        assert!(full.refusal.is_some_and(|refusal| refusal.contains("OOM")));
+        let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "0"]).await;
+        let handed_on = bench.evict_expiring(1, 9, &Cursor::default(), farewell).await;
+        assert_eq!((handed_on.handed_on, handed_on.more), (3, false), "{key}");
+        assert_eq!(bench.members("recent:").await, [token(5).as_str()]);
+    }
+}
+
+#[tokio::test]
 async fn a_foreign_key_holds_up_no_other_visit() {
     let bench = Bench::redis().await;
     let _: String = ask(&mut bench.raw().await, &["SET", "viewed:token-0001", "foreign"]).await;
@@ -843,6 +1000,41 @@ async fn when_redis_is_killed_calls_fail_at_once_and_recover_by_themselves() {
     bench.server().restart();
     until("it is back", async || matches!(store.check_token(&token(1)).await, Ok(Some(_)))).await;
     assert_eq!(store.state(), StoreState::Connected);
+}
+
+#[tokio::test]
+async fn visits_whose_answer_was_lost_are_repeated_and_views_are_not() {
+    let bench = Bench::redis().await;
+    bench.log_in(&token(1), "ann", 1.0).await;
+    let Ground::Server(server) = &bench.ground else { unreachable!() };
+    let relay = Relay::start(server.port());
+    let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
+    let settings = Settings { url, prefix: String::new(), limits: limits() };
+    let store = OpenStore::open(&settings).await.unwrap().lane();
+    connected(&store).await;
+    let queue = VisitQueue::new(100, 25);
+    for _ in 0..3 {
+        queue.count_view(item(1));
+    }
+
+    relay.lose_answer_to("ZINCRBY");
+    let failure = queue.drain_all(&store).await.failure;
+    assert!(matches!(failure, Some(StoreError::Unanswered(_))), "{failure:?}");
+    assert_eq!((queue.backlog(), queue.dropped()), (0, 3));
+    connected(&store).await;
+    queue.note(token(1), user("ann"), None, 7.0);
+    relay.lose_answer_to("EVALSHA");
+    let failure = queue.drain_all(&store).await.failure;
+    assert!(matches!(failure, Some(StoreError::Unanswered(_))), "{failure:?}");
+    assert_eq!((queue.backlog(), queue.dropped()), (1, 3));
+    connected(&store).await;
+    let progress = queue.drain_all(&store).await;
+    assert_eq!((progress.visits, progress.items), (1, 0), "{:?}", progress.failure);
+
+    let on = &mut bench.raw().await;
+    let views: f64 = ask(on, &["ZSCORE", "viewed:", "item-1"]).await;
+    let seen: f64 = ask(on, &["ZSCORE", "recent:", token(1).as_str()]).await;
+    assert_eq!((views, seen), (-3.0, 7.0));
 }
 
 #[tokio::test]

@@ -393,6 +393,8 @@ fn rows_and_the_routes_that_name_them_fit_together() {
         (format!("{ORIGIN}{rows}{rows}"), "is the name of [[rows]] before it"),
         (format!("{fine}[[route]]\nmatch.path = \"/x\"\nrows = \"a\"\n"), "needs {item}"),
         (fine.replace("rows = \"a\"", "rows = \"b\""), "no [[rows]] with the name \"b\""),
+        (format!("{fine}share = \"none\"\n"), "rows are for everyone"),
+        (format!("{fine}[admin]\nsocket = \"{}\"\n", "x".repeat(100)), "at most 99"),
         (fine.replace("/a/{row}", "/a"), "a path with {row} in it once"),
         (fine.replace("/a/{row}", "//{row}"), "a path with {row} in it once"),
         (fine.replace("name = \"a\"", "name = \"a:b\""), "letters, digits"),

@@ -5,6 +5,7 @@
 //! a step does is in `sessions` and `pages`; the failing and reopening of a file is in `disk`.
 
 mod disk;
+mod expiring;
 mod pages;
 mod popularity;
 mod record;
@@ -28,8 +29,8 @@ use self::sessions::{SessionLedger, SessionStep};
 use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Abandoned, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits, PageStore,
-    Parted, Rescaled, Rescaling, Rotation, SessionStore, Spared, StoreError, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Limits, Outbox,
+    PageStore, Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -201,21 +202,25 @@ impl SessionStore for EmbeddedStore {
         self.step(SessionStep::Cart { token, item, count }).await.map(drop)
     }
 
-    async fn evict_sparing(&self, how: Eviction, skip: u64) -> Result<Spared, StoreError> {
+    async fn evict_expiring(
+        &self,
+        how: Eviction,
+        from: &Cursor,
+        farewell: &Farewell,
+    ) -> Result<Evicted, StoreError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        self.step(SessionStep::EvictSparing { how, skip, reply }).await?;
+        let (from, farewell) = (from.clone(), *farewell);
+        self.step(SessionStep::EvictExpiring { how, from, farewell, reply }).await?;
+        // The step is done, so it has answered.
         answer.await.map_err(|_gone| StoreError::Away)
     }
 
-    /// There is no stream here: who wants one is told so by the configuration.
-    async fn evict_abandoned(
-        &self,
-        abandoned: &[Abandoned],
-        _farewell: &Farewell,
-    ) -> Result<Parted, StoreError> {
-        let tokens = abandoned.iter().map(|one| (one.token.clone(), one.seen)).collect();
-        let removed = self.step(SessionStep::EvictAbandoned(tokens)).await?;
-        Ok(Parted { removed, refused: 0 })
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        self.counting(self.0.sessions.read(expiring::outbox))
+    }
+
+    async fn clear_outbox(&self, outbox: &Outbox) -> Result<(), StoreError> {
+        self.step(SessionStep::ClearOutbox(outbox.clone())).await.map(drop)
     }
 
     /// The folder belongs to one process.

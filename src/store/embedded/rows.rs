@@ -33,15 +33,18 @@ pub(super) enum RowStep {
     /// `claim_rows`; what was claimed is laid into the tray.
     Claim { now: f64, most: usize, lease: f64, tray: Arc<Mutex<Claimed>> },
     /// `put_row`
-    Put { row: Row, json: Bytes, due_next: f64, now: f64 },
+    Put { claim: Claim, json: Bytes, due_next: f64, now: f64 },
     /// `postpone_row`
-    Postpone { row: Row, due_next: f64 },
+    Postpone { claim: Claim, due_next: f64 },
+    /// `outdate_row`
+    Outdate { row: Row, now: f64 },
 }
 
 impl RowStep {
-    /// A refresh that is lost is made again; a promise to refresh must not be lost.
+    /// A refresh that is lost is made again; a promise to refresh must not be lost, and what a change
+    /// has removed must not come back.
     pub(super) fn must_be_durable(&self) -> bool {
-        matches!(self, Self::Schedule { .. })
+        matches!(self, Self::Schedule { .. } | Self::Outdate { .. })
     }
 }
 
@@ -71,20 +74,36 @@ impl<'t> RowTables<'t> {
                 *tray.lock().unwrap_or_else(PoisonError::into_inner) = claimed;
                 Ok(count)
             }
-            RowStep::Put { row, json, due_next, now } => {
-                self.put(bytes_of(row), json, *due_next, *now)
+            RowStep::Put { claim, json, due_next, now } => {
+                let row = bytes_of(&claim.row);
+                match self.held(claim)? {
+                    Some((delay, _)) if delay > 0.0 => {
+                        self.content.insert(row, &**json)?;
+                        self.write(row, (delay, *due_next, *now))
+                    }
+                    _ => Ok(0),
+                }
             }
-            RowStep::Postpone { row, due_next } => {
-                let Some((delay, _, refreshed)) = self.scores(bytes_of(row))? else {
-                    return Ok(0);
-                };
-                self.write(bytes_of(row), (delay, *due_next, refreshed))
-            }
+            RowStep::Postpone { claim, due_next } => match self.held(claim)? {
+                Some((delay, refreshed)) => {
+                    self.write(bytes_of(&claim.row), (delay, *due_next, refreshed))
+                }
+                None => Ok(0),
+            },
+            RowStep::Outdate { row, now } => self.outdate(bytes_of(row), *now),
         }
     }
 
     fn scores(&self, row: &[u8]) -> Result<Option<(f64, f64, f64)>, redb::Error> {
         Ok(self.row.get(row)?.map(|scores| scores.value()))
+    }
+
+    /// The delay of a claim's row and when it was last fetched, where the schedule still holds the
+    /// claim's fence.
+    fn held(&self, claim: &Claim) -> Result<Option<(f64, f64)>, redb::Error> {
+        let scores = self.scores(bytes_of(&claim.row))?;
+        let held = scores.filter(|(_, due, _)| time_bits(*due) == time_bits(claim.fence));
+        Ok(held.map(|(delay, _, refreshed)| (delay, refreshed)))
     }
 
     fn write(&mut self, row: &[u8], scores: (f64, f64, f64)) -> Result<usize, redb::Error> {
@@ -104,6 +123,16 @@ impl<'t> RowTables<'t> {
         self.write(row, (delay, now, known.map_or(0.0, |known| known.2)))
     }
 
+    fn outdate(&mut self, row: &[u8], now: f64) -> Result<usize, redb::Error> {
+        self.content.remove(row)?;
+        match self.scores(row)? {
+            Some((delay, due, _)) => {
+                self.write(row, (delay, if delay > 0.0 { now } else { due }, 0.0))
+            }
+            None => Ok(0),
+        }
+    }
+
     fn claim(&mut self, now: f64, most: usize, lease: f64) -> Result<Claimed, redb::Error> {
         let mut due = Vec::new();
         for entry in self.due.range(..=(time_bits(now), [0xff].as_slice()))?.take(most) {
@@ -115,8 +144,9 @@ impl<'t> RowTables<'t> {
             let row = std::str::from_utf8(name).ok().and_then(Row::new);
             match (self.scores(name)?, row) {
                 (Some((delay, due, refreshed)), Some(row)) if delay > 0.0 => {
-                    self.write(name, (delay, now + delay.max(lease), refreshed))?;
-                    claimed.rows.push(Claim { row, delay, due });
+                    let fence = now + lease;
+                    self.write(name, (delay, fence, refreshed))?;
+                    claimed.rows.push(Claim { row, delay, due, fence });
                 }
                 _ => {
                     self.due.remove((*bits, name.as_slice()))?;
@@ -128,23 +158,6 @@ impl<'t> RowTables<'t> {
         }
         claimed.next = self.due.first()?.map(|(due, _)| f64::from_bits(due.value().0));
         Ok(claimed)
-    }
-
-    fn put(
-        &mut self,
-        row: &[u8],
-        json: &[u8],
-        due_next: f64,
-        now: f64,
-    ) -> Result<usize, redb::Error> {
-        match self.scores(row)? {
-            Some((delay, due, _)) if delay > 0.0 => {
-                self.content.insert(row, json)?;
-                // A row that was scheduled anew meanwhile is due sooner.
-                self.write(row, (delay, due_next.min(due), now))
-            }
-            _ => Ok(0),
-        }
     }
 }
 
@@ -212,7 +225,7 @@ impl RowStore for EmbeddedStore {
 
     async fn put_row(
         &self,
-        row: &Row,
+        claim: &Claim,
         json: Bytes,
         due_next: f64,
         now: f64,
@@ -220,12 +233,16 @@ impl RowStore for EmbeddedStore {
         if json.len() > ROW_JSON_MAX {
             return Err(StoreError::Full);
         }
-        let step = RowStep::Put { row: row.clone(), json, due_next, now };
+        let step = RowStep::Put { claim: claim.clone(), json, due_next, now };
         Ok(self.row_step(step).await? > 0)
     }
 
-    async fn postpone_row(&self, row: &Row, due_next: f64) -> Result<(), StoreError> {
-        self.row_step(RowStep::Postpone { row: row.clone(), due_next }).await.map(drop)
+    async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
+        Ok(self.row_step(RowStep::Postpone { claim: claim.clone(), due_next }).await? > 0)
+    }
+
+    async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
+        self.row_step(RowStep::Outdate { row: row.clone(), now }).await.map(drop)
     }
 
     async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {

@@ -12,21 +12,22 @@ use redb::{
 use tokio::sync::oneshot;
 
 use super::disk::Disk;
+use super::expiring::EXPIRING;
 use super::record::{Record, time_bits, time_of};
 use super::rows::{self, RowStep, RowTables};
 use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
 use crate::store::{
-    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Eviction, POPULARITY_MAX,
-    Rescaling, Rotation, Spared, Visit,
+    CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Outbox,
+    POPULARITY_MAX, Rescaling, Rotation, Visit,
 };
 
 /// The format of the whole file. Another one is refused, not guessed at.
 const FORMAT: u64 = 1;
 
 // Keys are bytes, not text: a damaged file must not be able to hand us invalid UTF-8 as `str`.
-type Bytes = &'static [u8];
+pub(super) type Bytes = &'static [u8];
 /// What the file says of itself.
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// Token to its [`Record`]: `login:`, the scores of `recent:`, and `viewed:<token>`.
@@ -59,10 +60,15 @@ pub(super) enum SessionStep {
     Cart { token: StoredToken, item: Item, count: i64 },
     /// `change_cart`; what became of it goes to `reply`.
     ChangeCart { whose: CartOwner, change: CartChange, reply: oneshot::Sender<CartAnswer> },
-    /// `evict_sparing`; what was spared goes to `reply`.
-    EvictSparing { how: Eviction, skip: u64, reply: oneshot::Sender<Spared> },
-    /// `evict_abandoned`: tokens, and when they were seen.
-    EvictAbandoned(Vec<(StoredToken, f64)>),
+    /// `evict_expiring`; what it did goes to `reply`.
+    EvictExpiring {
+        how: Eviction,
+        from: Cursor,
+        farewell: Farewell,
+        reply: oneshot::Sender<Evicted>,
+    },
+    /// `clear_outbox`
+    ClearOutbox(Outbox),
     /// `count_views`
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
@@ -93,10 +99,11 @@ impl Ledger for SessionLedger {
             | SessionStep::Revoke(_)
             | SessionStep::Cart { .. }
             | SessionStep::ChangeCart { .. }
-            | SessionStep::EvictAbandoned(_) => true,
+            | SessionStep::ClearOutbox(_) => true,
+            // Before a cart is told of elsewhere, its session must be gone for good.
+            SessionStep::EvictExpiring { farewell, .. } => *farewell != Farewell::Keep,
             SessionStep::Row(step) => step.must_be_durable(),
             SessionStep::Touch(_)
-            | SessionStep::EvictSparing { .. }
             | SessionStep::Evict(_)
             | SessionStep::Count(_)
             | SessionStep::Rescale(_) => false,
@@ -122,11 +129,12 @@ impl Ledger for SessionLedger {
 }
 
 /// All tables, open for one transaction.
-struct Tables<'t> {
+pub(super) struct Tables<'t> {
     meta: Table<'t, &'static str, u64>,
-    session: Table<'t, Bytes, Bytes>,
-    recent: Table<'t, (u64, Bytes), ()>,
-    cart: Table<'t, (Bytes, Bytes), i64>,
+    pub(super) session: Table<'t, Bytes, Bytes>,
+    pub(super) recent: Table<'t, (u64, Bytes), ()>,
+    pub(super) cart: Table<'t, (Bytes, Bytes), i64>,
+    pub(super) expiring: Table<'t, u64, Bytes>,
     popularity: Table<'t, Bytes, f64>,
     rows: RowTables<'t>,
     viewed_items: usize,
@@ -139,6 +147,7 @@ impl<'t> Tables<'t> {
             session: txn.open_table(SESSION)?,
             recent: txn.open_table(RECENT)?,
             cart: txn.open_table(CART)?,
+            expiring: txn.open_table(EXPIRING)?,
             popularity: txn.open_table(POPULARITY)?,
             rows: RowTables::open(txn)?,
             viewed_items,
@@ -172,13 +181,13 @@ impl<'t> Tables<'t> {
                 let _ = reply.send(answer);
                 Ok(1)
             }
-            SessionStep::EvictSparing { how, skip, reply } => {
-                let spared = self.evict_sparing(how, skip)?;
+            SessionStep::EvictExpiring { how, from, farewell, reply } => {
+                let evicted = self.evict_expiring(how, from, &farewell)?;
                 // Nobody may be waiting any more: what was removed is gone all the same.
-                let _ = reply.send(spared);
+                let _ = reply.send(evicted);
                 Ok(1)
             }
-            SessionStep::EvictAbandoned(tokens) => self.evict_abandoned(&tokens),
+            SessionStep::ClearOutbox(outbox) => self.clear_outbox(&outbox),
             SessionStep::Count(views) => {
                 for (item, count) in &views {
                     self.count(item, *count)?;
@@ -201,7 +210,7 @@ impl<'t> Tables<'t> {
         Ok(1)
     }
 
-    fn owner(&self, token: &[u8]) -> Result<Option<User>, redb::Error> {
+    pub(super) fn owner(&self, token: &[u8]) -> Result<Option<User>, redb::Error> {
         let stored = self.session.get(token)?;
         Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::new)))
     }
@@ -372,7 +381,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    fn revoke(&mut self, token: &[u8]) -> Result<(), redb::Error> {
+    pub(super) fn revoke(&mut self, token: &[u8]) -> Result<(), redb::Error> {
         let stored = self.session.remove(token)?;
         let seen = stored.and_then(|stored| Record::read(stored.value()).map(|known| known.seen));
         if let Some(seen) = seen {
@@ -398,53 +407,12 @@ impl<'t> Tables<'t> {
     }
 }
 
-impl Tables<'_> {
-    fn evict_sparing(&mut self, how: Eviction, skip: u64) -> Result<Spared, redb::Error> {
-        let over = self.recent.len()?.saturating_sub(how.keep);
-        let end = over.min(skip.saturating_add(how.batch.into()));
-        let count = usize::try_from(end.saturating_sub(skip)).unwrap_or(usize::MAX);
-        let skipped = usize::try_from(skip).unwrap_or(usize::MAX);
-        let mut oldest = Vec::new();
-        for entry in self.recent.iter()?.skip(skipped).take(count) {
-            let place = entry?.0;
-            oldest.push((place.value().0, place.value().1.to_vec()));
-        }
-        let mut spared = Spared { more: end < over, ..Spared::default() };
-        for (seen, token) in oldest {
-            if let Some(token) = StoredToken::from_store(&token) {
-                let cart = read_cart(&self.cart, &token)?;
-                if !cart.is_empty() {
-                    let (user, seen) = (self.owner(bytes_of(&token))?, time_of(seen));
-                    spared.abandoned.push(Abandoned { token, user, seen, cart });
-                    continue;
-                }
-            }
-            self.recent.remove((seen, token.as_slice()))?;
-            self.session.remove(token.as_slice())?;
-            spared.removed += 1;
-        }
-        Ok(spared)
-    }
-
-    fn evict_abandoned(&mut self, tokens: &[(StoredToken, f64)]) -> Result<usize, redb::Error> {
-        let mut removed = 0;
-        for (token, seen) in tokens {
-            let token = bytes_of(token);
-            if self.recent.remove((time_bits(*seen), token))?.is_some() {
-                self.revoke(token)?;
-                removed += 1;
-            }
-        }
-        Ok(removed)
-    }
-}
-
-fn bytes_of(token: &StoredToken) -> &[u8] {
+pub(super) fn bytes_of(token: &StoredToken) -> &[u8] {
     token.as_str().as_bytes()
 }
 
 /// Everything in a token's cart.
-fn cart_of(token: &[u8]) -> std::ops::Range<(&[u8], &[u8])> {
+pub(super) fn cart_of(token: &[u8]) -> std::ops::Range<(&[u8], &[u8])> {
     (token, &[])..(token, AFTER_ITEMS)
 }
 
@@ -487,7 +455,7 @@ pub(super) fn cart(txn: &ReadTransaction, token: &StoredToken) -> Result<Cart, r
     read_cart(&txn.open_table(CART)?, token)
 }
 
-fn read_cart(
+pub(super) fn read_cart(
     carts: &impl ReadableTable<(Bytes, Bytes), i64>,
     token: &StoredToken,
 ) -> Result<Cart, redb::Error> {
@@ -536,6 +504,9 @@ pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Erro
         let (place, _) = entry?;
         let (token, item) = place.value();
         say("cart:", token, item);
+    }
+    for entry in txn.open_table(EXPIRING)?.iter()? {
+        say("expiring:", &[], entry?.1.value());
     }
     for entry in txn.open_table(POPULARITY)?.iter()? {
         say("viewed:", &[], entry?.0.value());

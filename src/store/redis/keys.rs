@@ -14,6 +14,8 @@ pub(super) struct Keys {
     pub(super) popularity: String,
     /// STREAM with a bound: carts of sessions that were cleaned.
     pub(super) expired: String,
+    /// LIST of one batch at most: carts of sessions that were cleaned, until the file has them.
+    pub(super) expiring: String,
     /// STRING with a time to live: who cleans.
     pub(super) cleaner: String,
     /// STRING with a time to live: when `viewed:` was rescaled last.
@@ -34,6 +36,7 @@ impl Keys {
             recent: format!("{prefix}recent:"),
             popularity: format!("{prefix}viewed:"),
             expired: format!("{prefix}expired:"),
+            expiring: format!("{prefix}expiring:"),
             cleaner: format!("{prefix}cleaner:"),
             rescaled: format!("{prefix}rescaled:"),
             delay: format!("{prefix}delay:"),

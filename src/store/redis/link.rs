@@ -114,8 +114,8 @@ impl Link {
         }
     }
 
-    /// One step within its budget. `Away` means that nothing was changed; `TimedOut` and `Failed`
-    /// of a write mean that nobody knows.
+    /// One step within its budget. `Away` means that nothing was changed; `TimedOut` and `Unanswered`
+    /// of a write mean that nobody knows; `Failed` is what the server said.
     pub(super) async fn call<T, F>(
         &self,
         call: Call,
@@ -194,7 +194,7 @@ impl Shared {
             self.hang_up(generation);
             return match call {
                 Call::Read => StoreError::Away,
-                Call::Write => StoreError::Failed(Box::new(error)),
+                Call::Write => StoreError::Unanswered(Box::new(error)),
             };
         }
         self.answered();

@@ -20,9 +20,9 @@ use self::keys::Keys;
 use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Abandoned, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Eviction, Farewell, Limits,
-    POPULARITY_MAX, PageStore, Parted, Rescaled, Rescaling, Rotation, SessionStore, Spared,
-    StoreError, ViewStore, Visit,
+    CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BATCH, EXPIRING_BYTES,
+    Evicted, Eviction, Farewell, Limits, Outbox, POPULARITY_MAX, PageStore, Rescaled, Rescaling,
+    Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -72,8 +72,8 @@ impl RedisAddress {
 /// Fields with their values, as another program may have written them.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Token, time, user and cart of a session that was left.
-type Left = (Vec<u8>, f64, Vec<u8>, Pairs);
+/// Members of `recent:` with their scores, the lowest first.
+type Oldest = Vec<(Vec<u8>, f64)>;
 
 /// The cart that a HASH holds. What is no item or no count is left out.
 fn cart_of(held: Pairs) -> Cart {
@@ -103,15 +103,22 @@ struct Lane {
     address: Arc<RedisAddress>,
     counters: Arc<Counters>,
     link: Link,
-    /// Connected when the first large page is written.
+    /// Connected when the first large page or row is written or read.
     bulk: OnceLock<Link>,
+    large: rows::Large,
 }
 
 impl RedisStore {
     /// Begins to connect.
     pub(super) fn start(address: &Arc<RedisAddress>, counters: Arc<Counters>) -> Self {
         let link = address.link(&counters);
-        Self(Arc::new(Lane { address: Arc::clone(address), counters, link, bulk: OnceLock::new() }))
+        Self(Arc::new(Lane {
+            address: Arc::clone(address),
+            counters,
+            link,
+            bulk: OnceLock::new(),
+            large: rows::Large::default(),
+        }))
     }
 
     pub(super) fn state(&self) -> StoreState {
@@ -160,12 +167,72 @@ impl RedisStore {
         self.run(&script).await
     }
 
+    /// The connection for what is large. A call over it fails while it is not there yet.
+    fn begin_bulk(&self) -> &Link {
+        self.0.bulk.get_or_init(|| self.0.address.link(&self.0.counters))
+    }
+
+    /// How many sessions are over the limit, and the oldest of them behind the `left` first, each
+    /// with the time when it was seen.
+    async fn oldest(&self, how: Eviction, left: u64) -> Result<(u64, Oldest), StoreError> {
+        let recent = &self.keys().recent;
+        let last = left + u64::from(how.batch.clamp(1, EXPIRING_BATCH)) - 1;
+        // No transaction: one is refused where memory is full, even if it only reads.
+        let mut look = pipe();
+        look.cmd("ZCARD").arg(recent);
+        look.cmd("ZRANGE").arg(recent).arg(left).arg(last).arg("WITHSCORES");
+        let step = |mut on| async move { look.query_async::<(u64, Oldest)>(&mut on).await };
+        let (all, mut oldest) = self.0.link.call(Call::Write, step).await?;
+        let over = all.saturating_sub(how.keep);
+        oldest.truncate(usize::try_from(over.saturating_sub(left)).unwrap_or(usize::MAX));
+        Ok((over, oldest))
+    }
+
+    /// Parts with those of these sessions that are as they were, and over the limit still.
+    async fn part(
+        &self,
+        keep: u64,
+        oldest: &Oldest,
+        farewell: &Farewell,
+    ) -> Result<Evicted, StoreError> {
+        let keys = self.keys();
+        let mut script = script::EVICT_EXPIRING.prepare_invoke();
+        script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
+        script.arg(keep).arg(keys.viewed_prefix()).arg(keys.cart_prefix());
+        let (how, entries, storage) = match farewell {
+            Farewell::Keep => ("keep", 0, None),
+            Farewell::Stream { storage, keep } => ("stream", *keep, Some(*storage)),
+            Farewell::Outbox { storage } => ("outbox", 0, Some(*storage)),
+        };
+        script.arg(how).arg(entries).arg(CART_MAX).arg(EXPIRING_BYTES);
+        for (token, seen) in oldest {
+            // Lua knows no SHA-256: the ids go with the question.
+            let id = StoredToken::from_store(token)
+                .map(|token| storage.map_or_else(|| "-".to_owned(), |how| token.public_id(how)));
+            script.arg(token).arg(*seen).arg(id.unwrap_or_default());
+        }
+        let script = &script;
+        type Reply = (usize, usize, usize, u8, Vec<u8>);
+        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
+        let (removed, handed_on, waiting, more, refusal) =
+            self.0.link.call(Call::Write, step).await?;
+        let refusal = String::from_utf8_lossy(&refusal).into_owned();
+        Ok(Evicted {
+            removed,
+            handed_on,
+            waiting,
+            more: more > 0,
+            refusal: Some(refusal).filter(|refusal| !refusal.is_empty()),
+            ..Evicted::default()
+        })
+    }
+
     /// The connection for large pages, once it is there.
     async fn bulk(&self) -> Result<&Link, StoreError> {
         if self.state() == StoreState::Away {
             return Err(StoreError::Away);
         }
-        let link = self.0.bulk.get_or_init(|| self.0.address.link(&self.0.counters));
+        let link = self.begin_bulk();
         let connected = timeout(self.limits().write_timeout, link.connected()).await;
         connected.map(|()| link).map_err(|_elapsed| StoreError::Away)
     }
@@ -241,45 +308,35 @@ impl SessionStore for RedisStore {
         self.run(&script).await
     }
 
-    async fn evict_sparing(&self, how: Eviction, skip: u64) -> Result<Spared, StoreError> {
-        let keys = self.keys();
-        let mut script = script::EVICT_SPARING.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent);
-        script.arg(how.keep).arg(how.batch.min(EVICT_BATCH)).arg(keys.viewed_prefix());
-        script.arg(keys.cart_prefix()).arg(skip);
-        let script = &script;
-        let step =
-            |mut on| async move { script.invoke_async::<(usize, u8, Vec<Left>)>(&mut on).await };
-        let (removed, more, left) = self.0.link.call(Call::Write, step).await?;
-        let abandoned = left.into_iter().filter_map(|(token, seen, user, cart)| {
-            let (token, user) = (StoredToken::from_store(&token)?, User::new(&user));
-            Some(Abandoned { token, user, seen, cart: cart_of(cart) })
-        });
-        Ok(Spared { removed, abandoned: abandoned.collect(), more: more > 0 })
+    async fn evict_expiring(
+        &self,
+        how: Eviction,
+        from: &Cursor,
+        farewell: &Farewell,
+    ) -> Result<Evicted, StoreError> {
+        let (over, oldest) = self.oldest(how, from.left).await?;
+        if oldest.is_empty() {
+            return Ok(Evicted { cursor: from.clone(), ..Evicted::default() });
+        }
+        let behind = over > from.left + oldest.len() as u64;
+        let mut evicted = self.part(how.keep, &oldest, farewell).await?;
+        evicted.more |= behind;
+        evicted.cursor = Cursor { left: from.left + evicted.waiting as u64, last: None };
+        Ok(evicted)
     }
 
-    async fn evict_abandoned(
-        &self,
-        abandoned: &[Abandoned],
-        farewell: &Farewell,
-    ) -> Result<Parted, StoreError> {
-        let keys = self.keys();
-        let mut script = script::EVICT_ABANDONED.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent).key(&keys.expired);
-        script.arg(keys.viewed_prefix()).arg(keys.cart_prefix());
-        let (storage, keep) = match farewell {
-            Farewell::Remove => (None, 0),
-            Farewell::Stream { storage, keep } => (Some(*storage), *keep),
-        };
-        script.arg(keep);
-        for one in abandoned {
-            let id = storage.map_or_else(String::new, |how| one.token.public_id(how));
-            script.arg(one.token.as_str()).arg(one.seen).arg(id);
-        }
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<(usize, usize)>(&mut on).await };
-        let (removed, refused) = self.0.link.call(Call::Write, step).await?;
-        Ok(Parted { removed, refused })
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        let mut command = redis::cmd("LRANGE");
+        command.arg(&self.keys().expiring).arg(0).arg(i64::from(EXPIRING_BATCH) - 1);
+        let step = |mut on| async move { command.query_async::<Vec<Vec<u8>>>(&mut on).await };
+        // A read, but one that nobody's page waits for, and not small.
+        Ok(Outbox::of(self.0.link.call(Call::Write, step).await?))
+    }
+
+    async fn clear_outbox(&self, outbox: &Outbox) -> Result<(), StoreError> {
+        let mut script = script::CLEAR_OUTBOX.prepare_invoke();
+        script.key(&self.keys().expiring).arg(&outbox.first).arg(outbox.records);
+        self.run(&script).await.map(drop)
     }
 
     async fn take_turn(&self, who: u64, time: Duration) -> Result<bool, StoreError> {

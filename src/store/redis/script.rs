@@ -42,34 +42,113 @@ return known
     )
 });
 
-/// Removes sessions over the limit that have no cart, and tells those that have one.
-///
-/// KEYS: `login:`, `recent:`. ARGV: how many to keep, the batch, what stands before a token in the
-/// names of its views and of its cart, and how many of the oldest to leave alone. Returns how many
-/// it removed, whether there are more, and for each that it left: token, time, user (empty: none)
-/// and cart.
-pub(super) static EVICT_SPARING: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&format!(
-        r"{IS_TOKEN}
-local skip, batch = tonumber(ARGV[5]), tonumber(ARGV[2])
-local over = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[1])
-local last = math.min(over, skip + batch) - 1
-if last < skip then return {{0, 0, {{}}}} end
-local oldest = redis.call('ZRANGE', KEYS[2], skip, last, 'WITHSCORES')
-local doomed, gone, left = {{}}, {{}}, {{}}
-for at = 1, #oldest, 2 do
-  local token = oldest[at]
-  local cart = ARGV[4] .. token
-  if not is_token(token) then
-    gone[#gone + 1] = token
-  elseif redis.call('EXISTS', cart) == 1 then
-    local held = redis.pcall('HGETALL', cart)
-    if held.err then held = {{}} end
-    local user = redis.call('HGET', KEYS[1], token)
-    left[#left + 1] = {{token, oldest[at + 1], user or '', held}}
+/// `cart_in(key)`: what stands in a cart as JSON, or nothing; what is no item or no count is left out,
+/// as it is where a cart is read. `most` is the most items: of a cart that another program has filled
+/// only some are looked at.
+const CART_IN: &str = r#"
+local function is_item(item)
+  if #item == 0 or #item > 128 or string.find(item, '%c') then return false end
+  if not string.find(item, '[\128-\255]') then return true end
+  -- What is UTF-8 becomes a letter each, in place.
+  item = string.gsub(item, '[\194-\223][\128-\191]', 'x')
+  item = string.gsub(item, '[\224-\239][\128-\191][\128-\191]', 'x')
+  item = string.gsub(item, '[\240-\244][\128-\191][\128-\191][\128-\191]', 'x')
+  return not string.find(item, '[\128-\255]')
+end
+local function whole(count)
+  local sign, digits = string.match(count, '^([+-]?)0*(%d+)$')
+  if not digits or #digits > 18 then return nil end
+  if sign == '-' and digits ~= '0' then return '-' .. digits end
+  return digits
+end
+local function cart_in(key, most)
+  local size = redis.pcall('HLEN', key)
+  if type(size) ~= 'number' or size == 0 then return nil end
+  local held
+  if size > most then
+    held = redis.call('HSCAN', key, 0, 'COUNT', 2 * most)[2]
   else
+    held = redis.call('HGETALL', key)
+  end
+  local items = {}
+  for of = 1, #held, 2 do
+    local count = whole(held[of + 1])
+    if #items < most and count and is_item(held[of]) then
+      local is_text, item = pcall(cjson.encode, held[of])
+      if is_text then
+        items[#items + 1] = '{"item":' .. item .. ',"count":' .. count .. '}'
+      end
+    end
+  end
+  if #items == 0 then return nil end
+  return '[' .. table.concat(items, ',') .. ']'
+end"#;
+
+/// Parts with sessions, each only where it was not seen again and is over the limit: removes it with
+/// all that it has, and hands on its cart. All that may be refused for want of memory comes first.
+///
+/// KEYS: `login:`, `recent:`, `expired:`, `expiring:`. ARGV: how many to keep, what stands before a
+/// token in the names of its views and of its cart, what becomes of those with a cart (`keep`,
+/// `stream`, `outbox`), how many entries the stream keeps, the most items of a cart, the bytes after
+/// which it ends early, and for each session its token, time and id (empty: it is no token). Returns
+/// how many it removed, handed on and left, whether it ended early, and what refused the carts.
+pub(super) static EVICT_EXPIRING: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!(
+        r#"{CART_IN}
+local viewed, carts, how, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
+local over, room = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[1]), tonumber(ARGV[7])
+if how == 'outbox' and redis.call('EXISTS', KEYS[4]) == 1 then how = 'keep' end
+local gone, doomed, boxed, records = {{}}, {{}}, {{}}, {{}}
+local handed, left, more, refusal = 0, 0, 0, ''
+local function remove(token)
+  gone[#gone + 1] = token
+  doomed[#doomed + 1] = viewed .. token
+  doomed[#doomed + 1] = carts .. token
+end
+for at = 8, #ARGV, 3 do
+  local token, id = ARGV[at], ARGV[at + 2]
+  local seen = redis.call('ZSCORE', KEYS[2], token)
+  local is_due = seen and tonumber(seen) == tonumber(ARGV[at + 1])
+    and redis.call('ZRANK', KEYS[2], token) < over
+  if is_due and id == '' then
     gone[#gone + 1] = token
-    doomed[#doomed + 1] = ARGV[3] .. token
+  elseif is_due and how == 'keep' then
+    if redis.call('EXISTS', carts .. token) == 1 then left = left + 1 else remove(token) end
+  elseif is_due then
+    local cart = cart_in(carts .. token, most)
+    local user = cart and redis.call('HGET', KEYS[1], token) or ''
+    if not cart then
+      remove(token)
+    elseif how == 'stream' then
+      local told = redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'id', id,
+        'user', user, 'seen', seen, 'cart', cart)
+      if type(told) == 'table' and told.err then
+        refusal, how, left = told.err, 'keep', left + 1
+      else
+        handed = handed + 1
+        remove(token)
+      end
+    else
+      local is_text, name = pcall(cjson.encode, user)
+      if user == '' or not is_text then name = 'null' end
+      boxed[#boxed + 1] = token
+      records[#records + 1] = '{{"id":"' .. id .. '","user":' .. name .. ',"seen":"' .. seen
+        .. '","cart":' .. cart .. '}}'
+    end
+    room = room - #(cart or '')
+    if room <= 0 then
+      more = 1
+      break
+    end
+  end
+end
+if #records > 0 then
+  local told = redis.pcall('RPUSH', KEYS[4], unpack(records))
+  if type(told) == 'table' and told.err then
+    refusal, left = told.err, left + #boxed
+  else
+    handed = #boxed
+    for _, token in ipairs(boxed) do remove(token) end
   end
 end
 if #doomed > 0 then redis.call('UNLINK', unpack(doomed)) end
@@ -77,47 +156,20 @@ if #gone > 0 then
   redis.call('HDEL', KEYS[1], unpack(gone))
   redis.call('ZREM', KEYS[2], unpack(gone))
 end
-return {{#gone, over - 1 > last and 1 or 0, left}}
-"
+return {{#gone, handed, left, more, refusal}}
+"#
     ))
 });
 
-/// Removes sessions with all that they have, each only where it was not seen again.
+/// Removes from the outbox the batch that begins with this record.
 ///
-/// KEYS: `login:`, `recent:`, `expired:`. ARGV: what stands before a token in the names of its
-/// views and of its cart, how many entries the stream keeps (0: there is no stream), and for each
-/// session its token, time and id. Returns how many it removed, and how many it could not tell of.
-pub(super) static EVICT_ABANDONED: LazyLock<Script> = LazyLock::new(|| {
+/// KEYS: `expiring:`. ARGV: the first record, and how many there are.
+pub(super) static CLEAR_OUTBOX: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-local removed, refused = 0, 0
-for at = 4, #ARGV, 3 do
-  local token, seen = ARGV[at], redis.call('ZSCORE', KEYS[2], ARGV[at])
-  if seen and tonumber(seen) == tonumber(ARGV[at + 1]) then
-    local told = {}
-    if ARGV[3] ~= '0' then
-      local held, items = redis.pcall('HGETALL', ARGV[2] .. token), {}
-      if held.err then held = {} end
-      for of = 1, #held, 2 do
-        items[#items + 1] = { item = held[of], count = tonumber(held[of + 1]) }
-      end
-      local cart = #items > 0 and cjson.encode(items) or '[]'
-      local user = redis.call('HGET', KEYS[1], token) or ''
-      told = redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', ARGV[3], '*', 'id', ARGV[at + 2],
-        'user', user, 'seen', seen, 'cart', cart)
-    end
-    -- What could not be told stays.
-    if type(told) ~= 'table' or not told.err then
-      redis.call('UNLINK', ARGV[1] .. token, ARGV[2] .. token)
-      redis.call('HDEL', KEYS[1], token)
-      redis.call('ZREM', KEYS[2], token)
-      removed = removed + 1
-    else
-      refused = refused + 1
-    end
-  end
-end
-return {removed, refused}
+if redis.call('LINDEX', KEYS[1], 0) ~= ARGV[1] then return 0 end
+redis.call('LTRIM', KEYS[1], ARGV[2], -1)
+return 1
 ",
     )
 });

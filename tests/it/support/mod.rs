@@ -7,6 +7,7 @@ mod keyspace;
 pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod redis;
+pub(crate) mod relay;
 pub(crate) mod wire;
 
 use std::net::{Ipv4Addr, TcpListener};

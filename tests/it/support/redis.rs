@@ -45,6 +45,11 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The same by its Unix socket.
     pub(crate) fn unix_url(&self) -> String {
         format!("redis+unix:{}", self.folder.path().join(SOCKET).display())

@@ -1,0 +1,151 @@
+//! Which rows fail, and since how many attempts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use crate::ident::Row;
+use crate::store::ROWS_MAX;
+
+/// Where the pauses after failures begin, unless the row's own delay is shorter, in seconds.
+const FIRST_PAUSE: f64 = 1.0;
+/// The longest pause after failures, in seconds.
+const LONGEST_PAUSE: f64 = 60.0;
+/// A row that has not failed here for so long, in seconds, is not tried here any more: somebody has
+/// stopped it, or another process refreshes it.
+const FORGOTTEN: f64 = 600.0;
+/// Between two looks for such rows, in seconds.
+const LOOK: f64 = 60.0;
+/// At the bound, one row in so many is forgotten to make room.
+const EVICTED: usize = 16;
+
+/// How often each row failed in a row, for the pauses between attempts. Forgotten with the process.
+///
+/// The log is told when the rows of a source begin to fail and when none fails any more, and not of
+/// each row.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    rows: RefCell<HashMap<Row, Failing>>,
+    /// How many rows of each source fail.
+    sources: RefCell<HashMap<String, usize>>,
+    looked: Cell<f64>,
+}
+
+#[derive(Debug)]
+struct Failing {
+    count: u32,
+    last: f64,
+    source: String,
+}
+
+impl Failures {
+    /// Whether the row's last attempt failed.
+    pub(super) fn has(&self, row: &Row) -> bool {
+        self.rows.borrow().contains_key(row)
+    }
+
+    /// One more; how many it makes.
+    pub(super) fn add(
+        &self,
+        row: &Row,
+        source: &str,
+        why: &dyn std::error::Error,
+        now: f64,
+    ) -> u32 {
+        if let Some(failing) = self.rows.borrow_mut().get_mut(row) {
+            failing.count = failing.count.saturating_add(1);
+            failing.last = now;
+            tracing::debug!(row = row.as_str(), %why, count = failing.count, "a row fails still");
+            return failing.count;
+        }
+        if self.rows.borrow().len() >= ROWS_MAX {
+            let some: Vec<Row> = self.rows.borrow().keys().step_by(EVICTED).cloned().collect();
+            some.iter().for_each(|row| self.forget(row));
+        }
+        let failing = Failing { count: 1, last: now, source: source.to_owned() };
+        self.rows.borrow_mut().insert(row.clone(), failing);
+        let mut sources = self.sources.borrow_mut();
+        let count = sources.entry(source.to_owned()).or_default();
+        *count += 1;
+        if *count == 1 {
+            tracing::warn!(rows = source, row = row.as_str(), %why, "rows cannot be refreshed");
+        } else {
+            tracing::debug!(row = row.as_str(), %why, "a row cannot be refreshed");
+        }
+        1
+    }
+
+    /// The row is well, or gone.
+    pub(super) fn forget(&self, row: &Row) {
+        let Some(Failing { source, .. }) = self.rows.borrow_mut().remove(row) else { return };
+        let mut sources = self.sources.borrow_mut();
+        let Some(count) = sources.get_mut(&source) else { return };
+        *count -= 1;
+        if *count == 0 {
+            sources.remove(&source);
+            tracing::info!(rows = source, "no row fails any more");
+        }
+    }
+
+    /// Forgets rows that are not tried here any more, once in a while.
+    pub(super) fn look(&self, now: f64) {
+        // A clock that was set back is no reason to wait for it.
+        if (now - self.looked.get()).abs() < LOOK {
+            return;
+        }
+        self.looked.set(now);
+        let rows = self.rows.borrow();
+        let old = rows.iter().filter(|(_, failing)| (now - failing.last).abs() > FORGOTTEN);
+        let old: Vec<Row> = old.map(|(row, _)| row.clone()).collect();
+        drop(rows);
+        old.iter().for_each(|row| self.forget(row));
+    }
+}
+
+/// How long a row rests after its `count`-th failure in a row: a second, or its delay if that is
+/// shorter, doubled each time, to a minute. The jitter, 0 to 1, keeps rows that failed together apart.
+pub(super) fn pause(delay: f64, count: u32, jitter: f64) -> f64 {
+    let doubled = delay.min(FIRST_PAUSE) * f64::from(1_u32 << count.min(16));
+    doubled.min(LONGEST_PAUSE) * (0.75 + jitter / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::FetchError;
+
+    #[test]
+    fn pauses_grow_to_their_bound() {
+        let longest = |delay, count| pause(delay, count, 1.0);
+        assert_eq!([1, 2, 3].map(|count| longest(5.0, count)), [2.0, 4.0, 8.0]);
+        assert_eq!([1, 2, 3].map(|count| longest(0.25, count)), [0.5, 1.0, 2.0]);
+        assert_eq!([1, 9].map(|count| longest(3_600.0, count)), [2.0, 60.0]);
+        assert_eq!(longest(0.25, u32::MAX), 60.0);
+        assert_eq!(pause(5.0, 1, 0.0), 1.5);
+    }
+
+    #[test]
+    fn what_is_not_tried_any_more_is_forgotten() {
+        let failures = Failures::default();
+        let row = |number: usize| Row::new(&number.to_string()).unwrap();
+        let add = |number, now| failures.add(&row(number), "inventory", &FetchError::NotJson, now);
+        failures.look(1_000.0);
+        assert_eq!((add(1, 1_000.0), add(2, 1_000.0), add(2, 1_500.0)), (1, 1, 2));
+        failures.look(1_601.0);
+        assert_eq!((failures.has(&row(1)), failures.has(&row(2))), (false, true));
+        assert_eq!(failures.sources.borrow()["inventory"], 1);
+        failures.forget(&row(2));
+        assert!(failures.sources.borrow().is_empty());
+    }
+
+    #[test]
+    fn at_the_bound_some_are_forgotten_and_not_all() {
+        let failures = Failures::default();
+        for number in 0..=ROWS_MAX {
+            let row = Row::new(&number.to_string()).unwrap();
+            failures.add(&row, "inventory", &FetchError::NotJson, 1.0);
+        }
+        let left = failures.rows.borrow().len();
+        assert!((ROWS_MAX / 2..ROWS_MAX).contains(&left), "{left}");
+        assert_eq!(failures.sources.borrow()["inventory"], left);
+    }
+}

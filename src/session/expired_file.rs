@@ -1,0 +1,346 @@
+//! The file of abandoned carts: JSON lines, private, only ever appended to.
+//!
+//! Lines are in it when the disk has them. What of the outbox it has already is known from what this
+//! process wrote, and from the end of the file, which is read back when it was opened, or was
+//! changed by somebody else. So each is in there once.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::ident::Item;
+use crate::store::Expired;
+
+/// How much of the file's end is read back to find what was written before a crash, in bytes: more
+/// than the lines of a whole outbox.
+const LOOK_BACK: u64 = 8 << 20;
+/// What our lines begin with: the first key of each.
+const BEGINNING: &[u8] = br#"{"cart":["#;
+/// Who may read and write the file.
+const MODE: u32 = 0o600;
+
+/// A session in the file: its id, and when it was seen, in milliseconds of Unix time.
+type Written = (String, i64);
+
+fn milliseconds(seen: f64) -> i64 {
+    (seen * 1e3).round() as i64
+}
+
+/// A file of JSON lines, mode 0600.
+#[derive(Debug)]
+pub struct ExpiredFile {
+    path: PathBuf,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Opened anew after a write that failed: an operator may have made room, or put another file
+    /// there.
+    open: Option<OpenFile>,
+    /// What is in the file, or in one that was there before it, of sessions that may be in the
+    /// outbox still.
+    written: HashSet<Written>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    /// How long it was when we were done; `None` where that is to be looked at.
+    length: Option<u64>,
+}
+
+impl ExpiredFile {
+    /// The file at `path`, which is opened when it is first asked for.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, state: State::default() }
+    }
+
+    /// Whether it can be written, as far as can be told without: `Err` says why not. For when the
+    /// outbox is empty.
+    pub(super) async fn check(&mut self) -> Result<(), String> {
+        let checked = self.append(Vec::new()).await;
+        self.forget();
+        checked
+    }
+
+    /// Appends a line for each session that has none yet; the disk has them all when it returns.
+    pub(super) async fn write(&mut self, expired: &[Expired], now: f64) -> Result<(), String> {
+        let known = |one: &Expired| (one.id.clone(), milliseconds(one.seen));
+        self.append(expired.iter().map(|one| (known(one), line(one, now))).collect()).await
+    }
+
+    /// The outbox is empty: what was written cannot come again.
+    pub(super) fn forget(&mut self) {
+        self.state.written = HashSet::new();
+    }
+
+    /// A disk may be slow: it is waited for on a thread of its own.
+    async fn append(&mut self, lines: Vec<(Written, String)>) -> Result<(), String> {
+        let (path, mut state) = (self.path.clone(), std::mem::take(&mut self.state));
+        let appending = tokio::task::spawn_blocking(move || {
+            let result = state.append(&path, lines);
+            (state, result)
+        });
+        let result = match appending.await {
+            Ok((state, result)) => {
+                self.state = state;
+                result
+            }
+            Err(panicked) => Err(io::Error::other(panicked)),
+        };
+        result.map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
+impl State {
+    /// Appends the lines that are not there yet.
+    fn append(&mut self, path: &Path, lines: Vec<(Written, String)>) -> io::Result<()> {
+        let mut open = match self.open.take().filter(|open| is_at(&open.file, path)) {
+            Some(open) => open,
+            None => OpenFile { file: open_at(path)?, length: None },
+        };
+        lock(&open.file)?;
+        let result = self.append_locked(&mut open, lines);
+        // Where there are no locks there is nothing to give back.
+        let _ = open.file.unlock();
+        if result.is_ok() {
+            self.open = Some(open);
+        }
+        result
+    }
+
+    fn append_locked(
+        &mut self,
+        open: &mut OpenFile,
+        lines: Vec<(Written, String)>,
+    ) -> io::Result<()> {
+        let file = &mut open.file;
+        if open.length != Some(file.metadata()?.len()) {
+            self.written.extend(read_back(file)?);
+        }
+        let before = file.metadata()?.len();
+        if !lines.is_empty() {
+            let new = lines.iter().filter(|(known, _)| !self.written.contains(known));
+            let text: String = new.map(|(_, line)| line.as_str()).collect();
+            // What is there already may have been written by a process that died before its sync.
+            if let Err(error) = file.write_all(text.as_bytes()).and_then(|()| file.sync_data()) {
+                // What the disk has of it nobody knows. If it cannot be cut off, it is read back.
+                let _ = file.set_len(before);
+                return Err(error);
+            }
+            self.written.extend(lines.into_iter().map(|(known, _)| known));
+        }
+        open.length = Some(file.metadata()?.len());
+        Ok(())
+    }
+}
+
+/// Keeps other processes from it for a moment.
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(io::Error::other("another process is writing to it")),
+        // A file system without locks: it is this process's alone, as far as we can know.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// Whether the open file still stands at its path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(there)) = (file.metadata(), path.symlink_metadata()) else { return false };
+    (open.dev(), open.ino()) == (there.dev(), there.ino())
+}
+
+/// Opens or creates the file, and makes it private.
+fn open_at(path: &Path) -> io::Result<File> {
+    // SECURITY: a link could have us write, and open to nobody else, whatever it points to.
+    let opened = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(MODE)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("it is a symbolic link: name the file itself"),
+        _ => error,
+    })?;
+    let is = file.metadata()?;
+    if !is.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if is.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(MODE)).map_err(|error| {
+            io::Error::other(format!("others may read it, and it is not ours to change: {error}"))
+        })?;
+    }
+    if is.len() == 0 {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // That the file is there must survive, too. Not every file system can be asked for it.
+        let _ =
+            File::open(folder.unwrap_or_else(|| Path::new("."))).map(|folder| folder.sync_all());
+    }
+    Ok(file)
+}
+
+/// What the end of the file tells. A line of ours that a crash cut off is removed: it is in the
+/// outbox still. Behind anything else that has no end a line begins.
+fn read_back(file: &mut File) -> io::Result<HashSet<Written>> {
+    let length = file.seek(SeekFrom::End(0))?;
+    let from = length.saturating_sub(LOOK_BACK);
+    file.seek(SeekFrom::Start(from))?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end)?;
+    let whole = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let (lines, cut) = end.split_at(whole);
+    if cut.starts_with(BEGINNING) || !cut.is_empty() && BEGINNING.starts_with(cut) {
+        file.set_len(from + whole as u64)?;
+    } else if !cut.is_empty() {
+        file.write_all(b"\n")?;
+    }
+    let told = |line: &[u8]| {
+        let line: serde_json::Value = serde_json::from_slice(line).ok()?;
+        Some((line["id"].as_str()?.to_owned(), milliseconds(line["seen"].as_f64()?)))
+    };
+    Ok(lines.split(|byte| *byte == b'\n').filter_map(told).collect())
+}
+
+fn line(one: &Expired, now: f64) -> String {
+    let item = |(item, count): &(Item, i64)| json!({ "item": item.as_str(), "count": count });
+    let user = one.user.as_ref().map(|user| String::from_utf8_lossy(user.as_bytes()));
+    let line = json!({
+        "id": one.id,
+        "user": user,
+        "seen": one.seen,
+        "expired": now,
+        "cart": one.cart.iter().map(item).collect::<Vec<_>>(),
+    });
+    format!("{line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::User;
+
+    fn expired(number: u32) -> Expired {
+        Expired {
+            id: format!("id-{number}"),
+            user: User::new(b"ann"),
+            seen: 1.5 + f64::from(number),
+            cart: vec![(Item::new("mug").unwrap(), 2)],
+        }
+    }
+
+    fn ids(path: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(path).unwrap();
+        let id = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).ok()?;
+            Some(line["id"].as_str()?.to_owned())
+        };
+        text.lines().filter_map(id).collect()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_line_begins_as_lines_of_ours_are_known_by() {
+        let line = line(&expired(1), 9.0);
+        assert!(line.as_bytes().starts_with(BEGINNING), "{line}");
+    }
+
+    #[tokio::test]
+    async fn a_line_is_in_the_file_once_though_a_crash_cut_one_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("expired.jsonl");
+        for cut in [1, 5, 20] {
+            let half = &line(&expired(2), 9.0)[..cut];
+            std::fs::write(&path, line(&expired(1), 9.0) + half).unwrap();
+            let mut file = ExpiredFile::new(path.clone());
+            file.write(&[expired(1), expired(2)], 10.0).await.unwrap();
+            file.write(&[expired(1), expired(2), expired(3)], 10.0).await.unwrap();
+            assert_eq!(ids(&path), ["id-1", "id-2", "id-3"], "cut at {cut}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_others_wrote_stays_and_becomes_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        for text in ["no line of ours", r#"{"car": 1}"#, "\n\nan end", r#"{"id":"x"}"#] {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+            ExpiredFile::new(path.clone()).write(&[expired(1)], 9.0).await.unwrap();
+            let now = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(now, format!("{text}\n{}", line(&expired(1), 9.0)));
+            assert_eq!(mode(&path), 0o600);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_known_though_the_file_was_put_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("expired.jsonl");
+        let mut file = ExpiredFile::new(path.clone());
+        file.write(&[expired(1)], 9.0).await.unwrap();
+        std::fs::rename(&path, folder.path().join("expired.jsonl.1")).unwrap();
+        // Its answer was lost: the outbox has the first one still.
+        file.write(&[expired(1), expired(2)], 9.0).await.unwrap();
+        assert_eq!(ids(&path), ["id-2"]);
+        assert_eq!(mode(&path), 0o600);
+        file.forget();
+        file.write(&[expired(3)], 9.0).await.unwrap();
+        assert_eq!(ids(&path), ["id-2", "id-3"]);
+    }
+
+    #[tokio::test]
+    async fn what_another_process_wrote_meanwhile_is_not_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("expired.jsonl");
+        let (mut one, mut other) = (ExpiredFile::new(path.clone()), ExpiredFile::new(path.clone()));
+        one.check().await.unwrap();
+        other.write(&[expired(1)], 9.0).await.unwrap();
+        one.write(&[expired(1), expired(2)], 9.0).await.unwrap();
+        assert_eq!(ids(&path), ["id-1", "id-2"]);
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_written_is_written_to_the_file_as_it_is_found_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("expired.jsonl");
+        let mut file = ExpiredFile::new(path.clone());
+        file.write(&[expired(1)], 9.0).await.unwrap();
+        // One that takes nothing stands for a full disk.
+        let full = OpenFile { file: File::open(&path).unwrap(), length: None };
+        file.state.open = Some(full);
+        file.write(&[expired(1), expired(2)], 9.0).await.unwrap_err();
+        assert!(file.state.open.is_none());
+        file.write(&[expired(1), expired(2)], 9.0).await.unwrap();
+        assert_eq!(ids(&path), ["id-1", "id-2"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_of_its_own_is_refused_with_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let refusal = ExpiredFile::new(link).check().await.unwrap_err();
+        assert!(refusal.contains("symbolic link"), "{refusal}");
+        assert!(!target.exists());
+        let refusal = ExpiredFile::new(folder.path().to_owned()).check().await.unwrap_err();
+        assert!(refusal.contains("directory"), "{refusal}");
+
+        let busy = folder.path().join("busy");
+        let holder = File::create(&busy).unwrap();
+        holder.lock().unwrap();
+        let refusal = ExpiredFile::new(busy).check().await.unwrap_err();
+        assert!(refusal.contains("another process"), "{refusal}");
+    }
+}

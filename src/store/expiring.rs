@@ -1,0 +1,156 @@
+//! What is handed on of sessions that are cleaned with their carts, and the outbox where it waits.
+
+use serde_json::{Value, json};
+
+use super::Cart;
+use crate::ident::{Item, StoredToken, TokenStorage, USER_MAX, User};
+
+/// The most sessions that one step looks at, and so the most records in the outbox.
+pub const EXPIRING_BATCH: u32 = 1000;
+/// A step ends early when the carts that it hands on come to this many bytes.
+pub const EXPIRING_BYTES: usize = 4 << 20;
+
+/// What becomes of sessions over the limit that have a cart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// They stay: their carts cannot be handed on now.
+    Keep,
+    /// They are added to the stream `expired:`, each under its public id, and removed.
+    Stream {
+        /// How tokens are stored.
+        storage: TokenStorage,
+        /// The entries that the stream keeps, about.
+        keep: u64,
+    },
+    /// They are put into the outbox, each under its public id, and removed. While anything is in
+    /// there nothing more is put in: they stay.
+    Outbox {
+        /// How tokens are stored.
+        storage: TokenStorage,
+    },
+}
+
+/// How far a round of cleaning has come; the default is its beginning.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cursor {
+    /// How many sessions were left so far.
+    pub(super) left: u64,
+    /// The last of them and when it was seen, where the store finds its place by that.
+    pub(super) last: Option<(f64, StoredToken)>,
+}
+
+/// What a step of cleaning did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evicted {
+    /// Sessions removed.
+    pub removed: usize,
+    /// Those of them whose carts were handed on.
+    pub handed_on: usize,
+    /// Sessions that were left, for they have a cart.
+    pub waiting: usize,
+    /// There are more over the limit behind these.
+    pub more: bool,
+    /// Where the next step of the round goes on.
+    pub cursor: Cursor,
+    /// What the store said when it did not take the carts.
+    pub refusal: Option<String>,
+}
+
+/// What is handed on of a session. Its token never is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expired {
+    /// Its public id, see [`StoredToken::public_id`].
+    pub id: String,
+    /// Whose it was; `None` where only `recent:` and a cart were left of it.
+    pub user: Option<User>,
+    /// When it was last seen, in Unix time.
+    pub seen: f64,
+    /// Its cart.
+    pub cart: Cart,
+}
+
+impl Expired {
+    /// The record that stands in the outbox: JSON. The time is text, so that no digit of it is lost.
+    pub(super) fn write(&self) -> Vec<u8> {
+        let item = |(item, count): &(Item, i64)| json!({ "item": item.as_str(), "count": count });
+        let user = self.user.as_ref().map(|user| String::from_utf8_lossy(user.as_bytes()));
+        let record = json!({
+            "id": self.id,
+            "user": user,
+            "seen": self.seen.to_string(),
+            "cart": self.cart.iter().map(item).collect::<Vec<_>>(),
+        });
+        record.to_string().into_bytes()
+    }
+
+    /// Reads a record; `None` where it is none of ours.
+    fn read(record: &[u8]) -> Option<Self> {
+        let record: Value = serde_json::from_str(&String::from_utf8_lossy(record)).ok()?;
+        let user = record["user"].as_str().and_then(|user| {
+            // Bytes that are no text have become longer.
+            User::new(&user.as_bytes()[..user.floor_char_boundary(USER_MAX)])
+        });
+        let entry =
+            |entry: &Value| Some((Item::new(entry["item"].as_str()?)?, entry["count"].as_i64()?));
+        let mut cart: Cart = record["cart"].as_array()?.iter().filter_map(entry).collect();
+        cart.sort_unstable();
+        let seen: f64 = record["seen"].as_str()?.parse().ok()?;
+        // Another program's time may be anything; JSON knows no infinity.
+        let seen = if seen.is_finite() { seen } else { 0.0 };
+        Some(Self { id: record["id"].as_str()?.to_owned(), user, seen, cart })
+    }
+}
+
+/// What the outbox holds: carts of sessions that are gone already, until the file has them.
+///
+/// It is filled only while it is empty, so that its first record says which batch it is.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox {
+    /// The records.
+    pub expired: Vec<Expired>,
+    /// How many there are, with those that are none of ours.
+    pub(super) records: usize,
+    /// The first of them as it is stored.
+    pub(super) first: Vec<u8>,
+}
+
+impl Outbox {
+    pub(super) fn of(records: Vec<Vec<u8>>) -> Self {
+        let expired = records.iter().filter_map(|record| Expired::read(record)).collect();
+        let count = records.len();
+        Self { expired, records: count, first: records.into_iter().next().unwrap_or_default() }
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let expired = Expired {
+            id: "0123456789abcdef".to_owned(),
+            user: User::new(b"ann"),
+            seen: 1_790_000_000.123_456_7,
+            cart: vec![(Item::new("a \"mug\"").unwrap(), 2), (Item::new("shoe").unwrap(), 1)],
+        };
+        assert_eq!(Expired::read(&expired.write()), Some(expired));
+    }
+
+    #[test]
+    fn what_is_no_text_in_a_record_is_shown_as_such_and_what_is_none_is_left() {
+        let strange = b"{\"id\":\"1\",\"user\":\"\xff\",\"seen\":\"1.5\",\"cart\":[{}, 7]}";
+        let read = Expired::read(strange).unwrap();
+        assert_eq!(read.user, User::new("\u{fffd}".as_bytes()));
+        assert_eq!((read.seen, read.cart.len()), (1.5, 0));
+        for none in ["", "{}", "[]", r#"{"id":"1","seen":"x","cart":[]}"#] {
+            assert_eq!(Expired::read(none.as_bytes()), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A relay before a server that can lose an answer: the question arrives, and the connection breaks.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// Listens on a loopback port of its own until the process of the test ends.
+pub(crate) struct Relay {
+    address: SocketAddr,
+    doomed: Doomed,
+}
+
+/// The word that makes a question one whose answer is lost. It is taken by the first that has it.
+type Doomed = Arc<Mutex<Option<&'static str>>>;
+
+impl Relay {
+    /// Relays to a port on this machine.
+    pub(crate) fn start(port: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let doomed = Doomed::default();
+        let word = Arc::clone(&doomed);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                relay(client.unwrap(), port, &word);
+            }
+        });
+        Self { address, doomed }
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// The next question that holds `word` gets no answer.
+    pub(crate) fn lose_answer_to(&self, word: &'static str) {
+        *self.doomed.lock().unwrap() = Some(word);
+    }
+}
+
+fn relay(client: TcpStream, port: u16, doomed: &Doomed) {
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return };
+    let (to_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    let doomed = Arc::clone(doomed);
+    thread::spawn(move || ask(client, to_server, &doomed));
+    thread::spawn(move || answer(server, to_client));
+}
+
+fn ask(mut client: TcpStream, mut server: TcpStream, doomed: &Doomed) {
+    let mut buffer = [0; 64 << 10];
+    while let Ok(length @ 1..) = client.read(&mut buffer) {
+        let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        let is_doomed = doomed.lock().unwrap().take_if(|word| text.contains(*word)).is_some();
+        if is_doomed {
+            // First, so that no answer can overtake it.
+            let _ = client.shutdown(Shutdown::Both);
+        }
+        if server.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = server.shutdown(Shutdown::Write);
+}
+
+/// Reads to the end, whoever is there to hear it: a server cut off in its answer would be another case.
+fn answer(mut server: TcpStream, mut client: TcpStream) {
+    let mut buffer = [0; 64 << 10];
+    while let Ok(length @ 1..) = server.read(&mut buffer) {
+        let _ = client.write_all(&buffer[..length]);
+    }
+    let _ = client.shutdown(Shutdown::Both);
+}
