@@ -4,12 +4,12 @@
 //! Lifetimes that the origin did not name, and what is done with a stale response, are decided
 //! elsewhere.
 
+use ::http::HeaderMap;
 use ::http::header::{AGE, DATE, EXPIRES};
-use ::http::{HeaderMap, HeaderName};
 
 use super::cache_control::{CacheControl, DELTA_MAX};
 use super::date;
-use super::list::{divide, saturating_digits, trim};
+use super::list::{divide, only_line, saturating_digits, trim};
 
 /// Where an explicit lifetime came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ fn expires_in(headers: &HeaderMap, now: u64) -> Option<u64> {
 /// The `Date` of a message in seconds since 1970, where it is valid and the only one.
 #[must_use]
 pub fn date_of(headers: &HeaderMap, now: u64) -> Option<u64> {
-    only(headers, &DATE).and_then(|text| date::parse(text, now))
+    only_line(headers, &DATE).and_then(|text| date::parse(text, now))
 }
 
 /// The age, in seconds, that a response had when it had arrived: RFC 9111 §4.2.3's
@@ -83,16 +83,10 @@ fn age_in(headers: &HeaderMap) -> u64 {
     saturating_digits(trim(divide(first, b';').0), DELTA_MAX).unwrap_or(0)
 }
 
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
-    let mut lines = headers.get_all(name).iter();
-    let line = lines.next()?;
-    lines.next().is_none().then_some(line.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
-    use ::http::HeaderValue;
     use ::http::header::CACHE_CONTROL;
+    use ::http::{HeaderName, HeaderValue};
     use proptest::prelude::*;
 
     use super::*;

@@ -4,8 +4,10 @@
 
 pub mod cache_control;
 pub mod cache_status;
+pub mod conditional;
 pub mod cookie;
 pub mod date;
+pub mod etag;
 pub mod forwarded;
 pub mod freshness;
 pub mod hop;
