@@ -18,6 +18,8 @@ pub mod media;
 pub mod path;
 pub mod pattern;
 pub mod query;
+pub mod range;
 pub mod set_cookie;
 pub mod signature;
+pub mod targeted;
 pub mod vary;
