@@ -140,8 +140,8 @@ pub fn fits(stored: &HeaderMap, from_304: &HeaderMap) -> bool {
 ///
 /// `Age` and `Date` are the message's own: those of the stored one go in any case, so that what was
 /// validated is not as old as before. The caller dates it like any response that has no `Date`
-/// (RFC 9110 §6.6.1), and judges anew whether it may be stored: a 304 can bring `private` or
-/// `Set-Cookie`.
+/// (RFC 9110 §6.6.1), and judges it anew as a whole: a 304 can bring `private`, `Set-Cookie`, another
+/// `Vary` or another type.
 #[must_use]
 pub fn update(stored: &HeaderMap, from_304: &HeaderMap) -> HeaderMap {
     let mut updates = from_304.clone();

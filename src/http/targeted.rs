@@ -4,6 +4,9 @@
 //! What the directives lead to is decided elsewhere.
 
 use ::http::{HeaderMap, HeaderName};
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::cache_control::{CacheControl, DELTA_MAX};
 
@@ -204,11 +207,12 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Base64 between colons (§4.2.7); what it says is nothing to us.
+    /// Base64 between colons, with its padding or without (§4.2.7).
     fn bytes(&mut self) -> Option<Value> {
         self.byte(b':')?;
-        self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'='));
-        self.byte(b':').map(|()| Value::Other)
+        let coded = self.take_while(|byte| byte != b':');
+        self.byte(b':')?;
+        BASE64.decode(coded).ok().map(|_| Value::Other)
     }
 
     /// `@` and an integer (§4.2.9)
@@ -276,6 +280,14 @@ fn hex_digit(byte: u8) -> Option<u8> {
         _ => None,
     }
 }
+
+/// §4.2.7: recipients do not mind missing padding, nor bits that are left over.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 #[cfg(test)]
 mod tests {
@@ -353,6 +365,8 @@ mod tests {
             &["max-age=60, ext=\"max-age=1, \\\"no-store\\\\\""],
             &["max-age=60, ext=:aGFsbG8=:"],
             &["max-age=60, ext=::"],
+            &["max-age=60, ext=:aGFsbG8:"],
+            &["max-age=60, ext=:iZ==:"],
             &["max-age=60, ext=@1659578233"],
             &["max-age=60, ext=@-5"],
             &["max-age=60, ext=%\"f%c3%bc\""],
@@ -402,7 +416,10 @@ mod tests {
             &["max-age=60, ext=\"ä\""],
             &["max-age=60, ext=\"a\tb\""],
             &["max-age=60, ext=:a"],
+            &["max-age=60, ext=:a:"],
             &["max-age=60, ext=:a b:"],
+            &["max-age=60, ext=:=:"],
+            &["max-age=60, ext=:aG-_:"],
             &["max-age=60, ext=?2"],
             &["max-age=60, ext=?"],
             &["max-age=60, ext=?true"],
