@@ -352,7 +352,7 @@ mod tests {
             (&[THEN], &[changed, ("date", LATER)], NotModified),
             (&[THEN], &[("last-modified", LATER), ("date", EARLIER)], Modified),
             (&[LATER], &[("last-modified", "0"), ("date", EARLIER)], Modified),
-            (&[LATER], &[changed, changed], Modified),
+            (&[LATER], &[changed, changed, ("date", EARLIER)], Modified),
             (&[LATER], &[("date", "garbage")], Modified),
             (&[LATER], &[("date", THEN), ("date", THEN)], Modified),
             (&[LATER], &[], Modified),

@@ -107,9 +107,6 @@ pub fn of_body(body: &[u8]) -> HeaderValue {
 #[must_use]
 pub fn recoded(tag: &HeaderValue) -> Option<HeaderValue> {
     let parsed = ETag::parse(tag.as_bytes())?;
-    if parsed.is_weak {
-        return Some(tag.clone());
-    }
     HeaderValue::from_bytes(&[b"W/", parsed.opaque].concat()).ok()
 }
 

@@ -427,6 +427,7 @@ mod tests {
             &["max-age=60, ext=--1"],
             &["max-age=60, ext=1."],
             &["max-age=60, ext=.5"],
+            &["max-age=60, ext=-.5"],
             &["max-age=60, ext=1.2.3"],
             &["max-age=60, ext=1.1234"],
             &["max-age=60, ext=1234567890123.1"],
