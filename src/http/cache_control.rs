@@ -38,6 +38,11 @@ pub struct CacheControl {
     pub max_age: Option<u64>,
     /// `s-maxage` in seconds (§5.2.2.10), read like `max_age`.
     pub s_maxage: Option<u64>,
+    /// `max-stale` in seconds (§5.2.1.2): how far behind its lifetime a client takes a response.
+    /// Without a number it is as far as can be; with none that is valid, 0.
+    pub max_stale: Option<u64>,
+    /// `min-fresh` in seconds (§5.2.1.3), read like `max_age`.
+    pub min_fresh: Option<u64>,
     /// `stale-while-revalidate` in seconds (RFC 5861 §3), read like `max_age`.
     pub stale_while_revalidate: Option<u64>,
     /// `stale-if-error` in seconds (RFC 5861 §4), read like `max_age`.
@@ -64,8 +69,8 @@ impl CacheControl {
         let (name, argument) = divide(directive, b'=');
         match Name::of(trim(name)) {
             Some(Name::Switch(switch)) => *switch(self) = true,
-            Some(Name::Seconds(seconds)) => {
-                let given = seconds_in(argument.unwrap_or_default());
+            Some(Name::Seconds(seconds, bare)) => {
+                let given = argument.map_or(bare, seconds_in);
                 let known = seconds(self);
                 // Contradicting repetitions: the first or none (§4.2.1). The smallest is no more
                 // than the first, and no response lives longer by being sent twice.
@@ -79,7 +84,8 @@ impl CacheControl {
 /// Where a directive's name leads.
 enum Name {
     Switch(fn(&mut CacheControl) -> &mut bool),
-    Seconds(fn(&mut CacheControl) -> &mut Option<u64>),
+    /// With what it says without an argument.
+    Seconds(fn(&mut CacheControl) -> &mut Option<u64>, u64),
 }
 
 impl Name {
@@ -101,10 +107,12 @@ impl Name {
             b"no-transform" => Self::Switch(|cc| &mut cc.no_transform),
             b"only-if-cached" => Self::Switch(|cc| &mut cc.only_if_cached),
             b"immutable" => Self::Switch(|cc| &mut cc.immutable),
-            b"max-age" => Self::Seconds(|cc| &mut cc.max_age),
-            b"s-maxage" => Self::Seconds(|cc| &mut cc.s_maxage),
-            b"stale-while-revalidate" => Self::Seconds(|cc| &mut cc.stale_while_revalidate),
-            b"stale-if-error" => Self::Seconds(|cc| &mut cc.stale_if_error),
+            b"max-age" => Self::Seconds(|cc| &mut cc.max_age, 0),
+            b"s-maxage" => Self::Seconds(|cc| &mut cc.s_maxage, 0),
+            b"max-stale" => Self::Seconds(|cc| &mut cc.max_stale, DELTA_MAX),
+            b"min-fresh" => Self::Seconds(|cc| &mut cc.min_fresh, 0),
+            b"stale-while-revalidate" => Self::Seconds(|cc| &mut cc.stale_while_revalidate, 0),
+            b"stale-if-error" => Self::Seconds(|cc| &mut cc.stale_if_error, 0),
             _ => return None,
         })
     }
@@ -208,8 +216,57 @@ mod tests {
             ("only-if-cached", CacheControl { only_if_cached: true, ..none }),
             ("immutable", CacheControl { immutable: true, ..none }),
             ("s-maxage=5", CacheControl { s_maxage: Some(5), ..none }),
+            ("max-stale=5", CacheControl { max_stale: Some(5), ..none }),
+            ("min-fresh=5", CacheControl { min_fresh: Some(5), ..none }),
             ("stale-while-revalidate=5", CacheControl { stale_while_revalidate: Some(5), ..none }),
             ("stale-if-error=5", CacheControl { stale_if_error: Some(5), ..none }),
+        ] {
+            assert_eq!(parse(&[line]), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_stale_is_taken_where_no_bound_is_named() {
+        for (lines, expected) in [
+            (&["max-stale"][..], Some(DELTA_MAX)),
+            (&["Max-Stale"], Some(DELTA_MAX)),
+            (&["max-stale=0"], Some(0)),
+            (&["max-stale=60"], Some(60)),
+            (&["max-stale=\"60\""], Some(60)),
+            (&["max-stale=99999999999"], Some(DELTA_MAX)),
+            (&["max-stale="], Some(0)),
+            (&["max-stale=x"], Some(0)),
+            (&["max-stale=-1"], Some(0)),
+            (&["max-stale, max-stale=60"], Some(60)),
+            (&["max-stale=60", "max-stale"], Some(60)),
+            (&["max-age"], None),
+            (&["min-fresh=60"], None),
+        ] {
+            assert_eq!(parse(lines).max_stale, expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_s_directives_are_read_together() {
+        let none = CacheControl::default();
+        for (line, expected) in [
+            ("no-cache, max-age=0", CacheControl { no_cache: true, max_age: Some(0), ..none }),
+            (
+                "max-age=10, max-stale, min-fresh=5",
+                CacheControl {
+                    max_age: Some(10),
+                    max_stale: Some(DELTA_MAX),
+                    min_fresh: Some(5),
+                    ..none
+                },
+            ),
+            (
+                "only-if-cached,max-stale=7200",
+                CacheControl { only_if_cached: true, max_stale: Some(7200), ..none },
+            ),
+            ("no-store, no-transform", CacheControl { no_store: true, no_transform: true, ..none }),
+            ("min-fresh", CacheControl { min_fresh: Some(0), ..none }),
+            ("min-fresh=x", CacheControl { min_fresh: Some(0), ..none }),
         ] {
             assert_eq!(parse(&[line]), expected, "{line}");
         }

@@ -1,15 +1,15 @@
 //! How long a response is fresh by the origin's word, and how old it was when it came
 //! (RFC 9111 §4.2).
 //!
-//! Lifetimes that the origin did not name, and what is done with a stale response, are decided
-//! elsewhere.
+//! Lifetimes that the operator names, whether one is guessed, and what is done with a stale
+//! response, are decided elsewhere.
 
-use ::http::header::{AGE, DATE, EXPIRES};
-use ::http::{HeaderMap, HeaderName};
+use ::http::header::{AGE, DATE, EXPIRES, LAST_MODIFIED};
+use ::http::{HeaderMap, StatusCode};
 
 use super::cache_control::{CacheControl, DELTA_MAX};
 use super::date;
-use super::list::{divide, saturating_digits, trim};
+use super::list::{divide, only_line, saturating_digits, trim};
 
 /// Where an explicit lifetime came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +56,41 @@ fn expires_in(headers: &HeaderMap, now: u64) -> Option<u64> {
     Some(lifetime.min(DELTA_MAX))
 }
 
+/// The lifetime, in seconds, that may be guessed for a response (RFC 9111 §4.2.2): a tenth of the
+/// time that it had not changed for when it was made. `None` where none may be: the origin named
+/// one itself, there is no valid `Last-Modified`, or the status is none that §4.2.2 lets us guess
+/// for. `now` is the time of receipt, and stands for a `Date` that is not valid.
+///
+/// It may come to years: how much of it is taken is the caller's.
+#[must_use]
+pub fn heuristic(
+    status: StatusCode,
+    cc: &CacheControl,
+    headers: &HeaderMap,
+    now: u64,
+) -> Option<u64> {
+    if !may_guess(status, cc) || lifetime(cc, headers, now).is_some() {
+        return None;
+    }
+    let changed = date::parse(only_line(headers, &LAST_MODIFIED)?, now)?;
+    let made = date_of(headers, now).unwrap_or(now);
+    Some((made.saturating_sub(changed) / 10).min(DELTA_MAX))
+}
+
+/// The statuses that RFC 9110 §15.1 lists, and any final one that is `public` (RFC 9111 §4.2.2). A
+/// part, 206, and a word about another response, 304, are never fresh by themselves.
+fn may_guess(status: StatusCode, cc: &CacheControl) -> bool {
+    match status.as_u16() {
+        206 | 304 => false,
+        200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501 => true,
+        _ => cc.public && !status.is_informational(),
+    }
+}
+
 /// The `Date` of a message in seconds since 1970, where it is valid and the only one.
 #[must_use]
 pub fn date_of(headers: &HeaderMap, now: u64) -> Option<u64> {
-    only(headers, &DATE).and_then(|text| date::parse(text, now))
+    only_line(headers, &DATE).and_then(|text| date::parse(text, now))
 }
 
 /// The age, in seconds, that a response had when it had arrived: RFC 9111 §4.2.3's
@@ -83,16 +114,10 @@ fn age_in(headers: &HeaderMap) -> u64 {
     saturating_digits(trim(divide(first, b';').0), DELTA_MAX).unwrap_or(0)
 }
 
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
-    let mut lines = headers.get_all(name).iter();
-    let line = lines.next()?;
-    lines.next().is_none().then_some(line.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
-    use ::http::HeaderValue;
     use ::http::header::CACHE_CONTROL;
+    use ::http::{HeaderName, HeaderValue};
     use proptest::prelude::*;
 
     use super::*;
@@ -193,9 +218,83 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_tenth_of_the_time_without_a_change_is_guessed() {
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        let hour = ("last-modified", "Sun, 06 Nov 1994 07:49:37 GMT");
+        let later = ("last-modified", "Sun, 06 Nov 1994 08:49:38 GMT");
+        for (lines, expected) in [
+            (&[][..], None),
+            (&[date], None),
+            (&[date, hour], Some(360)),
+            (&[date, ("last-modified", "Sunday, 06-Nov-94 07:49:37 GMT")], Some(360)),
+            (&[date, ("last-modified", "Sun Nov  6 07:49:37 1994")], Some(360)),
+            (&[("date", "Sun, 06 Nov 1994 08:19:37 GMT"), hour], Some(180)),
+            (&[date, ("last-modified", "Sun, 06 Nov 1994 08:49:28 GMT")], Some(0)),
+            (&[date, ("last-modified", "Sun, 06 Nov 1994 08:49:27 GMT")], Some(1)),
+            (&[date, ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT")], Some(0)),
+            (&[date, later], Some(0)),
+            (&[date, ("last-modified", "Thu, 01 Jan 1970 00:00:00 GMT")], Some(NOW / 10)),
+            (&[date, ("last-modified", "garbage")], None),
+            (&[date, ("last-modified", "0")], None),
+            (&[date, ("last-modified", "")], None),
+            (&[date, hour, hour], None),
+            // `now` stands for it.
+            (&[hour], Some(360)),
+            (&[("date", "garbage"), hour], Some(360)),
+            (&[date, date, hour], Some(360)),
+            // The origin's own word.
+            (&[date, hour, ("cache-control", "max-age=5")], None),
+            (&[date, hour, ("cache-control", "max-age=0")], None),
+            (&[date, hour, ("cache-control", "s-maxage=x")], None),
+            (&[date, hour, ("expires", "0")], None),
+            (&[date, hour, ("expires", "Sun, 06 Nov 1994 09:49:37 GMT")], None),
+            (&[date, hour, ("cache-control", "public")], Some(360)),
+        ] {
+            let headers = response(lines);
+            let cc = CacheControl::parse(&headers, &CACHE_CONTROL);
+            assert_eq!(heuristic(StatusCode::OK, &cc, &headers, NOW), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_lifetime_is_guessed_for_some_statuses_and_for_what_is_public() {
+        let headers = response(&[("last-modified", "Sun, 06 Nov 1994 07:49:37 GMT")]);
+        let plain = CacheControl::default();
+        let public = CacheControl { public: true, ..plain };
+        for status in [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(heuristic(status, &plain, &headers, NOW), Some(360), "{status}");
+            assert_eq!(heuristic(status, &public, &headers, NOW), Some(360), "{status}");
+        }
+        for status in [201, 202, 205, 302, 303, 307, 400, 401, 403, 429, 500, 502, 503, 504, 599] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(heuristic(status, &plain, &headers, NOW), None, "{status}");
+            assert_eq!(heuristic(status, &public, &headers, NOW), Some(360), "{status}");
+        }
+        for status in [100, 101, 103, 206, 304] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(heuristic(status, &plain, &headers, NOW), None, "{status}");
+            assert_eq!(heuristic(status, &public, &headers, NOW), None, "{status}");
+        }
+    }
+
     proptest! {
         #[test]
+        fn no_guess_is_longer_than_a_tenth(changed in 0_u64..1 << 40, made in 0_u64..1 << 40, now: u64) {
+            let (date, last_modified) = (date::format(made), date::format(changed));
+            let headers = response(&[
+                ("date", date.to_str().unwrap()),
+                ("last-modified", last_modified.to_str().unwrap()),
+            ]);
+            let guess = heuristic(StatusCode::OK, &CacheControl::default(), &headers, now).unwrap();
+            prop_assert!(guess <= DELTA_MAX && guess <= made.saturating_sub(changed) / 10);
+        }
+
+        #[test]
         fn no_values_break_it(age in "[ -~]{0,12}", date in "[ -~]{0,30}", a: u64, b: u64) {
+            let headers = response(&[("date", &date), ("last-modified", &date)]);
+            let _ = heuristic(StatusCode::OK, &CacheControl::default(), &headers, b);
             let headers = response(&[("age", &age), ("date", &date), ("expires", &date)]);
             let _ = initial_age(&headers, a, b);
             prop_assert!(lifetime(&CacheControl::default(), &headers, a).is_some());

@@ -13,6 +13,13 @@ pub(crate) fn members<'h>(
     headers.get_all(name).iter().flat_map(|line| split(line.as_bytes(), b','))
 }
 
+/// The line of the field `name`, where there is only one.
+pub(crate) fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?;
+    lines.next().is_none().then_some(line.as_bytes())
+}
+
 /// The parts of `text` between `separator`s that stand outside quoted strings, trimmed, empty
 /// ones left out. A string that is never closed lasts until the end.
 pub(crate) fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {

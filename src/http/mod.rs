@@ -4,8 +4,10 @@
 
 pub mod cache_control;
 pub mod cache_status;
+pub mod conditional;
 pub mod cookie;
 pub mod date;
+pub mod etag;
 pub mod forwarded;
 pub mod freshness;
 pub mod hop;
@@ -16,6 +18,8 @@ pub mod media;
 pub mod path;
 pub mod pattern;
 pub mod query;
+pub mod range;
 pub mod set_cookie;
 pub mod signature;
+pub mod targeted;
 pub mod vary;

@@ -1,0 +1,545 @@
+//! `CDN-Cache-Control` (RFC 9213): what the origin says to caches like us, and to no others. It is
+//! a dictionary of structured fields (RFC 9651 §3.2), and read strictly.
+//!
+//! What the directives lead to is decided elsewhere.
+
+use ::http::{HeaderMap, HeaderName};
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::cache_control::{CacheControl, DELTA_MAX};
+
+/// `cdn-cache-control` (RFC 9213 §3.1)
+pub static CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
+
+/// The directives that `CDN-Cache-Control` carries. They stand for `Cache-Control` and `Expires`,
+/// which then count no more, be they stricter or not (RFC 9213 §2.2).
+///
+/// `None` where the field is absent, empty, no dictionary, or has a directive of a wrong type:
+/// then it is ignored as a whole, and the others count (§2.1). The types are numbers for
+/// delta-seconds, and for the rest `?1`, which is written by the name alone. `private` and
+/// `no-cache` may have a list of fields, in whatever type, and the safe reading is the whole
+/// response. What is `?0` is not there. Of a directive that is repeated the last counts
+/// (RFC 9651 §4.2.2). Unknown directives are ignored, and so are parameters.
+#[must_use]
+pub fn cdn_cache_control(headers: &HeaderMap) -> Option<CacheControl> {
+    let mut lines = headers.get_all(&CDN_CACHE_CONTROL).iter();
+    let mut text = lines.next()?.as_bytes().to_vec();
+    for line in lines {
+        text.extend_from_slice(b", ");
+        text.extend_from_slice(line.as_bytes());
+    }
+    let mut parsed = CacheControl::default();
+    let mut reader = Reader { rest: trim_spaces(&text) };
+    if reader.rest.is_empty() {
+        return None;
+    }
+    loop {
+        let (key, value) = reader.member()?;
+        set(&mut parsed, key, value)?;
+        reader.skip_ows();
+        if reader.rest.is_empty() {
+            return Some(parsed);
+        }
+        reader.byte(b',')?;
+        reader.skip_ows();
+        // RFC 9651 §4.2.2: nothing behind the last comma is an error, as `member` finds.
+    }
+}
+
+/// Sets one directive; `None` where its value has a wrong type.
+fn set(cc: &mut CacheControl, key: &[u8], value: Value) -> Option<()> {
+    match key {
+        b"no-cache" => cc.no_cache = value != Value::Boolean(false),
+        b"private" => cc.private = value != Value::Boolean(false),
+        b"no-store" => cc.no_store = value.switch()?,
+        b"public" => cc.public = value.switch()?,
+        b"must-revalidate" => cc.must_revalidate = value.switch()?,
+        b"proxy-revalidate" => cc.proxy_revalidate = value.switch()?,
+        b"must-understand" => cc.must_understand = value.switch()?,
+        b"no-transform" => cc.no_transform = value.switch()?,
+        b"immutable" => cc.immutable = value.switch()?,
+        b"max-age" => cc.max_age = Some(value.seconds()?),
+        b"s-maxage" => cc.s_maxage = Some(value.seconds()?),
+        b"stale-while-revalidate" => cc.stale_while_revalidate = Some(value.seconds()?),
+        b"stale-if-error" => cc.stale_if_error = Some(value.seconds()?),
+        _ => {}
+    }
+    Some(())
+}
+
+/// What a directive may need of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Boolean(bool),
+    Integer(i64),
+    /// Any other item, or an inner list.
+    Other,
+}
+
+impl Value {
+    fn switch(self) -> Option<bool> {
+        match self {
+            Self::Boolean(is_on) => Some(is_on),
+            Self::Integer(_) | Self::Other => None,
+        }
+    }
+
+    /// Delta-seconds; less than none is none, stale (RFC 9111 §4.2.1).
+    fn seconds(self) -> Option<u64> {
+        match self {
+            Self::Integer(number) => Some(u64::try_from(number).unwrap_or(0).min(DELTA_MAX)),
+            Self::Boolean(_) | Self::Other => None,
+        }
+    }
+}
+
+/// Reads structured fields (RFC 9651 §4.2) as far as it must to find where they end, each item
+/// checked by its grammar. `None` is a syntax error, wherever it stands.
+struct Reader<'t> {
+    rest: &'t [u8],
+}
+
+impl<'t> Reader<'t> {
+    /// `key`, `key=item` or `key=(items)`, with parameters (§4.2.2).
+    fn member(&mut self) -> Option<(&'t [u8], Value)> {
+        let key = self.key()?;
+        let mut value = Value::Boolean(true);
+        if self.byte(b'=').is_some() {
+            value =
+                if self.rest.first() == Some(&b'(') { self.inner_list()? } else { self.bare()? };
+        }
+        self.parameters()?;
+        Some((key, value))
+    }
+
+    /// `(item item)` (§4.2.1.2), without the parameters behind it.
+    fn inner_list(&mut self) -> Option<Value> {
+        self.byte(b'(')?;
+        loop {
+            self.take_while(|byte| byte == b' ');
+            if self.byte(b')').is_some() {
+                return Some(Value::Other);
+            }
+            self.bare()?;
+            self.parameters()?;
+            if !matches!(self.rest.first(), Some(b' ' | b')')) {
+                return None;
+            }
+        }
+    }
+
+    /// `;key=item;key` (§4.2.3.2)
+    fn parameters(&mut self) -> Option<()> {
+        while self.byte(b';').is_some() {
+            self.take_while(|byte| byte == b' ');
+            self.key()?;
+            if self.byte(b'=').is_some() {
+                self.bare()?;
+            }
+        }
+        Some(())
+    }
+
+    /// Lower-case, begun by a letter or `*` (§4.2.3.3).
+    fn key(&mut self) -> Option<&'t [u8]> {
+        matches!(self.rest.first()?, b'a'..=b'z' | b'*').then(|| {
+            self.take_while(
+                |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*'),
+            )
+        })
+    }
+
+    /// An item without parameters (§4.2.3.1); its first byte tells its type.
+    fn bare(&mut self) -> Option<Value> {
+        match self.rest.first()? {
+            b'-' | b'0'..=b'9' => self.number(),
+            b'?' => self.boolean(),
+            b'"' => self.string(),
+            b':' => self.bytes(),
+            b'@' => self.date(),
+            b'%' => self.display_string(),
+            b'*' | b'A'..=b'Z' | b'a'..=b'z' => {
+                self.take_while(is_token_byte);
+                Some(Value::Other)
+            }
+            _ => None,
+        }
+    }
+
+    /// An integer of at most 15 digits, or a decimal of at most 12 and 3 (§4.2.4).
+    fn number(&mut self) -> Option<Value> {
+        let is_negative = self.byte(b'-').is_some();
+        let whole = self.take_while(|byte| byte.is_ascii_digit());
+        if self.byte(b'.').is_some() {
+            let fraction = self.take_while(|byte| byte.is_ascii_digit());
+            let fits = (1..=12).contains(&whole.len()) && (1..=3).contains(&fraction.len());
+            return fits.then_some(Value::Other);
+        }
+        (1..=15).contains(&whole.len()).then(|| {
+            let number = whole.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+            Value::Integer(if is_negative { -number } else { number })
+        })
+    }
+
+    /// `?0` or `?1` (§4.2.8)
+    fn boolean(&mut self) -> Option<Value> {
+        self.byte(b'?')?;
+        if self.byte(b'1').is_some() {
+            return Some(Value::Boolean(true));
+        }
+        self.byte(b'0').map(|()| Value::Boolean(false))
+    }
+
+    /// Visible ASCII in quotes; a backslash escapes a quote or itself and nothing else (§4.2.5).
+    fn string(&mut self) -> Option<Value> {
+        self.byte(b'"')?;
+        loop {
+            match self.next()? {
+                b'"' => return Some(Value::Other),
+                b'\\' => {
+                    matches!(self.next()?, b'"' | b'\\').then_some(())?;
+                }
+                b' '..=b'~' => {}
+                _ => return None,
+            }
+        }
+    }
+
+    /// Base64 between colons, with its padding or without (§4.2.7).
+    fn bytes(&mut self) -> Option<Value> {
+        self.byte(b':')?;
+        let coded = self.take_while(|byte| byte != b':');
+        self.byte(b':')?;
+        BASE64.decode(coded).ok().map(|_| Value::Other)
+    }
+
+    /// `@` and an integer (§4.2.9)
+    fn date(&mut self) -> Option<Value> {
+        self.byte(b'@')?;
+        matches!(self.number()?, Value::Integer(_)).then_some(Value::Other)
+    }
+
+    /// `%"…"`, UTF-8 with `%` and two digits, lower-case, for what is not visible ASCII (§4.2.10).
+    fn display_string(&mut self) -> Option<Value> {
+        self.byte(b'%')?;
+        self.byte(b'"')?;
+        let mut text = Vec::new();
+        loop {
+            match self.next()? {
+                b'"' => return std::str::from_utf8(&text).is_ok().then_some(Value::Other),
+                b'%' => text.push(hex_digit(self.next()?)? << 4 | hex_digit(self.next()?)?),
+                byte @ b' '..=b'~' => text.push(byte),
+                _ => return None,
+            }
+        }
+    }
+
+    fn skip_ows(&mut self) {
+        self.take_while(|byte| matches!(byte, b' ' | b'\t'));
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(byte)
+    }
+
+    /// Takes `byte` where it comes next.
+    fn byte(&mut self, byte: u8) -> Option<()> {
+        let (&next, rest) = self.rest.split_first()?;
+        (next == byte).then(|| self.rest = rest)
+    }
+
+    fn take_while(&mut self, takes: impl Fn(u8) -> bool) -> &'t [u8] {
+        let length = self.rest.iter().position(|&byte| !takes(byte)).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        taken
+    }
+}
+
+/// §4.2: spaces around the whole are skipped, tabs are not.
+fn trim_spaces(mut text: &[u8]) -> &[u8] {
+    while let [b' ', rest @ ..] | [rest @ .., b' '] = text {
+        text = rest;
+    }
+    text
+}
+
+/// What a token goes on with (§4.2.6): `tchar`, `:` and `/`.
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// §4.2.7: recipients do not mind missing padding, nor bits that are left over.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+    use ::http::header::CACHE_CONTROL;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(lines: &[&str]) -> Option<CacheControl> {
+        let headers: HeaderMap = lines
+            .iter()
+            .map(|line| {
+                (CDN_CACHE_CONTROL.clone(), HeaderValue::from_bytes(line.as_bytes()).unwrap())
+            })
+            .collect();
+        cdn_cache_control(&headers)
+    }
+
+    #[test]
+    fn every_directive_sets_its_field_and_no_other() {
+        let none = CacheControl::default();
+        for (line, expected) in [
+            ("max-age=60", CacheControl { max_age: Some(60), ..none }),
+            ("s-maxage=60", CacheControl { s_maxage: Some(60), ..none }),
+            ("stale-while-revalidate=5", CacheControl { stale_while_revalidate: Some(5), ..none }),
+            ("stale-if-error=5", CacheControl { stale_if_error: Some(5), ..none }),
+            ("no-store", CacheControl { no_store: true, ..none }),
+            ("no-store=?1", CacheControl { no_store: true, ..none }),
+            ("no-store=?0", none),
+            ("no-cache", CacheControl { no_cache: true, ..none }),
+            ("no-cache=?0", none),
+            ("no-cache=\"set-cookie\"", CacheControl { no_cache: true, ..none }),
+            ("no-cache=set-cookie", CacheControl { no_cache: true, ..none }),
+            ("private", CacheControl { private: true, ..none }),
+            ("private=?0", none),
+            ("private=\"x-a, x-b\"", CacheControl { private: true, ..none }),
+            ("private=(\"x-a\" \"x-b\")", CacheControl { private: true, ..none }),
+            ("private=1", CacheControl { private: true, ..none }),
+            ("public", CacheControl { public: true, ..none }),
+            ("must-revalidate", CacheControl { must_revalidate: true, ..none }),
+            ("proxy-revalidate", CacheControl { proxy_revalidate: true, ..none }),
+            ("must-understand", CacheControl { must_understand: true, ..none }),
+            ("no-transform", CacheControl { no_transform: true, ..none }),
+            ("immutable", CacheControl { immutable: true, ..none }),
+            // A request's directives mean nothing here, and nor do those that nobody knows.
+            ("only-if-cached", none),
+            ("max-stale=5, min-fresh=6", none),
+            ("unknown", none),
+            ("unknown=1;a=b, other=(1 2);c", none),
+        ] {
+            assert_eq!(read(&[line]), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn members_are_read_by_the_grammar_of_dictionaries() {
+        let minute = CacheControl { max_age: Some(60), ..CacheControl::default() };
+        for lines in [
+            &["max-age=60"][..],
+            &["  max-age=60  "],
+            &["max-age=060"],
+            &["max-age=000000000000060"],
+            &["max-age=60;a"],
+            &["max-age=60;a=1; b=\"x\";c=?0"],
+            &["max-age=1, max-age=60"],
+            &["max-age=1", "max-age=60"],
+            &["max-age=60", "no-store=?0"],
+            &["max-age=60,unknown"],
+            &["unknown\t, \t max-age=60"],
+            &["max-age=60, ext=a-token"],
+            &["max-age=60, ext=*to/ken:x"],
+            &["max-age=60, ext=-1.5"],
+            &["max-age=60, ext=123456789012.123"],
+            &["max-age=60, ext=\"max-age=1, \\\"no-store\\\\\""],
+            &["max-age=60, ext=:aGFsbG8=:"],
+            &["max-age=60, ext=::"],
+            &["max-age=60, ext=:aGFsbG8:"],
+            &["max-age=60, ext=:iZ==:"],
+            &["max-age=60, ext=@1659578233"],
+            &["max-age=60, ext=@-5"],
+            &["max-age=60, ext=%\"f%c3%bc\""],
+            &["max-age=60, ext=()"],
+            &["max-age=60, ext=( )"],
+            &["max-age=60, ext=( 1  no-store;q=2 \"a\" );r=?1"],
+            &["max-age=60, *ext_1.b-c"],
+        ] {
+            assert_eq!(read(lines), Some(minute), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn one_error_makes_nothing_of_all() {
+        for lines in [
+            &[][..],
+            &[""],
+            &["   "],
+            &["\t"],
+            &["\tmax-age=60"],
+            &[","],
+            &["max-age=60,"],
+            &["max-age=60, "],
+            &[",max-age=60"],
+            &["max-age=60,,no-store"],
+            &["max-age=60", ""],
+            &["", "max-age=60"],
+            &["max-age=60 no-store"],
+            &["max-age=60; no-store ;b"],
+            &["max-age =60"],
+            &["max-age= 60"],
+            &["max-age="],
+            &["Max-Age=60"],
+            &["max-Age=60"],
+            &["max-age=60, No-Store"],
+            &["max-age=60, 1ext"],
+            &["max-age=60, -ext"],
+            &["max-age=60, =1"],
+            &["max-age=60, ext=&&&"],
+            &["max-age=60, ext="],
+            &["max-age=60;"],
+            &["max-age=60;A"],
+            &["max-age=60;a="],
+            &["max-age=60, ext=\"open"],
+            &["max-age=60, ext=\"a\\b\""],
+            &["max-age=60, ext=\"a\\"],
+            &["max-age=60, ext=\"ä\""],
+            &["max-age=60, ext=\"a\tb\""],
+            &["max-age=60, ext=:a"],
+            &["max-age=60, ext=:a:"],
+            &["max-age=60, ext=:a b:"],
+            &["max-age=60, ext=:=:"],
+            &["max-age=60, ext=:aG-_:"],
+            &["max-age=60, ext=?2"],
+            &["max-age=60, ext=?"],
+            &["max-age=60, ext=?true"],
+            &["max-age=60, ext=-"],
+            &["max-age=60, ext=--1"],
+            &["max-age=60, ext=1."],
+            &["max-age=60, ext=.5"],
+            &["max-age=60, ext=-.5"],
+            &["max-age=60, ext=1.2.3"],
+            &["max-age=60, ext=1.1234"],
+            &["max-age=60, ext=1234567890123.1"],
+            &["max-age=60, ext=@"],
+            &["max-age=60, ext=@1.5"],
+            &["max-age=60, ext=%a"],
+            &["max-age=60, ext=%\"%C3%BC\""],
+            &["max-age=60, ext=%\"%c3\""],
+            &["max-age=60, ext=%\"%c\""],
+            &["max-age=60, ext=%\"open"],
+            &["max-age=60, ext=(1"],
+            &["max-age=60, ext=(1,2)"],
+            &["max-age=60, ext=(1 2"],
+            &["max-age=60, ext=(\"a\"\"b\")"],
+            &["max-age=60, ext=((1))"],
+            &["max-age=60, ext=)"],
+            &["max-age=60, ä"],
+            &["max-age=60\u{7f}"],
+        ] {
+            // A line that cannot come in a message need not be read.
+            if lines.iter().all(|line| HeaderValue::from_bytes(line.as_bytes()).is_ok()) {
+                assert_eq!(read(lines), None, "{lines:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_type_makes_nothing_of_all() {
+        for line in [
+            "max-age",
+            "max-age=?1",
+            "max-age=?0",
+            "max-age=60.0",
+            "max-age=\"60\"",
+            "max-age=sixty",
+            "max-age=(60)",
+            "max-age=@60",
+            "max-age=:NjA=:",
+            "max-age=9999999999999999",
+            "max-age=x, max-age=60",
+            "no-store, max-age=\"60\"",
+            "s-maxage=\"60\", max-age=60",
+            "stale-while-revalidate, max-age=60",
+            "stale-if-error=1.5, max-age=60",
+            "no-store=1, max-age=60",
+            "no-store=\"\", max-age=60",
+            "public=yes, max-age=60",
+            "must-revalidate=(), max-age=60",
+        ] {
+            assert_eq!(read(&[line]), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn seconds_have_bounds() {
+        for (line, expected) in [
+            ("max-age=0", 0),
+            ("max-age=-0", 0),
+            ("max-age=-1", 0),
+            ("max-age=-999999999999999", 0),
+            ("max-age=2147483647", DELTA_MAX - 1),
+            ("max-age=2147483648", DELTA_MAX),
+            ("max-age=99999999999", DELTA_MAX),
+            ("max-age=999999999999999", DELTA_MAX),
+        ] {
+            assert_eq!(read(&[line]).unwrap().max_age, Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn other_fields_are_not_read() {
+        let headers: HeaderMap =
+            [(CACHE_CONTROL, HeaderValue::from_static("max-age=60"))].into_iter().collect();
+        assert_eq!(cdn_cache_control(&headers), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(line in proptest::collection::vec(any::<u8>(), 0..48)) {
+            if let Ok(value) = HeaderValue::from_bytes(&line) {
+                let headers: HeaderMap = [(CDN_CACHE_CONTROL.clone(), value)].into_iter().collect();
+                let _ = cdn_cache_control(&headers);
+            }
+        }
+
+        #[test]
+        fn near_misses_break_nothing(line in "[a=;,()\"?0-9.%@: \\\\-]{0,24}") {
+            let _ = read(&[&line]);
+        }
+
+        #[test]
+        fn a_plain_field_reads_as_cache_control_does(
+            seconds in 0..=DELTA_MAX, name in "(s-maxage|max-age|stale-if-error)",
+            switch in "(no-store|no-cache|private|public|must-revalidate|x-[a-z]{1,5})",
+        ) {
+            let line = format!("{switch}, {name}={seconds}");
+            let headers: HeaderMap =
+                [(CACHE_CONTROL, HeaderValue::from_str(&line).unwrap())].into_iter().collect();
+            let plain = CacheControl::parse(&headers, &CACHE_CONTROL);
+            prop_assert_eq!(read(&[&line]), Some(plain));
+        }
+
+        #[test]
+        fn whole_dictionaries_are_taken(
+            members in proptest::collection::vec(
+                "[a-z*][a-z0-9_.*-]{0,5}(=(-?[0-9]{1,15}|[A-Za-z*][A-Za-z0-9:/!]{0,5}|\\?[01]|\"[ a-z,;=]{0,8}\"|\\((1 2)?\\)))?(;[a-z]{1,3}(=1)?){0,2}",
+                1..6,
+            ),
+        ) {
+            // Behind an `x`, a key is none of those that want a type.
+            let line = members.iter().map(|member| format!("x{member}")).collect::<Vec<_>>();
+            prop_assert_eq!(read(&[&line.join(" , ")]), Some(CacheControl::default()));
+        }
+    }
+}
