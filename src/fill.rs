@@ -7,13 +7,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{AGE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, SET_COOKIE};
+use ::http::header::{AGE, IF_MODIFIED_SINCE, IF_NONE_MATCH, SET_COOKIE};
 use ::http::{HeaderMap, Request, StatusCode, Uri};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::clock::unix_now;
+use crate::http::conditional::{Validators, fits, update, validators};
 use crate::http::freshness::initial_age;
+use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::http::{forwarded, hop};
 use crate::ident::PageKey;
 use crate::metrics::{Count, Sheet};
@@ -328,8 +330,7 @@ impl Filler {
         // Where it is the right response for its visitor whatever the guard says, he has it now;
         // unless he may have a stale page should this one break off.
         let mut waiting = Some(lead);
-        if !fetch.withhold
-            && !(guarded && fetch.loss == Loss::Visitor)
+        if !(fetch.withhold || guarded && fetch.loss == Loss::Visitor)
             && let Some(lead) = waiting.take()
         {
             lead.shared(&head, length, !guarded);
@@ -540,19 +541,12 @@ fn say(tell: oneshot::Sender<Led>, what: Led) {
 
 /// Makes a request for a page the question whether `held` is right still (RFC 9111 §4.3.1).
 fn ask_whether(held: &HeaderMap, request: &mut HeaderMap) {
-    for (from, to) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
-        if let Some(value) = held.get(from) {
-            request.insert(to, value.clone());
+    let Validators { if_none_match, if_modified_since } = validators(held);
+    for (name, value) in [(IF_NONE_MATCH, if_none_match), (IF_MODIFIED_SINCE, if_modified_since)] {
+        if let Some(value) = value {
+            request.insert(name, value);
         }
     }
-}
-
-fn fits(_held: &HeaderMap, _said: &HeaderMap) -> bool {
-    true
-}
-
-fn update(held: &HeaderMap, _said: &HeaderMap) -> HeaderMap {
-    held.clone()
 }
 
 /// RFC 5861 §4: what counts as an error of the origin.
@@ -610,6 +604,8 @@ impl Fetch {
         // What the route lets a fill lose; any other Set-Cookie made the response unshareable.
         head.headers.remove(SET_COOKIE);
         head.headers.remove(AGE);
+        // RFC 9213 §2: it was for us.
+        head.headers.remove(&CDN_CACHE_CONTROL);
         let own: Vec<_> =
             head.headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
         for name in own {

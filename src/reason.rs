@@ -30,8 +30,8 @@ pub enum Reason {
     Authorization,
     /// The connection is bound to a log-in (NTLM, Negotiate).
     BoundConnection,
-    /// The request asks for a range.
-    Range,
+    /// The request has a condition that only the origin can judge: `If-Match`, `If-Unmodified-Since`.
+    Condition,
     /// The request says `Cache-Control: no-store`.
     RequestNoStore,
     /// A page fragment was asked for (`X-Requested-With` and the like).
@@ -119,7 +119,7 @@ impl Reason {
             UnknownCookie,
             Authorization,
             BoundConnection,
-            Range,
+            Condition,
             RequestNoStore,
             Fragment,
             Accept,
@@ -173,7 +173,7 @@ impl Reason {
             Self::UnknownCookie => "unknown-cookie",
             Self::Authorization => "authorization",
             Self::BoundConnection => "bound-connection",
-            Self::Range => "range",
+            Self::Condition => "condition",
             Self::RequestNoStore => "request-no-store",
             Self::Fragment => "fragment",
             Self::Accept => "accept",

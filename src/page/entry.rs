@@ -4,10 +4,10 @@
 //! byte, a kind, then numbers as LEB128 and texts behind their lengths, the body last. A value
 //! without the magic was written by an app in the book's layout, and is a page's plain body.
 
-use ::http::header::{ETAG, LAST_MODIFIED};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::{Bytes, BytesMut};
 
+use crate::http::conditional::validators;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
 
@@ -90,6 +90,8 @@ pub enum LifetimeSource {
     Route,
     /// A route's `override_ttl`.
     Override,
+    /// A guess by `Last-Modified` (RFC 9111 §4.2.2).
+    Heuristic,
 }
 
 /// The keys of a page's variants.
@@ -142,8 +144,7 @@ impl Entry {
     /// Whether the origin can be asked whether it is still right (RFC 9111 §4.3.1).
     #[must_use]
     pub fn has_validator(&self) -> bool {
-        self.status == 200
-            && (self.headers.contains_key(ETAG) || self.headers.contains_key(LAST_MODIFIED))
+        self.status == 200 && !validators(&self.headers).is_empty()
     }
 
     /// Seconds for which it is worth keeping at `now`: while it is fresh, while it may be served
@@ -231,6 +232,7 @@ impl LifetimeSource {
             Self::Default => 1,
             Self::Route => 2,
             Self::Override => 3,
+            Self::Heuristic => 4,
         }
     }
 
@@ -240,6 +242,7 @@ impl LifetimeSource {
             1 => Ok(Self::Default),
             2 => Ok(Self::Route),
             3 => Ok(Self::Override),
+            4 => Ok(Self::Heuristic),
             _ => Err(Malformed),
         }
     }

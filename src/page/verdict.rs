@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ::http::header::{
     ACCESS_CONTROL_ALLOW_ORIGIN, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION,
-    CONTENT_ENCODING, COOKIE, ETAG, LAST_MODIFIED, ORIGIN, PRAGMA, RANGE, REFRESH,
-    WWW_AUTHENTICATE,
+    CONTENT_ENCODING, COOKIE, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, ORIGIN, PRAGMA,
+    REFRESH, WWW_AUTHENTICATE,
 };
 use ::http::{HeaderMap, HeaderName, Method, StatusCode};
 
@@ -16,6 +16,7 @@ use super::key::ShareClass;
 use crate::http::cache_control::CacheControl;
 use crate::http::freshness;
 use crate::http::media::{self, Kind};
+use crate::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
 use crate::http::vary::Vary;
 use crate::http::{forwarded, path, query, set_cookie};
 use crate::reason::Reason;
@@ -23,6 +24,10 @@ use crate::route::{Route, Share};
 
 /// How long a 404 or 410 is kept at most on a route with a `ttl`.
 const GONE_TTL: Duration = Duration::from_secs(10);
+
+/// The longest lifetime that is guessed from `Last-Modified`, in seconds: a page that is a year old is
+/// no more likely to stay than one of an hour.
+const GUESSED_MAX: u64 = 300;
 
 /// Fields with which scripts ask for a fragment of a page instead of the page.
 static FRAGMENT: [HeaderName; 6] = [
@@ -135,8 +140,9 @@ fn never(asked: &Asked<'_>, route: &Route) -> Option<Reason> {
         Some(Reason::OddPath)
     } else if asked.who == Who::Unknown(Reason::SessionInUrl) {
         Some(Reason::SessionInUrl)
-    } else if asked.headers.contains_key(RANGE) {
-        Some(Reason::Range)
+    } else if [IF_MATCH, IF_UNMODIFIED_SINCE].iter().any(|name| asked.headers.contains_key(name)) {
+        // RFC 9111 §4.3.2: only the origin can judge them.
+        Some(Reason::Condition)
     } else if CacheControl::parse(asked.headers, &CACHE_CONTROL).no_store {
         // RFC 9111 §5.2.1.5: nothing of this exchange may be stored.
         Some(Reason::RequestNoStore)
@@ -204,11 +210,11 @@ pub fn may_store(
     }
     let vary = vary_of(answer.headers)?;
     let kind = media::kind(answer.headers);
-    let control = CacheControl::parse(answer.headers, &CACHE_CONTROL);
+    let Said { control, .. } = said(answer.headers);
     // RFC 9111 §5.2.2.4: every use needs the origin's consent.
     let always_asks = control.no_cache && route.override_ttl.is_none();
     let mut why_not = if always_asks { Reason::NoCache } else { Reason::Stale };
-    let (lifetime, source) = match lifetime(asked, answer, kind, route, policy) {
+    let (lifetime, source) = match lifetime(asked, class, answer, kind, route, policy) {
         Ok(_) | Err(_) if always_asks => (0, LifetimeSource::Explicit),
         Err(Reason::NoLifetime) => {
             why_not = Reason::NoLifetime;
@@ -278,7 +284,7 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     if set_cookie::names(answer.headers).any(|name| !listed(name)) {
         return Err(Reason::SetCookie);
     }
-    let control = CacheControl::parse(answer.headers, &CACHE_CONTROL);
+    let Said { control, .. } = said(answer.headers);
     // The fill carried nothing of the visitor, so an operator may know `private` to be a habit.
     let private_is_habit = route.override_private && class == ShareClass::Anonymous;
     if control.private && !private_is_habit {
@@ -331,6 +337,7 @@ fn vary_of(headers: &HeaderMap) -> Result<Vec<HeaderName>, Reason> {
 /// then the default.
 fn lifetime(
     asked: &Asked<'_>,
+    class: ShareClass,
     answer: &Answered<'_>,
     kind: Kind,
     route: &Route,
@@ -340,9 +347,13 @@ fn lifetime(
         default_applies(asked, answer, kind)?;
         return Ok((ours(answer, ttl), LifetimeSource::Override));
     }
-    let control = CacheControl::parse(answer.headers, &CACHE_CONTROL);
-    if let Some(lifetime) = freshness::lifetime(&control, answer.headers, answer.now) {
-        return Ok((lifetime.seconds, LifetimeSource::Explicit));
+    let said = said(answer.headers);
+    if let Some(seconds) = said.lifetime(answer) {
+        return Ok((seconds, LifetimeSource::Explicit));
+    }
+    // What was meant is not known, and may have been "no".
+    if said.is_garbled {
+        return Err(Reason::ResponseField);
     }
     if answer.headers.get_all(PRAGMA).iter().any(|pragma| {
         pragma.as_bytes().windows(8).any(|part| part.eq_ignore_ascii_case(b"no-cache"))
@@ -354,7 +365,7 @@ fn lifetime(
         return Ok((ours(answer, ttl), LifetimeSource::Route));
     }
     if policy.default_ttl.is_zero() {
-        return Err(Reason::NoLifetime);
+        return guess(asked, class, answer, kind, &said.control);
     }
     default_applies(asked, answer, kind)?;
     if is_gone(answer.status) {
@@ -365,6 +376,52 @@ fn lifetime(
         return Err(Reason::Accept);
     }
     Ok((ours(answer, policy.default_ttl), LifetimeSource::Default))
+}
+
+/// RFC 9111 §4.2.2, for responses to requests without a login, and not for long.
+fn guess(
+    asked: &Asked<'_>,
+    class: ShareClass,
+    answer: &Answered<'_>,
+    kind: Kind,
+    control: &CacheControl,
+) -> Result<(u64, LifetimeSource), Reason> {
+    let guessed = freshness::heuristic(answer.status, control, answer.headers, answer.now);
+    let seconds = guessed.filter(|_| class != ShareClass::Public).ok_or(Reason::NoLifetime)?;
+    if query::has_uncacheable_parameter(asked.query) {
+        return Err(Reason::QueryParameter);
+    }
+    if media::contradicts(asked.path, kind) {
+        return Err(Reason::Deception);
+    }
+    Ok((seconds.min(GUESSED_MAX), LifetimeSource::Heuristic))
+}
+
+/// What the origin says of caching: to caches like us alone (RFC 9213), else to all.
+struct Said {
+    control: CacheControl,
+    /// Whether that was for caches like us: then `Expires` does not count, either.
+    is_targeted: bool,
+    /// Whether there was a field for us that cannot be read.
+    is_garbled: bool,
+}
+
+fn said(headers: &HeaderMap) -> Said {
+    let targeted = cdn_cache_control(headers);
+    let is_targeted = targeted.is_some();
+    let control = targeted.unwrap_or_else(|| CacheControl::parse(headers, &CACHE_CONTROL));
+    let is_garbled = !is_targeted && headers.contains_key(&CDN_CACHE_CONTROL);
+    Said { control, is_targeted, is_garbled }
+}
+
+impl Said {
+    fn lifetime(&self, answer: &Answered<'_>) -> Option<u64> {
+        if self.is_targeted {
+            return self.control.s_maxage.or(self.control.max_age);
+        }
+        let found = freshness::lifetime(&self.control, answer.headers, answer.now);
+        found.map(|lifetime| lifetime.seconds)
+    }
 }
 
 /// A lifetime that we grant begins when the response arrives, however old it is by then.

@@ -1,5 +1,6 @@
 //! The body of a response to a client, whatever it comes from; its end is the request's end.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -23,6 +24,7 @@ pub struct Body {
 enum From {
     Nothing,
     Bytes(Bytes),
+    Parts(VecDeque<Bytes>),
     Origin(OriginBody),
     Flight { seat: Seat, left: Option<u64> },
 }
@@ -51,6 +53,11 @@ impl Body {
     /// These bytes.
     pub(super) fn full(bytes: Bytes) -> Self {
         Self::new(if bytes.is_empty() { From::Nothing } else { From::Bytes(bytes) })
+    }
+
+    /// These bytes, one after the other. None of them is empty.
+    pub(super) fn parts(parts: VecDeque<Bytes>) -> Self {
+        Self::new(From::Parts(parts))
     }
 
     /// What comes from the origin.
@@ -114,6 +121,7 @@ impl http_body::Body for Body {
                 this.from = From::Nothing;
                 Some(Ok(Frame::data(bytes)))
             }
+            From::Parts(parts) => parts.pop_front().map(|part| Ok(Frame::data(part))),
             From::Origin(body) => {
                 ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(BodyError::from))
             }
@@ -157,6 +165,7 @@ impl http_body::Body for Body {
         match &self.from {
             From::Nothing => true,
             From::Bytes(_) => false,
+            From::Parts(parts) => parts.is_empty(),
             From::Origin(body) => http_body::Body::is_end_stream(body),
             From::Flight { left, .. } => *left == Some(0),
         }
@@ -166,6 +175,9 @@ impl http_body::Body for Body {
         match &self.from {
             From::Nothing => SizeHint::with_exact(0),
             From::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            From::Parts(parts) => {
+                SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
+            }
             From::Origin(body) => http_body::Body::size_hint(body),
             From::Flight { left: Some(left), .. } => SizeHint::with_exact(*left),
             From::Flight { left: None, .. } => SizeHint::default(),

@@ -221,7 +221,7 @@ fn hit(want: &Want<'_>, entry: &Entry, from: From, trail: &mut Trail) -> Respons
     };
     trail.outcome(outcome, None);
     let status = CacheStatus::hit(entry.ttl(want.now()), detail);
-    deliver::stored(want.case, entry, &status, Body::full(entry.body.clone()))
+    deliver::whole(want.case, entry, &status)
 }
 
 /// A page that is fresh no more, as the answer all the same.
@@ -229,7 +229,7 @@ fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Response<Body> {
     let entry = &held.entry;
     trail.outcome(Outcome::HitStale, None);
     let status = CacheStatus::hit(entry.ttl(want.now()), "stale");
-    deliver::stored(want.case, entry, &status, Body::full(entry.body.clone()))
+    deliver::whole(want.case, entry, &status)
 }
 
 fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::Receiver<Led> {
@@ -299,7 +299,7 @@ fn validated(want: &Want<'_>, entry: &Entry, trail: &mut Trail) -> Response<Body
     status.forwarded_status = Some(304);
     status.stored = true;
     status.ttl = Some(entry.ttl(want.now()));
-    deliver::stored(want.case, entry, &status, Body::full(entry.body.clone()))
+    deliver::whole(want.case, entry, &status)
 }
 
 /// Waits for another request's fetch.

@@ -1,6 +1,9 @@
 //! What the client is sent: connection fields out, `Age`, `Cache-Status` and privacy in.
 
-use ::http::header::{AGE, CACHE_CONTROL, CONTENT_LENGTH, COOKIE, TRAILER, VARY};
+use ::http::header::{
+    AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE,
+    TRAILER, VARY,
+};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use hyper::ext::ReasonPhrase;
 
@@ -8,6 +11,8 @@ use super::outgoing::StatusDetail;
 use super::{Body, Case, Room};
 use crate::http::cache_control::CacheControl;
 use crate::http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
+use crate::http::conditional::{self, Condition};
+use crate::http::range::{self, Multipart, Selection};
 use crate::http::{forwarded, hop};
 use crate::log::VisitorClass;
 use crate::origin::OriginBody;
@@ -24,7 +29,7 @@ pub(super) fn bypassed(reason: Reason) -> CacheStatus<'static> {
         Reason::Method => Forward::Method,
         Reason::Vary => Forward::VaryMiss,
         Reason::Miss | Reason::Head => Forward::UriMiss,
-        Reason::RequestNoStore | Reason::Range => Forward::Request,
+        Reason::RequestNoStore | Reason::Condition => Forward::Request,
         _ => Forward::Bypass,
     };
     CacheStatus::forwarded(why, Some(reason.as_str()))
@@ -92,25 +97,121 @@ pub(super) fn keep_from_caches(headers: &mut HeaderMap) {
     keep_private(headers);
 }
 
-/// A stored page. Its age is as right as the clock; everything else is as it came.
+/// A stored page that is whole: by the request's conditions and ranges all of it, parts of it, or
+/// nothing. Its age is as right as the clock; everything else is as it came.
+pub(super) fn whole(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let body = || Body::full(entry.body.clone());
+    if !is_not_modified(case, entry) && case.head.method == Method::GET && entry.status == 200 {
+        let asked = &case.head.headers;
+        let length = entry.body.len();
+        match range::select(asked, &entry.headers, length, case.now as u64) {
+            Selection::Whole => {}
+            Selection::One(part) => return one_part(case, entry, status, &part),
+            Selection::Several(parts) => {
+                if let Some(response) = several_parts(case, entry, status, parts) {
+                    return response;
+                }
+            }
+            Selection::Unsatisfiable => {
+                let mut response = partial(case, entry, status);
+                *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+                describe_no_more(response.headers_mut());
+                let there = range::unsatisfied_range(length);
+                response.headers_mut().insert(CONTENT_RANGE, there);
+                return response;
+            }
+        }
+    }
+    stored(case, entry, status, body())
+}
+
+fn one_part(
+    case: &Case<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    part: &std::ops::Range<usize>,
+) -> Response<Body> {
+    let mut response = partial(case, entry, status);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_RANGE, range::content_range(part, entry.body.len()));
+    response.map(|_| Body::full(entry.body.slice(part.clone())))
+}
+
+fn several_parts(
+    case: &Case<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    parts: Vec<std::ops::Range<usize>>,
+) -> Option<Response<Body>> {
+    let boundary = format!("{:032x}", fastrand::u128(..));
+    let kind = entry.headers.get(CONTENT_TYPE);
+    let framed = Multipart::new(parts, entry.body.len(), kind, &boundary)?;
+    let mut response = partial(case, entry, status);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, framed.content_type.clone());
+    let parts = framed
+        .parts
+        .iter()
+        .flat_map(|(head, range)| [head.clone(), entry.body.slice(range.clone())]);
+    let body = Body::parts(parts.chain([framed.end.clone()]).collect());
+    Some(response.map(|_| body))
+}
+
+/// The head of a 206, as far as it is the page's.
+fn partial(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let mut response = head(case, entry, status);
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    response.extensions_mut().remove::<ReasonPhrase>();
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response
+}
+
+/// What describes a body that is not sent.
+fn describe_no_more(headers: &mut HeaderMap) {
+    for name in [CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING] {
+        headers.remove(name);
+    }
+}
+
+/// Whether the client has the page already (RFC 9111 §4.3.2).
+fn is_not_modified(case: &Case<'_>, entry: &Entry) -> bool {
+    let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
+    let asked = &case.head.headers;
+    conditional::judge(asked, status, &entry.headers, case.now as u64) == Condition::NotModified
+}
+
+/// A stored page with its body, or by the request's conditions without it.
 pub(super) fn stored(
     case: &Case<'_>,
     entry: &Entry,
     status: &CacheStatus<'_>,
     body: Body,
 ) -> Response<Body> {
-    let is_head = case.head.method == Method::HEAD;
-    let length = http_body::Body::size_hint(&body).exact();
-    let mut response = Response::new(if is_head { Body::empty() } else { body });
+    let mut response = head(case, entry, status);
+    if is_not_modified(case, entry) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response.extensions_mut().remove::<ReasonPhrase>();
+        conditional::strip_for_not_modified(response.headers_mut());
+        return response;
+    }
+    if case.head.method != Method::HEAD {
+        return response.map(|_| body);
+    }
+    // RFC 9110 §8.6: a 204 says no length.
+    if let (Some(length), true) = (http_body::Body::size_hint(&body).exact(), entry.status != 204) {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    response
+}
+
+/// The head of a stored page, and no body.
+fn head(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
     // PERF: two fields more than stored fit without the map's growing.
     let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
     headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
     let age = entry.age(case.now as u64);
     headers.insert(AGE, HeaderValue::from(age));
-    // RFC 9110 §8.6: a 204 says no length.
-    if let (true, Some(length), true) = (is_head, length, entry.status != 204) {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    }
     put_status(case.room, &mut headers, status);
     *response.headers_mut() = headers;
     *response.status_mut() = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);

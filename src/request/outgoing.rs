@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ::http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE,
-    DNT, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
-    ORIGIN, PRAGMA, RANGE, REFERER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-    UPGRADE_INSECURE_REQUESTS, USER_AGENT,
+    DNT, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, ORIGIN,
+    PRAGMA, REFERER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, UPGRADE_INSECURE_REQUESTS,
+    USER_AGENT,
 };
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
@@ -40,9 +40,9 @@ const SAVE_DATA: HeaderName = HeaderName::from_static("save-data");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const DPR: HeaderName = HeaderName::from_static("dpr");
 
-/// Fields whose absence changes no page: conditions and ranges that the cache answers itself, what
+/// Fields whose absence changes no page: conditions that the cache judges itself, what
 /// concerns the connection, and what browsers add to everything.
-static NEUTRAL: [HeaderName; 20] = [
+static NEUTRAL: [HeaderName; 18] = [
     ACCEPT_ENCODING,
     CACHE_CONTROL,
     CONNECTION,
@@ -53,10 +53,8 @@ static NEUTRAL: [HeaderName; 20] = [
     IF_MATCH,
     IF_MODIFIED_SINCE,
     IF_NONE_MATCH,
-    IF_RANGE,
     IF_UNMODIFIED_SINCE,
     PRAGMA,
-    RANGE,
     TE,
     TRAILER,
     TRANSFER_ENCODING,

@@ -266,7 +266,8 @@ mod asking {
     #[test]
     fn a_range_or_no_store_in_the_request_is_never_for_the_cache() {
         for (name, value, reason) in [
-            ("range", "bytes=0-3", Reason::Range),
+            ("if-match", "\"a\"", Reason::Condition),
+            ("if-unmodified-since", NEXT_HOUR, Reason::Condition),
             ("cache-control", "no-store", Reason::RequestNoStore),
             ("cache-control", "max-age=0, No-Store", Reason::RequestNoStore),
         ] {
