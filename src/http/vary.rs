@@ -2,7 +2,7 @@
 //!
 //! How variants are stored is decided elsewhere.
 
-use ::http::header::{ACCEPT_ENCODING, VARY};
+use ::http::header::{ACCEPT_ENCODING, ACCEPT_LANGUAGE, VARY};
 use ::http::{HeaderMap, HeaderName};
 
 use super::list::{divide, members, trim};
@@ -58,7 +58,8 @@ impl Vary {
 }
 
 /// The lines of the field `name` as one text for comparison (RFC 9111 §4.1): members joined by
-/// `, `, white space around them gone; `None` where the field is absent.
+/// `, `, white space around them gone; languages in lower case (RFC 4647 §2); `None` where the field
+/// is absent.
 #[must_use]
 pub fn selecting_value(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
     if !headers.contains_key(name) {
@@ -70,6 +71,9 @@ pub fn selecting_value(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>
             text.extend_from_slice(b", ");
         }
         text.extend_from_slice(member);
+    }
+    if *name == ACCEPT_LANGUAGE {
+        text.make_ascii_lowercase();
     }
     Some(text)
 }

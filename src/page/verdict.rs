@@ -292,6 +292,10 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     }
     // RFC 9111 §5.2.2.3: it outweighs `no-store` where the status is understood.
     let understood = control.must_understand && is_understood(answer.status);
+    // RFC 9111 §3: a final status that the cache understands.
+    if control.must_understand && !understood {
+        return Err(Reason::Status);
+    }
     if control.no_store && !understood && route.override_ttl.is_none() {
         return Err(Reason::NoStore);
     }

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, COOKIE, HOST};
+use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, COOKIE, HOST};
 use ::http::{HeaderMap, HeaderName, Method, Response};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
@@ -38,9 +38,14 @@ struct Want<'c> {
     sent: OnceCell<HeaderMap>,
 }
 
-impl Want<'_> {
+impl<'c> Want<'c> {
+    fn new(case: &'c Case<'c>, target: &str, class: ShareClass) -> Self {
+        let key = case.page_key(target, case.route, class);
+        Self { case, class, key, sent: OnceCell::new() }
+    }
+
     fn sent(&self) -> &HeaderMap {
-        self.sent.get_or_init(|| outgoing::fill_fields(self.case))
+        self.sent.get_or_init(|| outgoing::fill_fields(self.case, self.class))
     }
 
     fn now(&self) -> u64 {
@@ -58,7 +63,6 @@ impl Want<'_> {
                 !self.case.route.keys_cookie(cookie)
                     && !self.case.room.settings.cookies.is_harmless(cookie)
             }),
-            AUTHORIZATION => headers.contains_key(AUTHORIZATION),
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
@@ -102,9 +106,18 @@ pub(super) async fn answer(
         Access::Bypass(reason) => return forward::forward(case, body, reason, trail).await,
     };
     let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
-    let want =
-        Want { case, class, key: case.page_key(target, case.route, class), sent: OnceCell::new() };
-    let (held, key) = match find(&want).await {
+    let want = Want::new(case, target, class);
+    let found = match find(&want).await {
+        // What the origin calls public when it answers a login is for strangers, too.
+        absent @ Lookup::Absent(_) if class == ShareClass::Anonymous && case.route.trust_public => {
+            match find(&Want::new(case, target, ShareClass::Public)).await {
+                fresh @ Lookup::Fresh(..) => fresh,
+                Lookup::Stale(..) | Lookup::Absent(_) => absent,
+            }
+        }
+        found => found,
+    };
+    let (held, key) = match found {
         Lookup::Fresh(entry, from) => {
             let suits = want.suits(&entry);
             return match (suits, forwarded_for) {

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ::http::header::{
-    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE,
-    DNT, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, ORIGIN,
-    PRAGMA, REFERER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, UPGRADE_INSECURE_REQUESTS,
-    USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, CACHE_CONTROL, CONNECTION,
+    CONTENT_LENGTH, COOKIE, DNT, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, ORIGIN, PRAGMA, REFERER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    UPGRADE_INSECURE_REQUESTS, USER_AGENT,
 };
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
@@ -24,6 +24,7 @@ use crate::http::vary::normalised_accept_encoding;
 use crate::http::{hop, query};
 use crate::log::VisitorClass;
 use crate::origin::{Outgoing, Upload};
+use crate::page::key::ShareClass;
 
 /// `X-Anteroom-Session: known|none|unknown`.
 static SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
@@ -224,8 +225,10 @@ fn sign(
     }
 }
 
-/// The fields of a fill that come from the request: what the key holds, and what `Vary` may name.
-pub(super) fn fill_fields(case: &Case<'_>) -> HeaderMap {
+/// The fields of a fill that come from the request: what the key holds, and what `Vary` may name. For
+/// pages that the origin calls public by itself (`trust_public`) also what it wants to see before it
+/// does: such a page is only kept where RFC 9111 §3.5 allows it.
+pub(super) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
     let from = &case.head.headers;
     let route = case.route;
     let mut headers = HeaderMap::with_capacity(12);
@@ -234,6 +237,7 @@ pub(super) fn fill_fields(case: &Case<'_>) -> HeaderMap {
             || is_client_hint(name)
             || route.key_headers.contains(name)
             || route.send_headers.contains(name)
+            || (class == ShareClass::Public && *name == AUTHORIZATION)
     };
     for (name, value) in from.iter().filter(|(name, _)| listed(name)) {
         headers.append(name, value.clone());
