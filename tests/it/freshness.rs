@@ -65,14 +65,17 @@ fn a_page_that_came_too_old_once_is_kept_when_it_comes_anew() {
 fn without_a_default_the_origin_s_word_is_the_only_one() {
     let origin = Origin::start(|request| match request.path() {
         "/said" => Reply::html("x").header("Cache-Control", "max-age=60"),
-        _ => Reply::html("x").header("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        "/old" => Reply::html("x").header("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        _ => Reply::html("x"),
     });
     let proxy = Proxy::embedded(&origin, "cache.default_ttl = \"0s\"");
-    let [said, silent] = ["/said", "/silent"].map(|path| {
+    let [said, old, silent] = ["/said", "/old", "/silent"].map(|path| {
         proxy.get(path).send();
         proxy.get(path).send()
     });
     assert!(said.is_hit(), "{}", said.cache_status());
+    // What has not changed for years will hold for minutes (RFC 9111 §4.2.2).
+    assert!(old.is_hit() && ttl(&old) <= 300, "{}", old.cache_status());
     assert!(!silent.is_hit(), "{}", silent.cache_status());
 }
 
