@@ -241,6 +241,7 @@ impl Filler {
             source: storing.source,
             stale: storing.stale,
             static_proof: storing.static_proof,
+            own_tag: false,
             vary: storing.vary,
         };
         let to_store = self.keep(fetch, flight, refreshed.clone());
@@ -470,7 +471,9 @@ impl Filler {
         waiting: Option<Lead>,
     ) {
         let length = Some(body.len() as u64);
-        let to_store = self.keep(fetch, flight, Entry { body, ..Entry::clone(head) });
+        let mut entry = Entry { body, ..Entry::clone(head) };
+        entry.tag();
+        let to_store = self.keep(fetch, flight, entry);
         flight.decide_landed(Verdict::Shared(Arc::clone(head), length));
         if let Some(lead) = waiting {
             lead.shared(head, length, true);
@@ -623,6 +626,7 @@ impl Fetch {
             source: storing.source,
             stale: storing.stale,
             static_proof: storing.static_proof,
+            own_tag: false,
             vary: storing.vary,
         }
     }

@@ -538,6 +538,7 @@ mod tests {
                 source: super::super::entry::LifetimeSource::Default,
                 stale: super::super::entry::Stale::default(),
                 static_proof: false,
+                own_tag: false,
                 vary: Vec::new(),
             }),
             None,

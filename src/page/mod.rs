@@ -203,6 +203,7 @@ impl Pages {
             source: LifetimeSource::Default,
             stale: Stale::default(),
             static_proof: false,
+            own_tag: false,
             vary: Vec::new(),
         }
     }
@@ -345,6 +346,7 @@ mod tests {
             source: LifetimeSource::Default,
             stale: Stale::default(),
             static_proof: false,
+            own_tag: false,
             vary: vary.to_vec(),
         }
     }

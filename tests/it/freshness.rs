@@ -184,3 +184,36 @@ fn a_parameter_that_is_ignored_keeps_no_page_from_the_cache() {
     let answer = proxy.get("/?state=2").send();
     assert!(answer.is_hit(), "{}", answer.cache_status());
 }
+
+#[test]
+fn a_page_without_a_validator_gets_one_that_only_clients_see() {
+    let page = Reply::html("a page").header("Cache-Control", "max-age=1, stale-if-error=0");
+    let origin = Origin::start(move |request| match request.path() {
+        "/" => page.clone(),
+        _ => Reply::html("a page").header("Cache-Control", "private"),
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    let hit = || {
+        proxy.get("/").send();
+        proxy.get("/").send()
+    };
+    let mut answer = hit();
+    wait_until("it is a hit", || {
+        answer = hit();
+        answer.is_hit()
+    });
+    let tag = answer.header("etag").expect("a stored page has a tag").to_owned();
+    assert!(tag.starts_with('"'), "{tag}");
+    wait_until("it is answered in short", || {
+        proxy.get("/").send();
+        let same = proxy.get("/").header("If-None-Match", &tag).send();
+        same.status == 304 && same.header("etag") == Some(&tag) && same.body.bytes.is_empty()
+    });
+    wait_until("it is fetched anew", || {
+        let fetched = origin.seen().iter().filter(|request| request.path() == "/").count();
+        proxy.get("/").send();
+        fetched > 2
+    });
+    assert!(origin.seen().iter().all(|request| request.header("if-none-match").is_none()));
+    assert_eq!(proxy.get("/mine").send().header("etag"), None);
+}
