@@ -1,7 +1,7 @@
 //! Which claims wait, and which of them gets the next slot.
 //!
 //! Rows that hang must not hold up those that are well. What counts is for how long a fetch has run:
-//! after a second it leaves its slot, for one of a few in the slow quarter. Rows that were well when
+//! after a second, or less in a hurry, it leaves its slot, for one of a few in the slow quarter. Rows that were well when
 //! they were last fetched have some slots to themselves, so that they need not wait even for that
 //! second. A claim that has waited for long is left to its lease, which costs the store nothing.
 
@@ -23,13 +23,20 @@ pub(super) const SLOW: usize = SLOTS / 4;
 /// All others.
 pub(super) const ORDINARY: usize = SLOTS - SLOW;
 /// The ordinary slots that rows of each trust get, whatever else waits.
-const ASSURED: [usize; 3] = [8, 4, 4];
+const ASSURED: [usize; 3] = [8, 6, 2];
+/// For how long a fetch may have an ordinary slot.
+const GRACE: f64 = 1.0;
+/// The least of it, in a hurry: in seconds, and in fetches that went well.
+const HURRIED: f64 = 0.1;
+const HURRIED_FETCHES: f64 = 4.0;
+/// While the slow quarter is full, whatever waits should have its try within about so many seconds.
+const ROUND: f64 = 2.0;
 /// Claims that wait, at most; of rows that are well a few more.
 const WAITING_MAX: usize = 4_096;
 /// Rows taken from the store at a time.
 pub(super) const BATCH: usize = 128;
 /// How much of its lease a claim must have left when its fetch begins, in seconds.
-const LEFT: f64 = 4.0;
+const LEFT: f64 = 2.5;
 /// The least time between two fetches of a row begin: the least delay of a row.
 const APART: Duration = Duration::from_millis(100);
 
@@ -174,6 +181,19 @@ pub(super) struct Seat {
 }
 
 impl Seat {
+    /// For how long the fetch may have an ordinary slot, where good ones take `usual` seconds. While the
+    /// slow quarter is full and many wait, most of them hang, and those among them that are well
+    /// should be found before long. What was well the last time is given its time.
+    pub(super) fn patience(&self, usual: f64) -> Duration {
+        let line = self.line.borrow();
+        if self.trust == Trust::Well || line.slow < SLOW {
+            return Duration::from_secs_f64(GRACE);
+        }
+        let share = ROUND * ORDINARY as f64 / line.waits().max(1) as f64;
+        let least = (HURRIED_FETCHES * usual).clamp(HURRIED, GRACE);
+        Duration::from_secs_f64(share.clamp(least, GRACE))
+    }
+
     /// Leaves the ordinary slot for one in the slow quarter; false where that is full.
     pub(super) fn slow_down(&self) -> bool {
         let mut line = self.line.borrow_mut();
@@ -255,7 +275,7 @@ mod tests {
         more(&line, Trust::Slow, 9);
         well.truncate(ORDINARY - 8);
         let others = begun(&line);
-        assert_eq!((of(&others, Trust::Open), of(&others, Trust::Slow)), (4, 4));
+        assert_eq!((of(&others, Trust::Open), of(&others, Trust::Slow)), (6, 2));
     }
 
     #[test]
@@ -271,9 +291,23 @@ mod tests {
     }
 
     #[test]
+    fn a_crowd_that_hangs_is_hurried_and_what_is_well_is_not() {
+        let line = line_of(Trust::Open, 3_000);
+        let seats = begun(&line);
+        let patience = |usual| seats[ORDINARY - 9].patience(usual).as_secs_f64();
+        assert_eq!(patience(0.001), GRACE, "the slow quarter is free");
+        assert_eq!(seats.iter().filter(|seat| seat.slow_down()).count(), SLOW);
+        assert_eq!([0.001, 0.1, 9.0].map(patience), [HURRIED, 0.4, GRACE]);
+        more(&line, Trust::Well, 1);
+        assert_eq!(Line::next(&line, 100.0).unwrap().1.patience(0.001).as_secs_f64(), GRACE);
+        line.borrow_mut().waiting = Default::default();
+        assert_eq!(patience(0.001), GRACE, "nobody waits");
+    }
+
+    #[test]
     fn a_claim_that_waits_for_long_is_left_to_its_lease() {
         let line = line_of(Trust::Open, 2);
-        assert!(Line::next(&line, 107.0).is_none());
+        assert!(Line::next(&line, 108.0).is_none());
         assert_eq!(line.borrow().waits(), 0);
         more(&line, Trust::Open, WAITING_MAX + 1);
         assert_eq!(line.borrow().waits(), WAITING_MAX);

@@ -32,7 +32,7 @@ const FETCH_TIME: Duration = Duration::from_secs(9);
 
 /// Where rows are read.
 pub trait RowSource {
-    /// Reads a row. It is dropped when it takes longer than `FETCH_TIME`, or than a second while many do.
+    /// Reads a row. It is dropped when it takes longer than `FETCH_TIME`, and sooner while many do.
     fn fetch(&self, row: &Row) -> impl Future<Output = Result<Bytes, FetchError>>;
 
     /// What people call the source that a row is read from.

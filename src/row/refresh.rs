@@ -16,8 +16,8 @@ use super::line::{BATCH, Line, Seat};
 use super::{FETCH_TIME, FetchError, LEASE, RowSource, checked};
 use crate::store::{Claim, RowStore, StoreError};
 
-/// For how long a fetch may have an ordinary slot.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long a good fetch takes, as long as nothing is known, in seconds.
+const USUAL: f64 = 1.0 / 40.0;
 /// The chapter's pause when no row is due. Another process may schedule one at any time.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The least time between two claims: the store is not asked more often, however much is due.
@@ -66,6 +66,8 @@ struct Parts<S, R, C> {
     source: R,
     clock: C,
     failures: Failures,
+    /// How long good fetches took lately, in seconds.
+    usual: Cell<f64>,
 }
 
 impl<S, R, C> fmt::Debug for Refresher<S, R, C> {
@@ -82,8 +84,9 @@ where
 {
     /// A refresher of the rows in `store`; `clock` tells the Unix time.
     pub fn new(store: S, source: R, clock: C) -> Self {
+        let (failures, usual) = (Failures::default(), Cell::new(USUAL));
         Self {
-            parts: Rc::new(Parts { store, source, clock, failures: Failures::default() }),
+            parts: Rc::new(Parts { store, source, clock, failures, usual }),
             line: Rc::default(),
             open: RefCell::default(),
             progress: Cell::default(),
@@ -235,8 +238,13 @@ impl<S: RowStore, R: RowSource, C: Fn() -> f64> Parts<S, R, C> {
 
     /// Fetches a row, for longer than a moment where the slow quarter has a slot for it.
     async fn fetch(&self, claim: &Claim, seat: &Seat) -> Result<bytes::Bytes, FetchError> {
-        let mut fetch = pin!(self.source.fetch(&claim.row));
-        if let Ok(fetched) = tokio::time::timeout(GRACE, fetch.as_mut()).await {
+        let (mut fetch, begun) = (pin!(self.source.fetch(&claim.row)), Instant::now());
+        let patience = seat.patience(self.usual.get());
+        if let Ok(fetched) = tokio::time::timeout(patience, fetch.as_mut()).await {
+            if fetched.is_ok() {
+                let change = begun.elapsed().as_secs_f64() - self.usual.get();
+                self.usual.set(self.usual.get() + change / 8.0);
+            }
             return fetched;
         }
         if !seat.slow_down() {
@@ -245,7 +253,9 @@ impl<S: RowStore, R: RowSource, C: Fn() -> f64> Parts<S, R, C> {
         // What waited before it began has less of its lease.
         let spare = (LEASE - FETCH_TIME).as_secs_f64();
         let left = claim.fence - (self.clock)() - spare;
-        let left = Duration::from_secs_f64(left.clamp(0.0, (FETCH_TIME - GRACE).as_secs_f64()));
+        let left = Duration::from_secs_f64(
+            left.clamp(0.0, FETCH_TIME.saturating_sub(patience).as_secs_f64()),
+        );
         tokio::time::timeout(left, fetch).await.unwrap_or(Err(FetchError::TimedOut))
     }
 
