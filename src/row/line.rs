@@ -1,9 +1,10 @@
 //! Which claims wait, and which of them gets the next slot.
 //!
 //! Rows that hang must not hold up those that are well. What counts is for how long a fetch has run:
-//! after a second, or less in a hurry, it leaves its slot, for one of a few in the slow quarter. Rows that were well when
-//! they were last fetched have some slots to themselves, so that they need not wait even for that
-//! second. A claim that has waited for long is left to its lease, which costs the store nothing.
+//! after a second, or less in a hurry, it leaves its slot, for one of a few in the slow quarter. Rows
+//! that were well when they were last fetched have some slots to themselves, so that they need not
+//! wait even for that second. A claim that has waited for long is left to its lease, which costs the
+//! store nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
