@@ -16,6 +16,7 @@ use lol_html::errors::RewritingError;
 use lol_html::html_content::{Attribute, Element};
 use lol_html::{AsciiCompatibleEncoding, HtmlRewriter, MemorySettings, Settings, element, text};
 
+use super::coded;
 use crate::http::list::members;
 use crate::http::media;
 use crate::http::query::{is_session_field, text_has_session_id};
@@ -67,10 +68,13 @@ pub fn inspect(headers: &HeaderMap, body: &[Bytes], max_decoded: usize) -> Resul
             inspect_page(ZlibDecoder::new(raw), encoding, max_decoded, 0)
         }
         Coding::Deflate => inspect_page(DeflateDecoder::new(raw), encoding, max_decoded, 0),
-        // A window of up to 1 GiB is no part of RFC 7932 §9.1: these bits are invalid there.
-        Coding::Brotli if start[0] & 0x7f == 0x11 => Err(Finding::Undecodable),
+        Coding::Brotli if coded::has_large_window(start[0]) => Err(Finding::Undecodable),
         Coding::Brotli => {
             let decoder = brotli::Decompressor::new(raw, PIECE);
+            inspect_page(decoder, encoding, max_decoded, 0)
+        }
+        Coding::Zstd => {
+            let decoder = coded::unzstd(raw).map_err(|_| Finding::Undecodable)?;
             inspect_page(decoder, encoding, max_decoded, 0)
         }
     }
@@ -88,6 +92,7 @@ enum Coding {
     Gzip,
     Deflate,
     Brotli,
+    Zstd,
 }
 
 fn coding(headers: &HeaderMap) -> Result<Coding, Finding> {
@@ -101,6 +106,7 @@ fn coding(headers: &HeaderMap) -> Result<Coding, Finding> {
         Some(b"gzip" | b"x-gzip") => Ok(Coding::Gzip),
         Some(b"deflate") => Ok(Coding::Deflate),
         Some(b"br") => Ok(Coding::Brotli),
+        Some(b"zstd") => Ok(Coding::Zstd),
         Some(_) => Err(Finding::Undecodable),
     }
 }
@@ -480,6 +486,10 @@ mod tests {
         coded
     }
 
+    fn zstd_of(page: &[u8]) -> Vec<u8> {
+        zstd::stream::encode_all(page, 3).unwrap()
+    }
+
     #[test]
     fn csrf_fields_are_found_however_they_are_written() {
         for page in [
@@ -609,12 +619,13 @@ mod tests {
             writer.finish().unwrap()
         };
         type Coder<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
-        let coders: [(&str, Coder<'_>); 7] = [
+        let coders: [(&str, Coder<'_>); 8] = [
             ("gzip", &gzip),
             ("X-GZip", &gzip),
             ("deflate", &zlib),
             ("deflate", &raw),
             ("br", &brotli_of),
+            ("zstd", &zstd_of),
             ("identity", &<[u8]>::to_vec),
             ("", &<[u8]>::to_vec),
         ];
@@ -642,6 +653,9 @@ mod tests {
             ("gzip", &zipped[..5]),
             ("br", &pressed[..pressed.len() / 2]),
             ("br", &[0x11, 0x1e, 0x00]),
+            ("zstd", &zstd_of(page.as_bytes())[..20]),
+            // A window of 16 MiB, which is more than clients have for it.
+            ("zstd", b"\x28\xb5\x2f\xfd\x00\x70\x01\x00\x00"),
             ("deflate", b"\xff\xff\xff\xff"),
             ("compress", page.as_bytes()),
         ] {
@@ -653,8 +667,12 @@ mod tests {
     #[test]
     fn a_bomb_is_not_decoded_to_its_end() {
         let zeros = vec![b' '; LIMIT + 1];
-        for (name, bomb) in [("gzip", gzip(&zeros)), ("br", brotli_of(&zeros)), ("identity", zeros)]
-        {
+        for (name, bomb) in [
+            ("gzip", gzip(&zeros)),
+            ("br", brotli_of(&zeros)),
+            ("zstd", zstd_of(&zeros)),
+            ("identity", zeros),
+        ] {
             let found = inspect(&coded(name), &[bomb.into()], LIMIT);
             assert_eq!(found, Err(Finding::Undecodable), "{name}");
         }
