@@ -57,25 +57,22 @@ pub fn inspect(headers: &HeaderMap, body: &[Bytes], max_decoded: usize) -> Resul
     if !media::may_be_page(headers) || body.iter().all(Bytes::is_empty) {
         return Ok(());
     }
-    let encoding = ascii_compatible(headers, body)?;
+    let named = named_encoding(headers)?;
     let raw = Pieces::new(body);
     let start = raw.start();
     match coding(headers)? {
-        Coding::Identity => inspect_page(raw, encoding, max_decoded, 0),
-        Coding::Gzip => inspect_page(MultiGzDecoder::new(raw), encoding, max_decoded, 0),
+        Coding::Identity => inspect_whole(raw, named, max_decoded),
+        Coding::Gzip => inspect_whole(MultiGzDecoder::new(raw), named, max_decoded),
         // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some send it bare.
         Coding::Deflate if is_zlib(start) => {
-            inspect_page(ZlibDecoder::new(raw), encoding, max_decoded, 0)
+            inspect_whole(ZlibDecoder::new(raw), named, max_decoded)
         }
-        Coding::Deflate => inspect_page(DeflateDecoder::new(raw), encoding, max_decoded, 0),
+        Coding::Deflate => inspect_whole(DeflateDecoder::new(raw), named, max_decoded),
         Coding::Brotli if coded::has_large_window(start[0]) => Err(Finding::Undecodable),
-        Coding::Brotli => {
-            let decoder = brotli::Decompressor::new(raw, PIECE);
-            inspect_page(decoder, encoding, max_decoded, 0)
-        }
+        Coding::Brotli => inspect_whole(brotli::Decompressor::new(raw, PIECE), named, max_decoded),
         Coding::Zstd => {
             let decoder = coded::unzstd(raw).map_err(|_| Finding::Undecodable)?;
-            inspect_page(decoder, encoding, max_decoded, 0)
+            inspect_whole(decoder, named, max_decoded)
         }
     }
 }
@@ -111,20 +108,28 @@ fn coding(headers: &HeaderMap) -> Result<Coding, Finding> {
     }
 }
 
-/// The charset in which tags can be told from text. UTF-16 and the like, by name or by byte order
-/// mark, hide ASCII, and an unknown name lets the browser guess.
-fn ascii_compatible(
-    headers: &HeaderMap,
-    body: &[Bytes],
-) -> Result<AsciiCompatibleEncoding, Finding> {
-    let named = match media::charset(headers) {
-        None => UTF_8,
-        Some(label) if label.is_empty() => UTF_8,
-        Some(label) => Encoding::for_label(label.as_bytes()).ok_or(Finding::Undecodable)?,
-    };
-    let start: Vec<u8> = body.iter().flatten().copied().take(3).collect();
+/// The charset that the fields name. An unknown name lets the browser guess.
+fn named_encoding(headers: &HeaderMap) -> Result<&'static Encoding, Finding> {
+    match media::charset(headers) {
+        None => Ok(UTF_8),
+        Some(label) if label.is_empty() => Ok(UTF_8),
+        Some(label) => Encoding::for_label(label.as_bytes()).ok_or(Finding::Undecodable),
+    }
+}
+
+/// Reads a decoded page in the charset in which tags can be told from text. UTF-16 and the like, by
+/// name or by the byte order mark at its start, hide ASCII.
+fn inspect_whole(
+    mut page: impl Read,
+    named: &'static Encoding,
+    max_decoded: usize,
+) -> Result<(), Finding> {
+    let mut start = Vec::with_capacity(3);
+    page.by_ref().take(3).read_to_end(&mut start).map_err(|_| Finding::Undecodable)?;
     let marked = Encoding::for_bom(&start).map(|(encoding, _)| encoding);
-    AsciiCompatibleEncoding::new(marked.unwrap_or(named)).ok_or(Finding::Undecodable)
+    let encoding =
+        AsciiCompatibleEncoding::new(marked.unwrap_or(named)).ok_or(Finding::Undecodable)?;
+    inspect_page(start.as_slice().chain(page), encoding, max_decoded, 0)
 }
 
 /// The two bytes before a zlib stream (RFC 1950 §2.2).
@@ -693,6 +698,8 @@ mod tests {
         for mark in [&b"\xff\xfe<\0p\0"[..], b"\xfe\xff\0<\0p"] {
             let body = [Bytes::copy_from_slice(&mark[..1]), Bytes::copy_from_slice(&mark[1..])];
             assert_eq!(inspect(&typed("text/html"), &body, LIMIT), Err(Finding::Undecodable));
+            let coded_body = [Bytes::from(gzip(mark))];
+            assert_eq!(inspect(&coded("gzip"), &coded_body, LIMIT), Err(Finding::Undecodable));
         }
         for label in
             ["text/html; charset=utf-8", "text/html; charset=\"latin1\"", "text/html; charset="]

@@ -274,7 +274,8 @@ async fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Result<Respon
     Ok(deliver::ready(want.case, &ready, &status))
 }
 
-/// A page that is on its way: as it comes or, where this visitor cannot read that, when it is whole.
+/// A page that is on its way: as it comes or, where this visitor cannot read that, when it has landed.
+/// Where it does not land, he asks for himself.
 async fn coming(
     want: &Want<'_>,
     head: &Arc<Entry>,
@@ -287,11 +288,12 @@ async fn coming(
         // A seat that is not read would hold up those that are.
         Live::Never => Err(Reason::Vary),
         Live::Whole => {
-            let body = coder.whole(seat).await.ok_or(Reason::Origin)?;
+            if !coder.arrival(seat).await {
+                return Err(Reason::Vary);
+            }
             let landed = case.room.pages.in_memory(&want.key, || want.sent(), want.now());
-            let is_kept = landed.is_some();
-            let page = landed.unwrap_or_else(|| Arc::new(Entry { body, ..Entry::clone(head) }));
-            let ready = coder::ready(case, &page, is_kept).await?;
+            let page = landed.ok_or(Reason::Vary)?;
+            let ready = coder::ready(case, &page, true).await?;
             Ok(deliver::ready(case, &ready, status))
         }
     }

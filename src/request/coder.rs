@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::http::header::{IF_RANGE, RANGE};
 use ::http::{HeaderMap, Method};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Case, deliver};
@@ -28,7 +28,8 @@ use crate::reason::Reason;
 const SMALL: usize = 64 * 1024;
 /// Forms that are made beside at the same time.
 const TURNS: usize = 2;
-/// How long a visitor waits for his turn who cannot read the page as it is stored.
+/// How long a visitor waits who cannot read the page as it is stored: for its coming, and for the turn
+/// of his form.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What makes the forms of pages, for all threads.
@@ -61,7 +62,7 @@ impl Ready {
 pub(super) enum Live {
     /// As it comes.
     AsItComes,
-    /// Recoded, when it is whole.
+    /// Recoded, when it has come.
     Whole,
     /// He cannot read it.
     Never,
@@ -98,23 +99,32 @@ impl Coder {
         }
     }
 
-    /// The whole body of a flight; `None` where it broke off or is too large to be held.
-    pub(super) async fn whole(&self, mut seat: Seat) -> Option<Bytes> {
-        let mut body = BytesMut::new();
-        while let Some(part) = std::future::poll_fn(|cx| Pin::new(&mut seat).poll_part(cx)).await {
-            let part = part.ok()?;
-            if body.len() + part.len() > self.max_object {
-                return None;
+    /// Waits until a page that is on its way has come: whether it has, and may be where pages are kept.
+    /// Nobody waits for one that takes too long or is too large to be kept.
+    pub(super) async fn arrival(&self, mut seat: Seat) -> bool {
+        let arriving = async {
+            let mut length = 0;
+            while let Some(part) =
+                std::future::poll_fn(|cx| Pin::new(&mut seat).poll_part(cx)).await
+            {
+                length += part.map_or(usize::MAX, |part| part.len());
+                if length > self.max_object {
+                    return false;
+                }
             }
-            body.extend_from_slice(&part);
-        }
-        Some(body.freeze())
+            true
+        };
+        tokio::time::timeout(PATIENCE, arriving).await.unwrap_or(false)
     }
 
-    fn make(&self, page: &Entry, coding: Coding) -> Form {
+    /// Makes a form. One that memory could not hold would be made for each visitor anew, and held for
+    /// each: there is none then.
+    fn make(&self, pages: &Pages, page: &Entry, coding: Coding) -> Form {
         let max_decoded = self.max_object.saturating_mul(DECODED_FACTOR);
-        coded::form(page, coding, max_decoded)
-            .map_or(Form::Useless, |made| Form::Made(Arc::new(made)))
+        match coded::form(page, coding, max_decoded) {
+            Some(made) if pages.memory().has_room_for(&made) => Form::Made(Arc::new(made)),
+            Some(_) | None => Form::Useless,
+        }
     }
 
     fn making(&self) -> MutexGuard<'_, HashSet<(usize, Coding)>> {
@@ -136,7 +146,7 @@ impl Coder {
         let begun = Begun { coder: Arc::clone(self), name, _turn: turn };
         let (pages, page) = (Arc::clone(pages), Arc::clone(page));
         tokio::task::spawn_blocking(move || {
-            let form = begun.coder.make(&page, coding);
+            let form = begun.coder.make(&pages, &page, coding);
             pages.memory().put_form(&page, coding, form);
         });
     }
@@ -161,7 +171,7 @@ impl Coder {
             (Arc::clone(self), Arc::clone(&case.room.pages), Arc::clone(page));
         let making = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let form = this.make(&page, coding);
+            let form = this.make(&pages, &page, coding);
             if keep {
                 pages.memory().put_form(&page, coding, form.clone());
             }
@@ -196,8 +206,8 @@ pub(super) async fn ready(case: &Case<'_>, page: &Arc<Entry>, keep: bool) -> Res
         Delivery::Recoded(coding) => coding,
         Delivery::Unreadable => return Err(Reason::Vary),
     };
-    let takes_stored = takes_stored(request, &page.headers);
-    if takes_stored && wants_parts(case) {
+    let takes_stored = || takes_stored(request, &page.headers);
+    if wants_parts(case) && takes_stored() {
         return Ok(Ready::stored(page, true));
     }
     let made = match case.room.pages.memory().form(page, coding) {
@@ -208,14 +218,14 @@ pub(super) async fn ready(case: &Case<'_>, page: &Arc<Entry>, keep: bool) -> Res
             let bare = Entry { headers, body: Bytes::new(), ..Entry::clone(page) };
             return Ok(Ready { page: Arc::new(bare), in_parts: false });
         }
-        None if takes_stored && page.body.len() <= SMALL => {
-            let form = coder.make(page, coding);
+        None if takes_stored() && page.body.len() <= SMALL => {
+            let form = coder.make(&case.room.pages, page, coding);
             if keep {
                 case.room.pages.memory().put_form(page, coding, form.clone());
             }
             form
         }
-        None if takes_stored => {
+        None if takes_stored() => {
             if keep {
                 coder.begin(&case.room.pages, page, coding);
             }
@@ -227,7 +237,7 @@ pub(super) async fn ready(case: &Case<'_>, page: &Arc<Entry>, keep: bool) -> Res
         Form::Made(page) => Ok(Ready { page, in_parts: false }),
         // Whoever refuses what is in no coding, which would be smaller in none, gets it all the same.
         Form::Useless if coded::recodable(&page.headers) == Some(Coding::Identity) => {
-            Ok(Ready::stored(page, takes_stored))
+            Ok(Ready::stored(page, takes_stored()))
         }
         Form::Useless => Err(Reason::Undecodable),
     }
