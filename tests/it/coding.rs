@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply, Request};
@@ -12,6 +14,8 @@ on_both_stores!(
     a_plain_page_is_stored_once_and_compressed_for_each,
     a_compressed_page_is_stored_once_and_decoded_for_those_who_cannot_read_it,
     a_large_page_is_compressed_behind_the_first_answers,
+    a_cold_page_is_fetched_once_for_visitors_of_all_codings,
+    a_changed_page_is_changed_in_every_coding,
 );
 
 /// Every `Accept-Encoding` with the coding that it is answered in where nothing is coded yet.
@@ -128,6 +132,36 @@ fn a_large_page_is_compressed_behind_the_first_answers(storage: &Storage) {
         answer.header("content-encoding") == Some("br")
     });
     assert_eq!(origin.count(), 1);
+}
+
+fn a_cold_page_is_fetched_once_for_visitors_of_all_codings(storage: &Storage) {
+    let page = text(400);
+    let origin = Origin::always(gzipped(&page).after(Duration::from_millis(300)));
+    let proxy = Proxy::start(&origin, storage, "");
+    for answer in at_once(16, |number| get(&proxy, ASKED[number % ASKED.len()].0)) {
+        assert_eq!(read(&answer), page);
+    }
+    assert_eq!(origin.count(), 1);
+}
+
+fn a_changed_page_is_changed_in_every_coding(storage: &Storage) {
+    let version = AtomicUsize::new(400);
+    let origin = Origin::start(move |request| match request.method.as_str() {
+        "GET" => html(&text(version.load(Ordering::SeqCst))),
+        _ => {
+            version.fetch_add(1, Ordering::SeqCst);
+            Reply::status("303 See Other").body("")
+        }
+    });
+    let proxy = Proxy::start(&origin, storage, "");
+    for paragraphs in 400..403 {
+        for _ in 0..2 {
+            for (accepted, _) in ASKED {
+                assert_eq!(read(&get(&proxy, accepted)), text(paragraphs), "{accepted:?}");
+            }
+        }
+        proxy.post("/").send();
+    }
 }
 
 #[test]
