@@ -124,16 +124,17 @@ impl Memory {
 
     /// Puts a page or an index. The forms of the page that was there go.
     pub fn put(&self, key: PageKey, slot: Slot) {
-        let before = self.get(&key);
-        self.pages.insert(Name::Slot(key), Held::Slot(slot));
-        self.forget_forms(before.as_ref());
+        let name = Name::Slot(key);
+        // A peek: what is about to be replaced is not used.
+        let before = self.pages.peek(&name);
+        self.pages.insert(name, Held::Slot(slot));
+        self.forget_forms(before);
     }
 
     /// Forgets a key, and the forms of the page under it.
     pub fn remove(&self, key: &PageKey) {
-        let before = self.get(key);
-        self.pages.remove(&Name::Slot(*key));
-        self.forget_forms(before.as_ref());
+        let before = self.pages.remove(&Name::Slot(*key));
+        self.forget_forms(before.map(|(_, held)| held));
     }
 
     /// The form of a page in `coding`, if it was made already. It is found by the very page and by
@@ -160,10 +161,10 @@ impl Memory {
         SLOT + page.weight() as u64 <= self.page_max
     }
 
-    fn forget_forms(&self, of: Option<&Slot>) {
-        let Some(Slot::Page(page)) = of else { return };
+    fn forget_forms(&self, of: Option<Held>) {
+        let Some(Held::Slot(Slot::Page(page))) = of else { return };
         for coding in Coding::ALL {
-            self.pages.remove(&Name::form(page, coding));
+            self.pages.remove(&Name::form(&page, coding));
         }
     }
 

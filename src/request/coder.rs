@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::http::header::{IF_RANGE, RANGE};
-use ::http::{HeaderMap, Method};
+use ::http::{HeaderMap, HeaderValue, Method};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -253,8 +253,8 @@ fn takes_stored(request: &HeaderMap, page: &HeaderMap) -> bool {
 /// gets the whole then (RFC 9110 §13.1.5).
 fn wants_parts(case: &Case<'_>) -> bool {
     let request = &case.head.headers;
-    let is_strong = |value: &::http::HeaderValue| ETag::parse(value.as_bytes()).is_some();
+    let is_tag = |value: &HeaderValue| ETag::parse(value.as_bytes()).is_some();
     case.head.method == Method::GET
         && request.contains_key(RANGE)
-        && request.get_all(IF_RANGE).iter().all(is_strong)
+        && request.get_all(IF_RANGE).iter().all(is_tag)
 }
