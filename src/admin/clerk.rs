@@ -24,6 +24,8 @@ use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, Socket
 use crate::row::{Memo, Names};
 use crate::store::{AnyStore, StoreError};
 
+/// How long an order waits for a store that is away.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// The largest order, in bytes.
 const ORDER_MAX: usize = 4 << 20;
 
@@ -105,6 +107,11 @@ pub(super) type Refused = (StatusCode, String);
 impl Clerk {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
+        // An operator would rather wait a moment than ask again.
+        let connected = tokio::time::timeout(CONNECT_PATIENCE, self.store.connected());
+        if connected.await.is_err() {
+            tracing::debug!("a data command finds the store away");
+        }
         let done = match (head.method, head.uri.path()) {
             (Method::GET, "/rows") => self.list_rows().await.and_then(told),
             (Method::POST, "/rows/schedule") => self.order_rows(body, false).await.and_then(told),
