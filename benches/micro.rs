@@ -148,6 +148,7 @@ fn entry() -> Entry {
         source: LifetimeSource::Explicit,
         stale: Stale::default(),
         static_proof: false,
+        own_tag: false,
         vary: Vec::new(),
     }
 }

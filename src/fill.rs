@@ -25,16 +25,21 @@ use crate::page::flight::{EndGuard, Flight, Pushed, Seat, Verdict};
 use crate::page::guard::{self, Finding};
 use crate::page::key::ShareClass;
 use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
-use crate::page::{Pages, ToStore, TooManyVariants};
+use crate::page::{Lookup, Pages, ToStore, TooManyVariants};
 use crate::reason::Reason;
 use crate::route::Route;
-use crate::store::{AnyStore, PageStore, StoreError};
+use crate::store::{AnyStore, Lease, PageStore, StoreError};
 
 /// A decoded page that the guard reads may be this many times larger than `max_object`.
 const DECODED_FACTOR: u64 = 4;
 /// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
 /// room, in seconds.
 const ERROR_TTL: u64 = 1;
+/// For how long a proxy of a fleet has the fetch of a page to itself. A slower origin is asked by
+/// others, too.
+const LEASE: Duration = Duration::from_secs(5);
+/// How often a proxy looks whether another has fetched the page.
+const LOOK_AGAIN: Duration = Duration::from_millis(25);
 /// How long others wait for the whole of a page that the guard has to read.
 const GUARD_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -102,6 +107,8 @@ pub enum Led {
     },
     /// The origin says that the page is right still, and it is as fresh as this says.
     Validated(Arc<Entry>),
+    /// The page that another proxy of the fleet has fetched meanwhile.
+    Elsewhere(Arc<Entry>),
     /// Nothing: the request is to be forwarded as it came.
     Again(Reason),
     /// No response.
@@ -121,6 +128,8 @@ pub struct Filler {
     pub policy: Policy,
     /// Counters of this thread.
     pub sheet: Arc<Sheet>,
+    /// This thread, as the store knows it by its leases.
+    pub who: u64,
 }
 
 impl Filler {
@@ -133,7 +142,57 @@ impl Filler {
         told
     }
 
+    /// Fetches the page, unless another proxy of the fleet does.
     async fn fly(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) {
+        let lease = self.lease(flight, &order).await;
+        match lease {
+            Leased::Landed(entry) => {
+                flight.answer(&entry);
+                say(tell, Led::Elsewhere(entry));
+            }
+            Leased::Unshareable => {
+                let (memory, now) = (self.pages.memory(), unix_now() as u64);
+                memory.mark_uncacheable_for(order.primary, Reason::Elsewhere, now, ERROR_TTL);
+                flight.decide(Verdict::Refused(Reason::Elsewhere));
+                say(tell, Led::Again(Reason::Elsewhere));
+            }
+            Leased::No => drop(self.fetch(flight, order, tell).await),
+            Leased::Ours => {
+                let is_shareable = self.fetch(flight, order, tell).await;
+                let ended = self.store.end_lease(flight.key(), self.who, is_shareable).await;
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a lease lasts for its time");
+                }
+            }
+        }
+    }
+
+    /// Asks for the lease on the page. While another has it, waits for what that brings. A store that
+    /// cannot say grants everything.
+    async fn lease(&self, flight: &Flight, order: &Order) -> Leased {
+        let patience = tokio::time::Instant::now() + LEASE;
+        loop {
+            match self.store.lease(flight.key(), self.who, LEASE).await {
+                Ok(Lease::Ours) => return Leased::Ours,
+                Ok(Lease::Unshareable) => return Leased::Unshareable,
+                Ok(Lease::Theirs) if tokio::time::Instant::now() < patience => {}
+                Ok(Lease::Theirs) => return Leased::No,
+                Err(error) => {
+                    tracing::debug!(%error, "there is no lease on a page");
+                    return Leased::No;
+                }
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+            let (primary, now) = (&order.primary, unix_now() as u64);
+            let found = self.pages.look_up(&self.store, primary, &flight.sent, now).await;
+            if let Ok(Lookup::Fresh(entry, _)) = found {
+                return Leased::Landed(entry);
+            }
+        }
+    }
+
+    /// Fetches the page. Returns whether others may have it.
+    async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
         let seat = flight.lead_seat();
         let Order { primary, class, mut request, route, loss, held, withhold } = order;
         let target = request.uri().clone();
@@ -147,21 +206,27 @@ impl Filler {
             Err(error) => {
                 flight.decide(Verdict::Failed { timed_out: error.timed_out() });
                 say(tell, Led::Failed(error));
-                return;
+                return true;
             }
         };
         let fetch =
             Fetch { primary, target, route, class, loss, withhold, asked_at, came_at: unix_now() };
         if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
             let told = self.refresh(&fetch, flight, &held, came.response.headers()).await;
-            return say(tell, told);
+            let is_shareable = matches!(told, Led::Validated(_));
+            say(tell, told);
+            return is_shareable;
         }
         if withhold && is_server_error(came.response.status()) {
-            return self.refuse(&fetch, flight, came, Reason::ServerError, tell);
+            self.refuse(&fetch, flight, came, Reason::ServerError, tell);
+            return true;
         }
         match self.judge(&fetch, flight, &came) {
             Ok(storing) => self.share(fetch, flight, came, storing, Lead { seat, tell }).await,
-            Err(reason) => self.refuse(&fetch, flight, came, reason, tell),
+            Err(reason) => {
+                self.refuse(&fetch, flight, came, reason, tell);
+                false
+            }
         }
     }
 
@@ -241,6 +306,7 @@ impl Filler {
             source: storing.source,
             stale: storing.stale,
             static_proof: storing.static_proof,
+            own_tag: false,
             vary: storing.vary,
         };
         let to_store = self.keep(fetch, flight, refreshed.clone());
@@ -316,7 +382,7 @@ impl Filler {
         came: OriginResponse,
         storing: Storing,
         lead: Lead,
-    ) {
+    ) -> bool {
         let length = came.length;
         let guarded = storing.guarded;
         let is_fresh = storing.is_fresh;
@@ -353,7 +419,10 @@ impl Filler {
         };
         match read.and_then(|body| self.inspect(&head, body, guarded)) {
             Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
-            Ok(None) => flight.end_whole(),
+            Ok(None) => {
+                flight.end_whole();
+                return false;
+            }
             Err(Stop::Refused(reason)) => {
                 self.mark(&fetch, reason, false);
                 flight.decide(Verdict::Refused(reason));
@@ -361,6 +430,7 @@ impl Filler {
                 if let Some(lead) = waiting {
                     say(lead.tell, Led::Again(reason));
                 }
+                return false;
             }
             Err(Stop::Failed(error)) => {
                 tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
@@ -368,8 +438,9 @@ impl Filler {
                     say(lead.tell, Led::Failed(error));
                 }
             }
-            Err(Stop::Abandoned) => {}
+            Err(Stop::Abandoned) => return false,
         }
+        true
     }
 
     /// Reads the body into the flight. `None`: it went to its readers, but is not kept whole.
@@ -470,7 +541,9 @@ impl Filler {
         waiting: Option<Lead>,
     ) {
         let length = Some(body.len() as u64);
-        let to_store = self.keep(fetch, flight, Entry { body, ..Entry::clone(head) });
+        let mut entry = Entry { body, ..Entry::clone(head) };
+        entry.tag();
+        let to_store = self.keep(fetch, flight, entry);
         flight.decide_landed(Verdict::Shared(Arc::clone(head), length));
         if let Some(lead) = waiting {
             lead.shared(head, length, true);
@@ -517,6 +590,17 @@ impl Filler {
             }
         }
     }
+}
+
+/// What came of asking for the lease.
+enum Leased {
+    Ours,
+    /// Nobody can say who has it.
+    No,
+    /// Another has fetched the page.
+    Landed(Arc<Entry>),
+    /// Another has found that the page is for nobody else.
+    Unshareable,
 }
 
 /// The request that began a flight, waiting for its answer.
@@ -623,6 +707,7 @@ impl Fetch {
             source: storing.source,
             stale: storing.stale,
             static_proof: storing.static_proof,
+            own_tag: false,
             vary: storing.vary,
         }
     }

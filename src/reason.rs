@@ -100,11 +100,13 @@ pub enum Reason {
     Origin,
     /// The origin answered with a server error.
     ServerError,
+    /// Another proxy of the fleet has just found the page to be for nobody else.
+    Elsewhere,
 }
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 47] = {
+    pub const ALL: [Self; 48] = {
         use Reason::*;
         [
             Method,
@@ -154,6 +156,7 @@ impl Reason {
             Refused,
             Origin,
             ServerError,
+            Elsewhere,
         ]
     };
 
@@ -208,6 +211,7 @@ impl Reason {
             Self::Refused => "refused",
             Self::Origin => "origin",
             Self::ServerError => "server-error",
+            Self::Elsewhere => "elsewhere",
         }
     }
 }

@@ -4,10 +4,12 @@
 //! byte, a kind, then numbers as LEB128 and texts behind their lengths, the body last. A value
 //! without the magic was written by an app in the book's layout, and is a page's plain body.
 
+use ::http::header::{ETAG, LAST_MODIFIED};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::{Bytes, BytesMut};
 
 use crate::http::conditional::validators;
+use crate::http::etag;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
 
@@ -65,6 +67,8 @@ pub struct Entry {
     /// Whether visitors with a login may be given it too: an anonymous request filled it with
     /// something static.
     pub static_proof: bool,
+    /// Whether its `ETag` is ours: for clients, and nothing that the origin knows.
+    pub own_tag: bool,
     /// The request fields that it depends on, at most [`FIELDS_MAX`].
     pub vary: Vec<HeaderName>,
 }
@@ -144,7 +148,17 @@ impl Entry {
     /// Whether the origin can be asked whether it is still right (RFC 9111 §4.3.1).
     #[must_use]
     pub fn has_validator(&self) -> bool {
-        self.status == 200 && !validators(&self.headers).is_empty()
+        self.status == 200 && !self.own_tag && !validators(&self.headers).is_empty()
+    }
+
+    /// Gives a page without a validator an `ETag` of its own, so that browsers need not fetch it again
+    /// and again. Its body must be whole.
+    pub fn tag(&mut self) {
+        let has_any = [ETAG, LAST_MODIFIED].iter().any(|name| self.headers.contains_key(name));
+        if self.status == 200 && !has_any {
+            self.headers.insert(ETAG, etag::of_body(&self.body));
+            self.own_tag = true;
+        }
     }
 
     /// Seconds for which it is worth keeping at `now`: while it is fresh, while it may be served
@@ -259,6 +273,7 @@ fn encode_page(entry: &Entry) -> Bytes {
     writer.number(u64::from(entry.status));
     writer.byte(entry.source.code());
     writer.byte(u8::from(entry.static_proof));
+    writer.byte(u8::from(entry.own_tag));
     writer.number(entry.stored_at);
     writer.number(entry.initial_age);
     writer.number(entry.lifetime);
@@ -280,6 +295,7 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
     let status = u16::try_from(reader.number()?).map_err(|_| Malformed)?;
     let source = LifetimeSource::from_code(reader.byte()?)?;
     let static_proof = reader.flag()?;
+    let own_tag = reader.flag()?;
     let (stored_at, initial_age, lifetime) = (reader.number()?, reader.number()?, reader.number()?);
     let stale = Stale { while_revalidate: reader.number()?, if_error: reader.number()? };
     let has_reason = reader.flag()?;
@@ -302,6 +318,7 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
         source,
         stale,
         static_proof,
+        own_tag,
         vary,
     })
 }
@@ -460,6 +477,7 @@ mod tests {
             source: LifetimeSource::Default,
             stale: Stale::default(),
             static_proof: true,
+            own_tag: false,
             vary: vec![CONTENT_TYPE],
         }
     }
@@ -583,7 +601,7 @@ mod tests {
                 headers.append(name(line), value.parse().unwrap());
             }
             Entry {
-                status, stored_at, initial_age, lifetime, static_proof, headers,
+                status, stored_at, initial_age, lifetime, static_proof, headers, own_tag: false,
                 reason: reason.map(Bytes::from),
                 body: body.into(),
                 source: LifetimeSource::from_code(source).unwrap(),

@@ -319,6 +319,12 @@ impl Flight {
         Some(whole.into())
     }
 
+    /// The key under which it is fetched: the variant's, where variants are known.
+    #[must_use]
+    pub fn key(&self) -> &PageKey {
+        &self.key
+    }
+
     /// Whether an unsafe request changed the page since the flight began.
     #[must_use]
     pub fn is_invalidated(&self) -> bool {
@@ -538,6 +544,7 @@ mod tests {
                 source: super::super::entry::LifetimeSource::Default,
                 stale: super::super::entry::Stale::default(),
                 static_proof: false,
+                own_tag: false,
                 vary: Vec::new(),
             }),
             None,

@@ -160,6 +160,7 @@ mod tests {
             source: LifetimeSource::Default,
             stale: Stale::default(),
             static_proof: false,
+            own_tag: false,
             vary: Vec::new(),
         }))
     }

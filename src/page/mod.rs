@@ -19,6 +19,8 @@ use bytes::Bytes;
 use quick_cache::sync::Cache;
 
 use crate::ident::PageKey;
+#[cfg(test)]
+use crate::store::Lease;
 use crate::store::{PageStore, StoreError};
 use entry::{Entry, LifetimeSource, Stale, Stored, VariantIndex};
 use flight::Flights;
@@ -203,6 +205,7 @@ impl Pages {
             source: LifetimeSource::Default,
             stale: Stale::default(),
             static_proof: false,
+            own_tag: false,
             vary: Vec::new(),
         }
     }
@@ -345,6 +348,7 @@ mod tests {
             source: LifetimeSource::Default,
             stale: Stale::default(),
             static_proof: false,
+            own_tag: false,
             vary: vary.to_vec(),
         }
     }
@@ -382,6 +386,14 @@ mod tests {
         }
 
         async fn delete_pages(&self, _: &[PageKey]) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        async fn lease(&self, _: &PageKey, _: u64, _: Duration) -> Result<Lease, StoreError> {
+            Ok(Lease::Ours)
+        }
+
+        async fn end_lease(&self, _: &PageKey, _: u64, _: bool) -> Result<(), StoreError> {
             Ok(())
         }
     }

@@ -298,6 +298,10 @@ async fn lead(
             Ok(()) => Fetched::Answer(validated(want, &entry, trail)),
             Err(reason) => Fetched::Forward(reason),
         },
+        Ok(Led::Elsewhere(entry)) => match want.suits(&entry) {
+            Ok(()) => Fetched::Answer(hit(want, &entry, From::Store, trail)),
+            Err(reason) => Fetched::Forward(reason),
+        },
         Ok(Led::Own(came, reason)) => Fetched::Own(came, reason),
         Ok(Led::Again(reason)) => Fetched::Forward(reason),
         Ok(Led::Failed(error)) => Fetched::Failed(error.into()),

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Limits, Outbox,
-    PageStore, Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Lease, Limits,
+    Outbox, PageStore, Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -380,5 +380,18 @@ impl PageStore for AnyStore {
 
     async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
         delegate!(self, delete_pages(keys))
+    }
+
+    async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
+        delegate!(self, lease(key, who, time))
+    }
+
+    async fn end_lease(
+        &self,
+        key: &PageKey,
+        who: u64,
+        is_shareable: bool,
+    ) -> Result<(), StoreError> {
+        delegate!(self, end_lease(key, who, is_shareable))
     }
 }

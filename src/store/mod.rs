@@ -253,6 +253,35 @@ pub trait PageStore {
 
     /// Removes pages; those that are not there are no error.
     fn delete_pages(&self, keys: &[PageKey]) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Asks for the lease on fetching a page, as the process `who`: of a fleet one fetches. It ends
+    /// by itself after `time`. Within the read budget.
+    fn lease(
+        &self,
+        key: &PageKey,
+        who: u64,
+        time: Duration,
+    ) -> impl Future<Output = Result<Lease, StoreError>>;
+
+    /// Ends the lease, if it is still `who`'s. Where the page is for nobody else, others are told so
+    /// for a moment.
+    fn end_lease(
+        &self,
+        key: &PageKey,
+        who: u64,
+        is_shareable: bool,
+    ) -> impl Future<Output = Result<(), StoreError>>;
+}
+
+/// Who fetches a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// The process that asked.
+    Ours,
+    /// Another one.
+    Theirs,
+    /// Another one did a moment ago, and the page was for nobody else.
+    Unshareable,
 }
 
 /// The bounds that a store keeps.

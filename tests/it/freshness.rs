@@ -65,14 +65,17 @@ fn a_page_that_came_too_old_once_is_kept_when_it_comes_anew() {
 fn without_a_default_the_origin_s_word_is_the_only_one() {
     let origin = Origin::start(|request| match request.path() {
         "/said" => Reply::html("x").header("Cache-Control", "max-age=60"),
-        _ => Reply::html("x").header("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        "/old" => Reply::html("x").header("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        _ => Reply::html("x"),
     });
     let proxy = Proxy::embedded(&origin, "cache.default_ttl = \"0s\"");
-    let [said, silent] = ["/said", "/silent"].map(|path| {
+    let [said, old, silent] = ["/said", "/old", "/silent"].map(|path| {
         proxy.get(path).send();
         proxy.get(path).send()
     });
     assert!(said.is_hit(), "{}", said.cache_status());
+    // What has not changed for years will hold for minutes (RFC 9111 §4.2.2).
+    assert!(old.is_hit() && ttl(&old) <= 300, "{}", old.cache_status());
     assert!(!silent.is_hit(), "{}", silent.cache_status());
 }
 
@@ -180,4 +183,37 @@ fn a_parameter_that_is_ignored_keeps_no_page_from_the_cache() {
     proxy.get("/?state=1").send();
     let answer = proxy.get("/?state=2").send();
     assert!(answer.is_hit(), "{}", answer.cache_status());
+}
+
+#[test]
+fn a_page_without_a_validator_gets_one_that_only_clients_see() {
+    let page = Reply::html("a page").header("Cache-Control", "max-age=1, stale-if-error=0");
+    let origin = Origin::start(move |request| match request.path() {
+        "/" => page.clone(),
+        _ => Reply::html("a page").header("Cache-Control", "private"),
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    let hit = || {
+        proxy.get("/").send();
+        proxy.get("/").send()
+    };
+    let mut answer = hit();
+    wait_until("it is a hit", || {
+        answer = hit();
+        answer.is_hit()
+    });
+    let tag = answer.header("etag").expect("a stored page has a tag").to_owned();
+    assert!(tag.starts_with('"'), "{tag}");
+    wait_until("it is answered in short", || {
+        proxy.get("/").send();
+        let same = proxy.get("/").header("If-None-Match", &tag).send();
+        same.status == 304 && same.header("etag") == Some(&tag) && same.body.bytes.is_empty()
+    });
+    wait_until("it is fetched anew", || {
+        let fetched = origin.seen().iter().filter(|request| request.path() == "/").count();
+        proxy.get("/").send();
+        fetched > 2
+    });
+    assert!(origin.seen().iter().all(|request| request.header("if-none-match").is_none()));
+    assert_eq!(proxy.get("/mine").send().header("etag"), None);
 }

@@ -1,9 +1,9 @@
 //! Several proxies on one Redis: they share pages and sessions.
 
-use crate::support::origin::{Origin, Reply};
+use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, shop};
 use crate::support::redis::RedisServer;
-use crate::support::wait_until;
+use crate::support::{at_once, wait_until};
 
 fn redis(storage: &Storage) -> &RedisServer {
     match storage {
@@ -103,4 +103,38 @@ fn two_proxies_clean_one_redis_and_do_no_work_twice() {
         assert_eq!(redis(&storage).keys(pattern).len(), 50, "{pattern}");
     }
     assert_eq!(redis(&storage).command::<u64>(&["HLEN", "login:"]), 50);
+}
+
+#[test]
+fn of_a_fleet_one_asks_the_origin() {
+    let storage = Storage::redis();
+    let gates = [Gate::closed(), Gate::closed()];
+    let [page, mine] = gates.clone();
+    let origin = Origin::start(move |request| {
+        let is_mine = request.path() == "/mine";
+        let gate = if is_mine { &mine } else { &page };
+        gate.pass();
+        let control = if is_mine { "private" } else { "max-age=60" };
+        Reply::html("a page").header("Cache-Control", control)
+    });
+    let proxies = two(&origin, &storage, "");
+    let waiting = || proxies.iter().map(|proxy| proxy.metric("anteroom_waiting")).sum::<f64>();
+    let fetch = |target: &str, gate: &Gate| {
+        std::thread::scope(|scope| {
+            let all = scope.spawn(|| at_once(20, |n| proxies[n % 2].get(target).send()));
+            wait_until("all but the first of each wait", || waiting() == 18.0);
+            gate.open();
+            all.join().unwrap()
+        })
+    };
+
+    let answers = fetch("/", &gates[0]);
+    assert!(answers.iter().all(|answer| answer.text() == "a page"));
+    assert_eq!(origin.count(), 1);
+
+    // What is for nobody else is known to both when the first answer has begun.
+    let answers = fetch("/mine", &gates[1]);
+    assert!(answers.iter().all(|answer| answer.text() == "a page"));
+    let said = |reason: &str| answers.iter().any(|answer| answer.cache_status().contains(reason));
+    assert!(said("detail=private") && said("detail=elsewhere"));
 }

@@ -551,9 +551,13 @@ mod explicit {
     fn without_a_default_ttl_the_origin_s_word_is_the_only_one() {
         let policy = Policy { default_ttl: Duration::ZERO, ..POLICY };
         Case { policy, ..Case::html(&[]) }.is_refused(Reason::NoLifetime);
+        // A tenth of the hour, but five minutes at most.
+        let last_modified = Case::html(&[("date", DATE), ("last-modified", LAST_HOUR)]);
+        Case { policy, ..last_modified.clone() }.is_stored(300, LifetimeSource::Heuristic);
+        Case { policy, class: ShareClass::Public, ..last_modified }.is_refused(Reason::Login);
         // Kept to be validated.
-        let last_modified = Case::html(&[("last-modified", LAST_HOUR)]);
-        Case { policy, ..last_modified }.is_stored(0, LifetimeSource::Explicit);
+        let tagged = Case::html(&[("etag", "\"a\"")]);
+        Case { policy, ..tagged }.is_stored(0, LifetimeSource::Explicit);
         let spoken = Case::html(&[("cache-control", "max-age=60")]);
         Case { policy, ..spoken }.is_stored(60, LifetimeSource::Explicit);
         let route = Route { ttl: seconds(7), ..rest() };

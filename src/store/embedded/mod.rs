@@ -29,8 +29,8 @@ use self::sessions::{SessionLedger, SessionStep};
 use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Limits, Outbox,
-    PageStore, Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Lease, Limits,
+    Outbox, PageStore, Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -291,6 +291,15 @@ impl PageStore for EmbeddedStore {
         let step = PageStep::Delete(keys.to_vec());
         let answer = self.0.page_writer.ask(step, self.0.limits.write_timeout).await;
         self.counting(answer).map(drop)
+    }
+
+    /// The folder belongs to one process.
+    async fn lease(&self, _: &PageKey, _: u64, _: Duration) -> Result<Lease, StoreError> {
+        Ok(Lease::Ours)
+    }
+
+    async fn end_lease(&self, _: &PageKey, _: u64, _: bool) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 

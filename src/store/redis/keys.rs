@@ -76,6 +76,11 @@ impl Keys {
         format!("{}inv:{}", self.prefix, row.as_str())
     }
 
+    /// STRING with a time to live: who fetches a page.
+    pub(super) fn lease(&self, key: &PageKey) -> String {
+        format!("{}lease:{}", self.prefix, key.hex())
+    }
+
     /// STRING with a time to live: a page.
     pub(super) fn page(&self, key: &PageKey) -> String {
         format!("{}cache:{}", self.prefix, key.hex())

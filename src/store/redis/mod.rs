@@ -21,8 +21,8 @@ use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BATCH, EXPIRING_BYTES,
-    Evicted, Eviction, Farewell, Limits, Outbox, POPULARITY_MAX, PageStore, Rescaled, Rescaling,
-    Rotation, SessionStore, StoreError, ViewStore, Visit,
+    Evicted, Eviction, Farewell, Lease, Limits, Outbox, POPULARITY_MAX, PageStore, Rescaled,
+    Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -504,5 +504,29 @@ impl PageStore for RedisStore {
             command.arg(self.keys().page(key));
         }
         self.write(&step).await
+    }
+
+    async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
+        let mut script = script::LEASE.prepare_invoke();
+        script.key(self.keys().lease(key));
+        script.arg(who).arg(u64::try_from(time.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX));
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<u8>(&mut on).await };
+        Ok(match self.0.link.call(Call::Read, step).await? {
+            0 => Lease::Theirs,
+            1 => Lease::Ours,
+            _ => Lease::Unshareable,
+        })
+    }
+
+    async fn end_lease(
+        &self,
+        key: &PageKey,
+        who: u64,
+        is_shareable: bool,
+    ) -> Result<(), StoreError> {
+        let mut script = script::END_LEASE.prepare_invoke();
+        script.key(self.keys().lease(key)).arg(who).arg(u8::from(is_shareable));
+        self.run(&script).await.map(drop)
     }
 }

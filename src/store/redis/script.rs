@@ -186,6 +186,35 @@ return 1
     )
 });
 
+/// Asks for the lease on a page. KEYS: `lease:<hash>`. ARGV: who, and for how many milliseconds.
+/// Returns 1 where it is granted, 2 where another's fetch was for nobody else, else 0.
+pub(super) static LEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local who = redis.call('GET', KEYS[1])
+if who == 'unshareable' then return 2 end
+if who and who ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+",
+    )
+});
+
+/// Ends a lease. KEYS: `lease:<hash>`. ARGV: who, and 1 where others may have the page.
+pub(super) static END_LEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[2] == '1' then
+  redis.call('DEL', KEYS[1])
+else
+  redis.call('SET', KEYS[1], 'unshareable', 'PX', 1000)
+end
+return 1
+",
+    )
+});
+
 /// A log-in that replaces a token.
 ///
 /// KEYS: `login:`, `recent:`, `viewed:` and `cart:` of the new token, and, where there was an
