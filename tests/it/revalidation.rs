@@ -74,6 +74,25 @@ fn a_stale_page_is_validated_by_one_question(storage: &Storage) {
 }
 
 #[test]
+fn a_stale_page_in_the_store_is_validated_by_a_proxy_that_never_saw_it() {
+    let origin = then("max-age=60", unchanged("max-age=60"));
+    let storage = Storage::redis();
+    let first = Proxy::start(&origin, &storage, "");
+    first.get("/").send();
+    let Storage::Redis(server) = &storage else { return };
+    wait_until("the page is in the store", || {
+        !server.keys("cache:*").is_empty() && server.keys("lease:*").is_empty()
+    });
+    let second = Proxy::start(&origin, &storage, "");
+
+    let answer = second.get("/").send();
+
+    assert_eq!((answer.status, answer.text().as_str()), (200, "a page"));
+    assert!(answer.cache_status().contains("fwd-status=304"), "{}", answer.cache_status());
+    assert_eq!(origin.last().header("if-none-match"), Some(TAG));
+}
+
+#[test]
 fn a_page_with_a_date_of_change_is_validated_by_that() {
     let origin = Origin::start(|request| {
         if is_question(request) {
