@@ -20,6 +20,7 @@ use crate::http::{forwarded, hop};
 use crate::ident::PageKey;
 use crate::metrics::{Count, Sheet};
 use crate::origin::{Keep, Origin, OriginBody, OriginError, OriginResponse, Outgoing};
+use crate::page::coded::DECODED_FACTOR;
 use crate::page::entry::{Entry, compact};
 use crate::page::flight::{EndGuard, Flight, Pushed, Seat, Verdict};
 use crate::page::guard::{self, Finding};
@@ -30,8 +31,6 @@ use crate::reason::Reason;
 use crate::route::Route;
 use crate::store::{AnyStore, Lease, PageStore, StoreError};
 
-/// A decoded page that the guard reads may be this many times larger than `max_object`.
-const DECODED_FACTOR: u64 = 4;
 /// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
 /// room, in seconds.
 const ERROR_TTL: u64 = 1;
@@ -535,7 +534,7 @@ impl Filler {
         guarded: bool,
     ) -> Result<Option<Bytes>, Stop> {
         let (true, Some(body)) = (guarded, &body) else { return Ok(body) };
-        let decoded_max = self.policy.max_object.saturating_mul(DECODED_FACTOR);
+        let decoded_max = self.policy.max_object.saturating_mul(DECODED_FACTOR as u64);
         let decoded_max = usize::try_from(decoded_max).unwrap_or(usize::MAX);
         guard::inspect(&head.headers, std::slice::from_ref(body), decoded_max)
             .map_err(|finding| Stop::Refused(reason_of(finding)))?;

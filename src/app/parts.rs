@@ -13,7 +13,7 @@ use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
 use crate::page::Pages;
 use crate::page::flight::Flights;
-use crate::request::{CookieRules, Endpoint, OriginRules, Settings, StatusDetail};
+use crate::request::{Coder, CookieRules, Endpoint, OriginRules, Settings, StatusDetail};
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
 use crate::serve::Caps;
@@ -28,6 +28,7 @@ use crate::visit::{Ranks, VisitQueue};
 pub(super) struct Shared {
     pub(super) settings: Arc<Settings>,
     pub(super) pages: Arc<Pages>,
+    pub(super) coder: Arc<Coder>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) ranks: Arc<Ranks>,
@@ -48,6 +49,7 @@ impl Shared {
                 plan.limits.variants,
                 cache.default_ttl,
             )),
+            coder: Coder::new(cache.compress.clone(), cache.max_object),
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
             visits: Arc::new(VisitQueue::new(
                 plan.limits.visit_queue,

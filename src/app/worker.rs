@@ -116,6 +116,7 @@ async fn work(kit: Kit) {
     let room = Rc::new(Room {
         settings: Arc::clone(&shared.settings),
         pages: Arc::clone(&shared.pages),
+        coder: Arc::clone(&shared.coder),
         sessions: Arc::clone(&shared.sessions),
         visits: Arc::clone(&shared.visits),
         ranks: Arc::clone(&shared.ranks),

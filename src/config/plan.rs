@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::secret::Secret;
+use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
@@ -228,6 +229,9 @@ pub struct Cache {
     pub memory: u64,
     /// `max_object`, 8 MiB.
     pub max_object: u64,
+    /// `compress`, `["zstd", "br", "gzip"]`: the codings that we make, the most liked first. Empty:
+    /// pages go out in the codings in which they came.
+    pub compress: Vec<Coding>,
     /// `status`, `"full"`.
     pub status: StatusDetail,
 }
@@ -519,6 +523,7 @@ impl Default for Cache {
             ],
             memory: 256 * MIB,
             max_object: 8 * MIB,
+            compress: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
             status: StatusDetail::Full,
         }
     }

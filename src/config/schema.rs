@@ -15,6 +15,7 @@ use super::plan::{
     Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views, Visitor,
 };
 use super::{form, text};
+use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
@@ -162,6 +163,9 @@ fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("ignore_query", &mut cache.ignore_query, &parameters);
     at.key("memory", &mut cache.memory, &Size { min: MIB, max: TIB });
     at.key("max_object", &mut cache.max_object, &OBJECT);
+    let codings = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
+    let codings = codings.map(|coding| (coding.as_str(), coding));
+    at.key("compress", &mut cache.compress, &List::of(Words(&codings)));
     let detail =
         [("full", StatusDetail::Full), ("short", StatusDetail::Short), ("off", StatusDetail::Off)];
     at.key("status", &mut cache.status, &Words(&detail));

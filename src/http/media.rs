@@ -88,6 +88,23 @@ pub fn charset(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     Some(String::from_utf8_lossy(value))
 }
 
+/// Whether the response is text, which shrinks by compression: html, style sheets, scripts, JSON, XML,
+/// SVG and plain text. What comes in small pieces over time (`text/event-stream`) is none of these.
+#[must_use]
+pub fn is_compressible(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return false;
+    };
+    let essence = essence(line.as_bytes());
+    match kind_of(essence) {
+        Kind::Html | Kind::Css | Kind::JavaScript | Kind::Json | Kind::Xml => true,
+        Kind::Image => essence.eq_ignore_ascii_case(b"image/svg+xml"),
+        Kind::Other => essence.eq_ignore_ascii_case(b"text/plain"),
+        Kind::Font | Kind::Audio | Kind::Video => false,
+    }
+}
+
 /// Whether the path ends like a static file while the response is a page or JSON: how cache
 /// deception looks (`/account/x.css` answered with the account). `.php` answering with a style
 /// sheet is fine.
@@ -359,6 +376,34 @@ mod tests {
         ] {
             assert!(!accept_names_pages(&with(&ACCEPT, lines)), "{lines:?}");
         }
+    }
+
+    #[test]
+    fn text_is_compressible() {
+        for (line, expected) in [
+            ("text/html; charset=utf-8", true),
+            ("application/xhtml+xml", true),
+            ("Text/CSS", true),
+            ("text/javascript", true),
+            ("application/json", true),
+            ("application/problem+json", true),
+            ("application/rss+xml", true),
+            ("image/svg+xml", true),
+            ("text/plain;charset=ascii", true),
+            ("text/event-stream", false),
+            ("image/png", false),
+            ("font/woff2", false),
+            ("video/mp4", false),
+            ("application/octet-stream", false),
+            ("application/gzip", false),
+            ("", false),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, line.parse().unwrap())]);
+            assert_eq!(is_compressible(&headers), expected, "{line}");
+        }
+        assert!(!is_compressible(&HeaderMap::new()));
+        let twice = ["text/html", "text/css"].map(|line| (CONTENT_TYPE, line.parse().unwrap()));
+        assert!(!is_compressible(&HeaderMap::from_iter(twice)));
     }
 
     proptest! {

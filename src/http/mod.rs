@@ -4,6 +4,7 @@
 
 pub mod cache_control;
 pub mod cache_status;
+pub mod coding;
 pub mod conditional;
 pub mod cookie;
 pub mod date;

@@ -16,6 +16,7 @@ use lol_html::errors::RewritingError;
 use lol_html::html_content::{Attribute, Element};
 use lol_html::{AsciiCompatibleEncoding, HtmlRewriter, MemorySettings, Settings, element, text};
 
+use super::coded;
 use crate::http::list::members;
 use crate::http::media;
 use crate::http::query::{is_session_field, text_has_session_id};
@@ -56,22 +57,22 @@ pub fn inspect(headers: &HeaderMap, body: &[Bytes], max_decoded: usize) -> Resul
     if !media::may_be_page(headers) || body.iter().all(Bytes::is_empty) {
         return Ok(());
     }
-    let encoding = ascii_compatible(headers, body)?;
+    let named = named_encoding(headers)?;
     let raw = Pieces::new(body);
     let start = raw.start();
     match coding(headers)? {
-        Coding::Identity => inspect_page(raw, encoding, max_decoded, 0),
-        Coding::Gzip => inspect_page(MultiGzDecoder::new(raw), encoding, max_decoded, 0),
+        Coding::Identity => inspect_whole(raw, named, max_decoded),
+        Coding::Gzip => inspect_whole(MultiGzDecoder::new(raw), named, max_decoded),
         // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some send it bare.
         Coding::Deflate if is_zlib(start) => {
-            inspect_page(ZlibDecoder::new(raw), encoding, max_decoded, 0)
+            inspect_whole(ZlibDecoder::new(raw), named, max_decoded)
         }
-        Coding::Deflate => inspect_page(DeflateDecoder::new(raw), encoding, max_decoded, 0),
-        // A window of up to 1 GiB is no part of RFC 7932 §9.1: these bits are invalid there.
-        Coding::Brotli if start[0] & 0x7f == 0x11 => Err(Finding::Undecodable),
-        Coding::Brotli => {
-            let decoder = brotli::Decompressor::new(raw, PIECE);
-            inspect_page(decoder, encoding, max_decoded, 0)
+        Coding::Deflate => inspect_whole(DeflateDecoder::new(raw), named, max_decoded),
+        Coding::Brotli if coded::has_large_window(start[0]) => Err(Finding::Undecodable),
+        Coding::Brotli => inspect_whole(brotli::Decompressor::new(raw, PIECE), named, max_decoded),
+        Coding::Zstd => {
+            let decoder = coded::unzstd(raw).map_err(|_| Finding::Undecodable)?;
+            inspect_whole(decoder, named, max_decoded)
         }
     }
 }
@@ -88,6 +89,7 @@ enum Coding {
     Gzip,
     Deflate,
     Brotli,
+    Zstd,
 }
 
 fn coding(headers: &HeaderMap) -> Result<Coding, Finding> {
@@ -101,24 +103,33 @@ fn coding(headers: &HeaderMap) -> Result<Coding, Finding> {
         Some(b"gzip" | b"x-gzip") => Ok(Coding::Gzip),
         Some(b"deflate") => Ok(Coding::Deflate),
         Some(b"br") => Ok(Coding::Brotli),
+        Some(b"zstd") => Ok(Coding::Zstd),
         Some(_) => Err(Finding::Undecodable),
     }
 }
 
-/// The charset in which tags can be told from text. UTF-16 and the like, by name or by byte order
-/// mark, hide ASCII, and an unknown name lets the browser guess.
-fn ascii_compatible(
-    headers: &HeaderMap,
-    body: &[Bytes],
-) -> Result<AsciiCompatibleEncoding, Finding> {
-    let named = match media::charset(headers) {
-        None => UTF_8,
-        Some(label) if label.is_empty() => UTF_8,
-        Some(label) => Encoding::for_label(label.as_bytes()).ok_or(Finding::Undecodable)?,
-    };
-    let start: Vec<u8> = body.iter().flatten().copied().take(3).collect();
+/// The charset that the fields name. An unknown name lets the browser guess.
+fn named_encoding(headers: &HeaderMap) -> Result<&'static Encoding, Finding> {
+    match media::charset(headers) {
+        None => Ok(UTF_8),
+        Some(label) if label.is_empty() => Ok(UTF_8),
+        Some(label) => Encoding::for_label(label.as_bytes()).ok_or(Finding::Undecodable),
+    }
+}
+
+/// Reads a decoded page in the charset in which tags can be told from text. UTF-16 and the like, by
+/// name or by the byte order mark at its start, hide ASCII.
+fn inspect_whole(
+    mut page: impl Read,
+    named: &'static Encoding,
+    max_decoded: usize,
+) -> Result<(), Finding> {
+    let mut start = Vec::with_capacity(3);
+    page.by_ref().take(3).read_to_end(&mut start).map_err(|_| Finding::Undecodable)?;
     let marked = Encoding::for_bom(&start).map(|(encoding, _)| encoding);
-    AsciiCompatibleEncoding::new(marked.unwrap_or(named)).ok_or(Finding::Undecodable)
+    let encoding =
+        AsciiCompatibleEncoding::new(marked.unwrap_or(named)).ok_or(Finding::Undecodable)?;
+    inspect_page(start.as_slice().chain(page), encoding, max_decoded, 0)
 }
 
 /// The two bytes before a zlib stream (RFC 1950 §2.2).
@@ -480,6 +491,10 @@ mod tests {
         coded
     }
 
+    fn zstd_of(page: &[u8]) -> Vec<u8> {
+        zstd::stream::encode_all(page, 3).unwrap()
+    }
+
     #[test]
     fn csrf_fields_are_found_however_they_are_written() {
         for page in [
@@ -609,12 +624,13 @@ mod tests {
             writer.finish().unwrap()
         };
         type Coder<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
-        let coders: [(&str, Coder<'_>); 7] = [
+        let coders: [(&str, Coder<'_>); 8] = [
             ("gzip", &gzip),
             ("X-GZip", &gzip),
             ("deflate", &zlib),
             ("deflate", &raw),
             ("br", &brotli_of),
+            ("zstd", &zstd_of),
             ("identity", &<[u8]>::to_vec),
             ("", &<[u8]>::to_vec),
         ];
@@ -642,6 +658,9 @@ mod tests {
             ("gzip", &zipped[..5]),
             ("br", &pressed[..pressed.len() / 2]),
             ("br", &[0x11, 0x1e, 0x00]),
+            ("zstd", &zstd_of(page.as_bytes())[..20]),
+            // A window of 16 MiB, which is more than clients have for it.
+            ("zstd", b"\x28\xb5\x2f\xfd\x00\x70\x01\x00\x00"),
             ("deflate", b"\xff\xff\xff\xff"),
             ("compress", page.as_bytes()),
         ] {
@@ -653,8 +672,12 @@ mod tests {
     #[test]
     fn a_bomb_is_not_decoded_to_its_end() {
         let zeros = vec![b' '; LIMIT + 1];
-        for (name, bomb) in [("gzip", gzip(&zeros)), ("br", brotli_of(&zeros)), ("identity", zeros)]
-        {
+        for (name, bomb) in [
+            ("gzip", gzip(&zeros)),
+            ("br", brotli_of(&zeros)),
+            ("zstd", zstd_of(&zeros)),
+            ("identity", zeros),
+        ] {
             let found = inspect(&coded(name), &[bomb.into()], LIMIT);
             assert_eq!(found, Err(Finding::Undecodable), "{name}");
         }
@@ -675,6 +698,8 @@ mod tests {
         for mark in [&b"\xff\xfe<\0p\0"[..], b"\xfe\xff\0<\0p"] {
             let body = [Bytes::copy_from_slice(&mark[..1]), Bytes::copy_from_slice(&mark[1..])];
             assert_eq!(inspect(&typed("text/html"), &body, LIMIT), Err(Finding::Undecodable));
+            let coded_body = [Bytes::from(gzip(mark))];
+            assert_eq!(inspect(&coded("gzip"), &coded_body, LIMIT), Err(Finding::Undecodable));
         }
         for label in
             ["text/html; charset=utf-8", "text/html; charset=\"latin1\"", "text/html; charset="]

@@ -1,12 +1,13 @@
 //! Pages in this process's memory, bounded by bytes; and the keys that are known to be uncacheable.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
 use super::entry::{Entry, VariantIndex};
+use crate::http::coding::Coding;
 use crate::ident::PageKey;
 use crate::reason::Reason;
 
@@ -30,16 +31,52 @@ pub enum Slot {
     Variants(Arc<VariantIndex>),
 }
 
+/// What a page is in another coding than that in which it is stored.
+#[derive(Clone, Debug)]
+pub enum Form {
+    /// The page, recoded.
+    Made(Arc<Entry>),
+    /// It cannot be made, or is no smaller.
+    Useless,
+}
+
+/// Under what something is held.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    Slot(PageKey),
+    /// A form of the page at this address, which is no other's while the form is held.
+    Form(usize, Coding),
+}
+
+impl Name {
+    fn form(page: &Arc<Entry>, coding: Coding) -> Self {
+        Self::Form(Arc::as_ptr(page).addr(), coding)
+    }
+}
+
+/// What is held, and takes room.
+#[derive(Clone, Debug)]
+enum Held {
+    Slot(Slot),
+    Form {
+        /// Keeps the page's address, not the page.
+        _of: Weak<Entry>,
+        form: Form,
+    },
+}
+
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<PageKey, Slot> for ByBytes {
-    fn weight(&self, _: &PageKey, slot: &Slot) -> u64 {
-        SLOT + match slot {
-            Slot::Page(entry) => entry.weight() as u64,
-            Slot::Variants(index) => {
+impl Weighter<Name, Held> for ByBytes {
+    fn weight(&self, _: &Name, held: &Held) -> u64 {
+        SLOT + match held {
+            Held::Slot(Slot::Page(entry)) => entry.weight() as u64,
+            Held::Slot(Slot::Variants(index)) => {
                 (index.keys.len() * size_of::<PageKey>() + index.fields.len() * 32) as u64
             }
+            Held::Form { form: Form::Made(entry), .. } => entry.weight() as u64,
+            Held::Form { form: Form::Useless, .. } => size_of::<Entry>() as u64,
         }
     }
 }
@@ -47,7 +84,10 @@ impl Weighter<PageKey, Slot> for ByBytes {
 /// Pages in memory, shared by all threads.
 #[derive(Debug)]
 pub struct Memory {
-    pages: Cache<PageKey, Slot, ByBytes, RandomState>,
+    /// Pages, their variants' keys, and their forms: one budget for all.
+    pages: Cache<Name, Held, ByBytes, RandomState>,
+    /// The heaviest page that is held.
+    page_max: u64,
     uncacheable: Cache<PageKey, (u64, Reason)>,
     /// Until when the origin is not asked for a page that may be served stale meanwhile.
     failing: Cache<PageKey, u64>,
@@ -70,23 +110,62 @@ impl Memory {
         let pages =
             Cache::with_options(options, ByBytes, RandomState::new(), DefaultLifecycle::default());
         let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
-        Self { pages, uncacheable, failing }
+        Self { pages, page_max: bytes / SHARDS as u64, uncacheable, failing }
     }
 
     /// What is held under `key`.
     #[must_use]
     pub fn get(&self, key: &PageKey) -> Option<Slot> {
-        self.pages.get(key)
+        match self.pages.get(&Name::Slot(*key))? {
+            Held::Slot(slot) => Some(slot),
+            Held::Form { .. } => None,
+        }
     }
 
-    /// Puts a page or an index.
+    /// Puts a page or an index. The forms of the page that was there go.
     pub fn put(&self, key: PageKey, slot: Slot) {
-        self.pages.insert(key, slot);
+        let name = Name::Slot(key);
+        // A peek: what is about to be replaced is not used.
+        let before = self.pages.peek(&name);
+        self.pages.insert(name, Held::Slot(slot));
+        self.forget_forms(before);
     }
 
-    /// Forgets a key.
+    /// Forgets a key, and the forms of the page under it.
     pub fn remove(&self, key: &PageKey) {
-        self.pages.remove(key);
+        let before = self.pages.remove(&Name::Slot(*key));
+        self.forget_forms(before.map(|(_, held)| held));
+    }
+
+    /// The form of a page in `coding`, if it was made already. It is found by the very page and by
+    /// nothing else, so that no form outlives a change to its page.
+    #[must_use]
+    pub fn form(&self, page: &Arc<Entry>, coding: Coding) -> Option<Form> {
+        match self.pages.get(&Name::form(page, coding))? {
+            Held::Form { form, .. } => Some(form),
+            Held::Slot(_) => None,
+        }
+    }
+
+    /// Keeps a form of a page.
+    pub fn put_form(&self, page: &Arc<Entry>, coding: Coding, form: Form) {
+        if self.has_room_for(page) {
+            let held = Held::Form { _of: Arc::downgrade(page), form };
+            self.pages.insert(Name::form(page, coding), held);
+        }
+    }
+
+    /// Whether a page is light enough to be held: no form is found again of one that is not.
+    #[must_use]
+    pub fn has_room_for(&self, page: &Entry) -> bool {
+        SLOT + page.weight() as u64 <= self.page_max
+    }
+
+    fn forget_forms(&self, of: Option<Held>) {
+        let Some(Held::Slot(Slot::Page(page))) = of else { return };
+        for coding in Coding::ALL {
+            self.pages.remove(&Name::form(&page, coding));
+        }
     }
 
     /// Remembers that the page under `key` turned out uncacheable at `now`, and why.
@@ -127,7 +206,7 @@ impl Memory {
         self.pages.weight()
     }
 
-    /// Pages and indexes held.
+    /// Pages, indexes and forms held.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pages.len()
@@ -179,6 +258,38 @@ mod tests {
         }
         assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
         assert!(memory.len() > 50);
+    }
+
+    #[test]
+    fn forms_take_their_part_of_the_memory_and_go_with_their_page() {
+        let memory = Memory::new(1 << 20);
+        let entry = |size| match page(size) {
+            Slot::Page(entry) => entry,
+            Slot::Variants(_) => panic!("a page"),
+        };
+        let (first, other) = (entry(10_000), entry(10_000));
+        memory.put(key(1), Slot::Page(Arc::clone(&first)));
+        let before = memory.bytes();
+        memory.put_form(&first, Coding::Gzip, Form::Made(entry(5_000)));
+        memory.put_form(&first, Coding::Zstd, Form::Useless);
+        assert!(memory.bytes() > before + 5_000);
+        assert!(matches!(memory.form(&first, Coding::Gzip), Some(Form::Made(_))));
+        assert!(matches!(memory.form(&first, Coding::Zstd), Some(Form::Useless)));
+        assert!(memory.form(&first, Coding::Brotli).is_none());
+        assert!(memory.form(&other, Coding::Gzip).is_none(), "the like is not the same");
+        memory.put(key(1), Slot::Page(other));
+        assert!(memory.form(&first, Coding::Gzip).is_none());
+        assert_eq!(memory.bytes(), before);
+
+        for n in 0..1_000 {
+            let page = entry(1_000);
+            memory.put(key(n), Slot::Page(Arc::clone(&page)));
+            memory.put_form(&page, Coding::Gzip, Form::Made(entry(10_000)));
+        }
+        assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
+        let heavy = entry(1 << 19);
+        memory.put_form(&heavy, Coding::Gzip, Form::Made(entry(10)));
+        assert!(memory.form(&heavy, Coding::Gzip).is_none(), "nobody would find it again");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Pages: which may be shared with whom, where they are kept, and the one fetch that fills them.
 //!
-//! Memory lies over the store. `verdict`, `key`, `entry` and `guard` are pure; `flight` has locks
+//! Memory lies over the store. `verdict`, `key`, `entry`, `coded` and `guard` are pure; `flight` has locks
 //! but no runtime. Nothing here speaks to an origin or knows a client.
 
+pub mod coded;
 pub mod entry;
 pub mod flight;
 pub mod guard;

@@ -9,12 +9,14 @@ use ::http::{HeaderMap, HeaderName, Method, Response};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
+use super::coder::{self, Live};
 use super::error::Error;
 use super::trail::Trail;
 use super::{Body, Case, deliver, forward, outgoing};
 use crate::clock::unix_now;
 use crate::fill::{Led, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
+use crate::http::coding::takes_as_it_is;
 use crate::http::cookie::cookies;
 use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::media::accept_names_pages;
@@ -66,6 +68,8 @@ impl<'c> Want<'c> {
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
+            // Looked at when the page is made ready for him.
+            ACCEPT_ENCODING if self.case.room.coder.is_on() => false,
             // Who takes no coding that a fill asks for may have what is in none.
             ACCEPT_ENCODING => {
                 headers.contains_key(name)
@@ -119,13 +123,14 @@ pub(super) async fn answer(
     };
     let (held, key) = match found {
         Lookup::Fresh(entry, from) => {
-            let suits = want.suits(&entry);
-            return match (suits, forwarded_for) {
-                (Err(reason), _) => forward::forward(case, body, reason, trail).await,
-                (Ok(()), Some(reason)) if !entry.static_proof => {
-                    forward::forward(case, body, reason, trail).await
-                }
-                (Ok(()), _) => Ok(hit(&want, &entry, from, trail)),
+            let refused = forwarded_for.filter(|_| !entry.static_proof);
+            let answer = match want.suits(&entry).err().or(refused) {
+                None => hit(&want, &entry, from, trail).await,
+                Some(reason) => Err(reason),
+            };
+            return match answer {
+                Ok(response) => Ok(response),
+                Err(reason) => forward::forward(case, body, reason, trail).await,
             };
         }
         Lookup::Stale(entry, _, key) => {
@@ -147,10 +152,21 @@ pub(super) async fn answer(
     if let Some(held) = &held
         && is_answer_meanwhile(&want, held)
     {
-        return Ok(stale(&want, held, trail));
+        return match stale(&want, held, trail).await {
+            Ok(response) => Ok(response),
+            Err(reason) => forward::forward(case, body, reason, trail).await,
+        };
     }
     match fetch(&want, held.as_ref(), key, trail).await {
         Fetched::Answer(response) => Ok(response),
+        // The fetch asked for codings that are not this visitor's.
+        Fetched::Own(came, reason)
+            if case.room.coder.is_on()
+                && !takes_as_it_is(&case.head.headers, came.response.headers()) =>
+        {
+            drop(came);
+            forward::forward(case, body, reason, trail).await
+        }
         Fetched::Own(came, reason) => {
             trail.outcome(Outcome::Bypass, Some(reason));
             forward::own(case, came, reason).await
@@ -192,6 +208,12 @@ enum Fetched {
     Failed(Error),
 }
 
+impl Fetched {
+    fn from(answer: Result<Response<Body>, Reason>) -> Self {
+        answer.map_or_else(Self::Forward, Self::Answer)
+    }
+}
+
 /// Begins the one fetch of a page, or waits for it. Where it fails, or takes too long, a page that is
 /// held is the answer if it may be.
 async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut Trail) -> Fetched {
@@ -213,7 +235,7 @@ async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut T
     }
     let until = unix_now() as u64 + FAILING_TTL;
     want.case.room.pages.memory().mark_failing(key, until);
-    Fetched::Answer(stale(want, held, trail))
+    Fetched::from(stale(want, held, trail).await)
 }
 
 /// Looks in memory and in the store; a store that fails has nothing.
@@ -231,22 +253,54 @@ async fn find(want: &Want<'_>) -> Lookup {
     })
 }
 
-fn hit(want: &Want<'_>, entry: &Entry, from: From, trail: &mut Trail) -> Response<Body> {
+async fn hit(
+    want: &Want<'_>,
+    entry: &Arc<Entry>,
+    from: From,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Reason> {
     let (outcome, detail) = match from {
         From::Memory => (Outcome::HitMemory, "memory"),
         From::Store => (Outcome::HitStore, "store"),
     };
+    let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(outcome, None);
     let status = CacheStatus::hit(entry.ttl(want.now()), detail);
-    deliver::whole(want.case, entry, &status)
+    Ok(deliver::ready(want.case, &ready, &status))
 }
 
 /// A page that is fresh no more, as the answer all the same.
-fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Response<Body> {
+async fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Result<Response<Body>, Reason> {
     let entry = &held.entry;
+    let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(Outcome::HitStale, None);
     let status = CacheStatus::hit(entry.ttl(want.now()), "stale");
-    deliver::whole(want.case, entry, &status)
+    Ok(deliver::ready(want.case, &ready, &status))
+}
+
+/// A page that is on its way: as it comes or, where this visitor cannot read that, when it has landed.
+/// Where it does not land, he asks for himself.
+async fn coming(
+    want: &Want<'_>,
+    head: &Arc<Entry>,
+    (seat, length): (Seat, Option<u64>),
+    status: &CacheStatus<'_>,
+) -> Result<Response<Body>, Reason> {
+    let (case, coder) = (want.case, &want.case.room.coder);
+    match coder.live(&case.head.headers, &head.headers) {
+        Live::AsItComes => Ok(deliver::stored(case, head, status, Body::flight(seat, length))),
+        // A seat that is not read would hold up those that are.
+        Live::Never => Err(Reason::Vary),
+        Live::Whole => {
+            if !coder.arrival(seat).await {
+                return Err(Reason::Vary);
+            }
+            let landed = case.room.pages.in_memory(&want.key, || want.sent(), want.now());
+            let page = landed.ok_or(Reason::Vary)?;
+            let ready = coder::ready(case, &page, true).await?;
+            Ok(deliver::ready(case, &ready, status))
+        }
+    }
 }
 
 fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::Receiver<Led> {
@@ -277,33 +331,33 @@ async fn lead(
         && want.suits(&entry).is_ok()
     {
         EndGuard(flight).0.answer(&entry);
-        return Fetched::Answer(hit(want, &entry, From::Memory, trail));
+        return Fetched::from(hit(want, &entry, From::Memory, trail).await);
     }
     let led = begin(want, flight, held).await;
     trail.origin_answered();
     match led {
-        Ok(Led::Shared { head: entry, seat, length, stored }) => match want.suits(&entry) {
-            Ok(()) => {
-                trail.outcome(Outcome::Miss, Some(Reason::Miss));
-                let why = if held.is_some() { Forward::Stale } else { Forward::UriMiss };
-                let mut status = CacheStatus::forwarded(why, None);
-                status.stored = stored;
-                status.ttl = Some(entry.ttl(want.now()));
-                let body = Body::flight(seat, length);
-                Fetched::Answer(deliver::stored(case, &entry, &status, body))
-            }
-            Err(reason) => {
+        Ok(Led::Shared { head: entry, seat, length, stored }) => {
+            if let Err(reason) = want.suits(&entry) {
                 // A seat that is not read would hold up those that are.
                 drop(seat);
-                Fetched::Forward(reason)
+                return Fetched::Forward(reason);
             }
-        },
+            let why = if held.is_some() { Forward::Stale } else { Forward::UriMiss };
+            let mut status = CacheStatus::forwarded(why, None);
+            status.stored = stored;
+            status.ttl = Some(entry.ttl(want.now()));
+            let answer = coming(want, &entry, (seat, length), &status).await;
+            if answer.is_ok() {
+                trail.outcome(Outcome::Miss, Some(Reason::Miss));
+            }
+            Fetched::from(answer)
+        }
         Ok(Led::Validated(entry)) => match want.suits(&entry) {
-            Ok(()) => Fetched::Answer(validated(want, &entry, trail)),
+            Ok(()) => Fetched::from(validated(want, entry, trail).await),
             Err(reason) => Fetched::Forward(reason),
         },
         Ok(Led::Elsewhere(entry)) => match want.suits(&entry) {
-            Ok(()) => Fetched::Answer(hit(want, &entry, From::Store, trail)),
+            Ok(()) => Fetched::from(hit(want, &entry, From::Store, trail).await),
             Err(reason) => Fetched::Forward(reason),
         },
         Ok(Led::Own(came, reason)) => Fetched::Own(came, reason),
@@ -314,18 +368,26 @@ async fn lead(
 }
 
 /// A page that the origin has just called right.
-fn validated(want: &Want<'_>, entry: &Entry, trail: &mut Trail) -> Response<Body> {
+async fn validated(
+    want: &Want<'_>,
+    entry: Arc<Entry>,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Reason> {
+    // Forms belong to the page that memory has.
+    let kept = want.case.room.pages.in_memory(&want.key, || want.sent(), want.now());
+    let is_kept = kept.is_some();
+    let entry = kept.unwrap_or(entry);
+    let ready = coder::ready(want.case, &entry, is_kept).await?;
     trail.outcome(Outcome::Revalidated, None);
     let mut status = CacheStatus::forwarded(Forward::Stale, None);
     status.forwarded_status = Some(304);
     status.stored = true;
     status.ttl = Some(entry.ttl(want.now()));
-    deliver::whole(want.case, entry, &status)
+    Ok(deliver::ready(want.case, &ready, &status))
 }
 
 /// Waits for another request's fetch.
 async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
-    let case = want.case;
     let reason = match seat.verdict().await {
         Verdict::Shared(entry, length) => {
             let same = variant_key(&want.key, &entry.vary, want.sent())
@@ -333,12 +395,14 @@ async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
             let suits = if same { want.suits(&entry) } else { Err(Reason::Vary) };
             match suits {
                 Ok(()) => {
-                    trail.outcome(Outcome::HitFlight, None);
                     let mut status = CacheStatus::forwarded(Forward::UriMiss, None);
                     status.collapsed = true;
                     status.ttl = Some(entry.ttl(want.now()));
-                    let body = Body::flight(seat, length);
-                    return Fetched::Answer(deliver::stored(case, &entry, &status, body));
+                    let answer = coming(want, &entry, (seat, length), &status).await;
+                    if answer.is_ok() {
+                        trail.outcome(Outcome::HitFlight, None);
+                    }
+                    return Fetched::from(answer);
                 }
                 Err(reason) => reason,
             }

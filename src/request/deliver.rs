@@ -7,6 +7,7 @@ use ::http::header::{
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use hyper::ext::ReasonPhrase;
 
+use super::coder::Ready;
 use super::outgoing::StatusDetail;
 use super::{Body, Case, Room};
 use crate::http::cache_control::CacheControl;
@@ -16,6 +17,7 @@ use crate::http::range::{self, Multipart, Selection};
 use crate::http::{forwarded, hop};
 use crate::log::VisitorClass;
 use crate::origin::OriginBody;
+use crate::page::coded;
 use crate::page::entry::Entry;
 use crate::reason::Reason;
 
@@ -97,9 +99,19 @@ pub(super) fn keep_from_caches(headers: &mut HeaderMap) {
     keep_private(headers);
 }
 
+/// A stored page in the form that the visitor takes.
+pub(super) fn ready(case: &Case<'_>, ready: &Ready, status: &CacheStatus<'_>) -> Response<Body> {
+    let page = &ready.page;
+    if ready.in_parts {
+        whole(case, page, status)
+    } else {
+        stored(case, page, status, Body::full(page.body.clone()))
+    }
+}
+
 /// A stored page that is whole: by the request's conditions and ranges all of it, parts of it, or
 /// nothing. Its age is as right as the clock; everything else is as it came.
-pub(super) fn whole(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+fn whole(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let body = || Body::full(entry.body.clone());
     if !is_not_modified(case, entry) && case.head.method == Method::GET && entry.status == 200 {
         let asked = &case.head.headers;
@@ -174,7 +186,7 @@ fn describe_no_more(headers: &mut HeaderMap) {
 }
 
 /// Whether the client has the page already (RFC 9111 §4.3.2).
-fn is_not_modified(case: &Case<'_>, entry: &Entry) -> bool {
+pub(super) fn is_not_modified(case: &Case<'_>, entry: &Entry) -> bool {
     let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
     let asked = &case.head.headers;
     conditional::judge(asked, status, &entry.headers, case.now as u64) == Condition::NotModified
@@ -207,11 +219,14 @@ pub(super) fn stored(
 /// The head of a stored page, and no body.
 fn head(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = Response::new(Body::empty());
-    // PERF: two fields more than stored fit without the map's growing.
+    // PERF: three fields more than stored fit without the map's growing.
     let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
     headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
     let age = entry.age(case.now as u64);
     headers.insert(AGE, HeaderValue::from(age));
+    if case.room.coder.is_on() && coded::recodable(&entry.headers).is_some() {
+        coded::tell_choice(&mut headers);
+    }
     put_status(case.room, &mut headers, status);
     *response.headers_mut() = headers;
     *response.status_mut() = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);

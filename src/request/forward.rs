@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::http::{HeaderMap, Method, Response};
+use ::http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::error::Error;
@@ -89,7 +89,9 @@ async fn heed(case: &Case<'_>, headers: &HeaderMap) -> Result<(login::Change, bo
     }
 }
 
-/// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as well.
+/// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as
+/// well. A row is read by nobody in particular, so that it is forgotten only where the answer says that
+/// the change was made: a redirection to a log-in page does not.
 async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
     use crate::store::PageStore;
     let mut targets = vec![case.head.uri.path_and_query().map_or("/", |p| p.as_str()).to_owned()];
@@ -100,11 +102,12 @@ async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
     // A route for this method alone may name a row, too.
     let (own, item) = route_of(case, &case.head.method, &targets[0]);
-    rows.extend(rows::named(case.room, own, item.as_ref()));
+    let changes_rows = has_changed_rows(response.status());
+    rows.extend(rows::named(case.room, own, item.as_ref()).filter(|_| changes_rows));
     for target in &targets {
         let (route, item) = route_of(case, &Method::GET, target);
         let named = rows::named(case.room, route, item.as_ref());
-        rows.extend(named.filter(|row| !rows.contains(row)));
+        rows.extend(named.filter(|row| changes_rows && !rows.contains(row)));
         for class in [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone] {
             let key = case.page_key(target, route, class);
             gone.extend(case.room.pages.invalidate(&key, now));
@@ -124,6 +127,11 @@ async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
             tracing::debug!("the store is slow: what was changed may stay there for its time")
         }
     }
+}
+
+/// Whether an unsafe request that was answered so has changed rows.
+fn has_changed_rows(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::SEE_OTHER
 }
 
 /// The route under which a request for a target on this request's site falls, and its item. Pages' keys

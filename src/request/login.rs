@@ -3,6 +3,7 @@
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
+use futures_util::future::join_all;
 use percent_encoding::percent_decode;
 
 use super::error::Error;
@@ -83,13 +84,16 @@ pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Ch
     Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
 }
 
-/// Ends sessions: here at once, in the store now or as soon as it can be reached.
-async fn end(case: &Case<'_>, tokens: impl Iterator<Item = &StoredToken>) -> Result<(), Error> {
+/// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
+async fn end<'t>(
+    case: &Case<'_>,
+    tokens: impl Iterator<Item = &'t StoredToken>,
+) -> Result<(), Error> {
     let room = case.room;
-    for token in tokens {
+    let ended = join_all(tokens.map(|token| {
         room.visits.forget(token);
-        let ended = room.sessions.log_out(&room.store, token).await;
-        ended.map_err(|error| Error::Session(error.into()))?;
-    }
-    Ok(())
+        room.sessions.log_out(&room.store, token)
+    }));
+    let ended = ended.await.into_iter().collect::<Result<(), _>>();
+    ended.map_err(|error| Error::Session(error.into()))
 }

@@ -7,6 +7,7 @@ mod admit;
 mod body;
 mod cached;
 pub mod client;
+mod coder;
 mod deliver;
 mod endpoint;
 mod error;
@@ -44,6 +45,7 @@ use crate::visit::{Ranks, VisitQueue};
 
 pub use body::Body;
 use client::Client;
+pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use outgoing::{OriginRules, StatusDetail};
@@ -90,6 +92,8 @@ pub struct Room {
     pub settings: Arc<Settings>,
     /// Pages, shared by all threads.
     pub pages: Arc<Pages>,
+    /// What makes their other forms, shared by all threads.
+    pub coder: Arc<Coder>,
     /// Sessions, shared by all threads.
     pub sessions: Arc<Sessions>,
     /// Visits to be recorded, shared by all threads.

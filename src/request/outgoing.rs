@@ -16,6 +16,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use super::Case;
 use crate::fill::Loss;
+use crate::http::coding::READABLE;
 use crate::http::cookie::{cookies, rebuild};
 use crate::http::forwarded as fwd;
 use crate::http::host::Host;
@@ -242,8 +243,11 @@ pub(super) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
     for (name, value) in from.iter().filter(|(name, _)| listed(name)) {
         headers.append(name, value.clone());
     }
-    if let Some(coding) = normalised_accept_encoding(from) {
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(coding));
+    // What is recoded for each visitor need not be asked for as this one takes it.
+    let codings =
+        if case.room.coder.is_on() { Some(READABLE) } else { normalised_accept_encoding(from) };
+    if let Some(codings) = codings {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
     }
     if !route.key_cookies.is_empty()
         && let Some(line) = rebuild(from, |name| route.keys_cookie(name))

@@ -50,7 +50,18 @@ pub(super) async fn fill_cart(
     if counts.is_empty() {
         return Ok(false);
     }
-    match room.sessions.add_to_cart(&room.store, &whose, counts).await? {
+    let is_guess = whose.user.is_none() && !room.settings.cookies.minted;
+    let answer = match room.sessions.add_to_cart(&room.store, &whose, counts).await {
+        // Such a cookie need not be a log-in's, and the app has done its part: its answer goes out.
+        Err(StoreError::Away) if is_guess => {
+            tracing::debug!(
+                "the origin's Anteroom-Cart is ignored: nobody can say who is logged in"
+            );
+            return Ok(false);
+        }
+        answer => answer?,
+    };
+    match answer {
         CartAnswer::Changed(_) => Ok(true),
         CartAnswer::NotLoggedIn => {
             tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in any more");

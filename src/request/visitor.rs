@@ -15,7 +15,7 @@ use crate::route::Route;
 use crate::store::CartOwner;
 
 /// Session cookies of one name that a log-out ends, at most: each is a call to the store.
-const RIVALS_MAX: usize = 8;
+const RIVALS_MAX: usize = 32;
 
 /// Which cookies mean what.
 #[derive(Clone, Debug)]

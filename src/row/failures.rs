@@ -1,8 +1,9 @@
-//! Which rows fail, and since how many attempts.
+//! Which rows are well, which fail, and since how many attempts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
+use super::FetchError;
 use crate::ident::Row;
 use crate::store::ROWS_MAX;
 
@@ -13,10 +14,23 @@ const LONGEST_PAUSE: f64 = 60.0;
 /// A row that has not failed here for so long, in seconds, is not tried here any more: somebody has
 /// stopped it, or another process refreshes it.
 const FORGOTTEN: f64 = 600.0;
+/// For how long a row that was well here is remembered as such, in seconds.
+const WELL: f64 = 3_600.0;
 /// Between two looks for such rows, in seconds.
 const LOOK: f64 = 60.0;
 /// At the bound, one row in so many is forgotten to make room.
 const EVICTED: usize = 16;
+
+/// What a row's past promises of its next fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// It was well when it was last fetched here.
+    Well,
+    /// Nothing: it is new, failed quickly, or was well before it failed.
+    Open,
+    /// It was never well here, and the last fetch took too long.
+    Slow,
+}
 
 /// How often each row failed in a row, for the pauses between attempts. Forgotten with the process.
 ///
@@ -27,6 +41,8 @@ pub(super) struct Failures {
     rows: RefCell<HashMap<Row, Failing>>,
     /// How many rows of each source fail.
     sources: RefCell<HashMap<String, usize>>,
+    /// When each row was last well.
+    well: RefCell<HashMap<Row, f64>>,
     looked: Cell<f64>,
 }
 
@@ -35,25 +51,38 @@ struct Failing {
     count: u32,
     last: f64,
     source: String,
+    /// Whether the last attempt took too long.
+    slow: bool,
 }
 
 impl Failures {
-    /// Whether the row's last attempt failed.
-    pub(super) fn has(&self, row: &Row) -> bool {
-        self.rows.borrow().contains_key(row)
+    /// What may be expected of a row.
+    pub(super) fn trust(&self, row: &Row) -> Trust {
+        let was_well = self.well.borrow().contains_key(row);
+        match self.rows.borrow().get(row) {
+            None if was_well => Trust::Well,
+            Some(failing) if failing.slow && !was_well => Trust::Slow,
+            _ => Trust::Open,
+        }
+    }
+
+    /// A row was fetched.
+    pub(super) fn note_well(&self, row: &Row, now: f64) {
+        self.forget(row);
+        let mut well = self.well.borrow_mut();
+        if let Some(last) = well.get_mut(row) {
+            *last = now;
+        } else if well.len() < ROWS_MAX {
+            well.insert(row.clone(), now);
+        }
     }
 
     /// One more; how many it makes.
-    pub(super) fn add(
-        &self,
-        row: &Row,
-        source: &str,
-        why: &dyn std::error::Error,
-        now: f64,
-    ) -> u32 {
+    pub(super) fn add(&self, row: &Row, source: &str, why: &FetchError, now: f64) -> u32 {
+        let slow = matches!(why, FetchError::TimedOut);
         if let Some(failing) = self.rows.borrow_mut().get_mut(row) {
             failing.count = failing.count.saturating_add(1);
-            failing.last = now;
+            (failing.last, failing.slow) = (now, slow);
             tracing::debug!(row = row.as_str(), %why, count = failing.count, "a row fails still");
             return failing.count;
         }
@@ -61,7 +90,7 @@ impl Failures {
             let some: Vec<Row> = self.rows.borrow().keys().step_by(EVICTED).cloned().collect();
             some.iter().for_each(|row| self.forget(row));
         }
-        let failing = Failing { count: 1, last: now, source: source.to_owned() };
+        let failing = Failing { count: 1, last: now, source: source.to_owned(), slow };
         self.rows.borrow_mut().insert(row.clone(), failing);
         let mut sources = self.sources.borrow_mut();
         let count = sources.entry(source.to_owned()).or_default();
@@ -74,8 +103,8 @@ impl Failures {
         1
     }
 
-    /// The row is well, or gone.
-    pub(super) fn forget(&self, row: &Row) {
+    /// The row does not fail any more, as far as is known.
+    fn forget(&self, row: &Row) {
         let Some(Failing { source, .. }) = self.rows.borrow_mut().remove(row) else { return };
         let mut sources = self.sources.borrow_mut();
         let Some(count) = sources.get_mut(&source) else { return };
@@ -93,6 +122,7 @@ impl Failures {
             return;
         }
         self.looked.set(now);
+        self.well.borrow_mut().retain(|_, last| (now - *last).abs() <= WELL);
         let rows = self.rows.borrow();
         let old = rows.iter().filter(|(_, failing)| (now - failing.last).abs() > FORGOTTEN);
         let old: Vec<Row> = old.map(|(row, _)| row.clone()).collect();
@@ -111,7 +141,6 @@ pub(super) fn pause(delay: f64, count: u32, jitter: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::FetchError;
 
     #[test]
     fn pauses_grow_to_their_bound() {
@@ -131,10 +160,29 @@ mod tests {
         failures.look(1_000.0);
         assert_eq!((add(1, 1_000.0), add(2, 1_000.0), add(2, 1_500.0)), (1, 1, 2));
         failures.look(1_601.0);
-        assert_eq!((failures.has(&row(1)), failures.has(&row(2))), (false, true));
+        let has = |number| failures.rows.borrow().contains_key(&row(number));
+        assert_eq!((has(1), has(2)), (false, true));
         assert_eq!(failures.sources.borrow()["inventory"], 1);
         failures.forget(&row(2));
         assert!(failures.sources.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_row_is_trusted_by_its_last_attempt_and_as_it_was_before() {
+        let failures = Failures::default();
+        let row = Row::new("1").unwrap();
+        let fails = |why| {
+            failures.add(&row, "inventory", &why, 1.0);
+            failures.trust(&row)
+        };
+        assert_eq!(failures.trust(&row), Trust::Open);
+        assert_eq!(fails(FetchError::TimedOut), Trust::Slow);
+        assert_eq!(fails(FetchError::Status(500)), Trust::Open);
+        failures.note_well(&row, 2.0);
+        assert_eq!(failures.trust(&row), Trust::Well);
+        assert_eq!(fails(FetchError::TimedOut), Trust::Open, "it may be an outage");
+        failures.look(3.0 + WELL);
+        assert_eq!((failures.trust(&row), failures.well.borrow().len()), (Trust::Open, 0));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! holds the rows is a [`RowStore`].
 
 mod failures;
+mod line;
 mod memo;
 mod names;
 mod refresh;
@@ -31,7 +32,7 @@ const FETCH_TIME: Duration = Duration::from_secs(9);
 
 /// Where rows are read.
 pub trait RowSource {
-    /// Reads a row. It is dropped when it takes longer than `FETCH_TIME`.
+    /// Reads a row. It is dropped when it takes longer than `FETCH_TIME`, and sooner while many do.
     fn fetch(&self, row: &Row) -> impl Future<Output = Result<Bytes, FetchError>>;
 
     /// What people call the source that a row is read from.
@@ -71,6 +72,9 @@ pub enum FetchError {
     /// The source could not be read.
     #[error("the source failed: {0}")]
     Source(#[source] Box<dyn std::error::Error>),
+    /// It was read, or not, and the store could not be told.
+    #[error("the store could not be told of it: {0}")]
+    Store(#[source] StoreError),
 }
 
 /// `schedule_row_cache`: from now on a row is refreshed every `delay`; `None` stops that, and removes

@@ -153,8 +153,8 @@ pub trait SessionStore {
     fn touch_tokens(&self, visits: &[Visit]) -> impl Future<Output = Result<usize, StoreError>>;
 
     /// A log-in: the new token is written and the old one is gone everywhere, in one atomic step.
-    /// The old one's views and cart move to the new one only if it had no user or the same user;
-    /// else they are deleted. Durable when it returns.
+    /// The old one's views and cart move to the new one only if it had the same user; else they are
+    /// deleted. Durable when it returns.
     fn rotate_token(&self, rotation: &Rotation) -> impl Future<Output = Result<(), StoreError>>;
 
     /// A log-out: nothing mentions the token afterwards. Durable when it returns.

@@ -15,6 +15,8 @@ use crate::visit::VisitQueue;
 
 /// For how long a process that hands carts on keeps others from it.
 const TURN: Duration = Duration::from_secs(5);
+/// The shortest turn: it ends at once.
+const GIVEN_UP: Duration = Duration::from_millis(1);
 /// The first and the longest pause after carts could not be handed on.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -118,17 +120,17 @@ impl Clean {
     async fn clean_expiring(&self, expiring: &Expiring) -> Result<Next, StoreError> {
         let now = Instant::now();
         let mut is_open = expiring.is_open(now);
-        match self.store.take_turn(expiring.who, TURN).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(Next::Idle),
-            // A store without room for the turn has none for carts, but may make some.
-            Err(StoreError::Failed(error)) => {
-                if is_open {
+        if is_open {
+            match self.store.take_turn(expiring.who, TURN).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(Next::Idle),
+                // A store without room for the turn has none for carts, but may make some.
+                Err(StoreError::Failed(error)) => {
                     expiring.refuse(&error.to_string(), now);
                     is_open = false;
                 }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
         let how = Eviction { keep: self.keep, batch: self.batch, carts: true };
         let mut on_expire = expiring.on_expire.borrow_mut();
@@ -140,6 +142,7 @@ impl Clean {
         self.sheet.add(Count::CartsRefused, cleaned.waiting as u64);
         if let Some(refusal) = &cleaned.refusal {
             expiring.refuse(refusal, now);
+            self.give_turn_up(expiring).await;
         } else if cleaned.handed_on > 0 {
             expiring.resume();
         }
@@ -150,6 +153,13 @@ impl Clean {
         match cleaned.failure {
             Some(failure) => Err(failure),
             None => Ok(if cleaned.more { Next::Again } else { Next::Idle }),
+        }
+    }
+
+    /// Another process may have a target that can be written: the turn is its now.
+    async fn give_turn_up(&self, expiring: &Expiring) {
+        if let Err(error) = self.store.take_turn(expiring.who, GIVEN_UP).await {
+            tracing::debug!(%error, "the turn lasts for its time");
         }
     }
 
@@ -166,7 +176,10 @@ impl Clean {
                     if !self.said.replace(true) {
                         tracing::warn!(%error, "visits are refused: cleaning goes by the older ones");
                     }
-                    return Ok(());
+                    // Views may be refused where visits are not.
+                    if progress.visits == 0 {
+                        return Ok(());
+                    }
                 }
                 Some(error) => return Err(error),
                 None => self.said.set(false),

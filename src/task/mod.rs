@@ -50,6 +50,11 @@ pub trait Task {
 
     /// Ends when the task wants to be called again after [`Next::Idle`].
     fn rest(&self) -> impl Future<Output = ()>;
+
+    /// What goes on while the task rests after a step that failed. It need not end.
+    fn meanwhile(&self) -> impl Future<Output = ()> {
+        std::future::pending()
+    }
 }
 
 /// Runs a task on the current runtime until `stop`. A panic is logged and counted, and the task
@@ -79,11 +84,15 @@ async fn repeat<T: Task>(task: &T, sheet: &Sheet, stop: &CancellationToken) {
                 () = task.rest() => {}
                 () = stop.cancelled() => {}
             },
-            Err(StoreError::Away) => pause(AFTER_FAILURE, stop).await,
             Err(error) => {
-                sheet.count(Count::TaskErrors);
-                tracing::warn!(task = T::NAME, %error, "a background step failed");
-                pause(AFTER_FAILURE, stop).await;
+                if !matches!(error, StoreError::Away) {
+                    sheet.count(Count::TaskErrors);
+                    tracing::warn!(task = T::NAME, %error, "a background step failed");
+                }
+                tokio::select! {
+                    () = pause(AFTER_FAILURE, stop) => {}
+                    () = task.meanwhile() => {}
+                }
             }
         }
     }
@@ -93,5 +102,42 @@ async fn pause(time: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = tokio::time::sleep(time) => {}
         () = stop.cancelled() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Fails until what goes on meanwhile has happened.
+    #[derive(Default)]
+    struct Fails(Cell<bool>, CancellationToken);
+
+    impl Task for Fails {
+        const NAME: &'static str = "fails";
+
+        async fn step(&self) -> Result<Next, StoreError> {
+            if self.0.get() {
+                self.1.cancel();
+                return Ok(Next::Idle);
+            }
+            Err(StoreError::Away)
+        }
+
+        async fn rest(&self) {}
+
+        async fn meanwhile(&self) {
+            self.0.set(true);
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_goes_on_while_it_rests_after_a_failure() {
+        let task = Fails::default();
+        repeat(&task, &Sheet::default(), &task.1).await;
+        assert!(task.0.get());
     }
 }

@@ -58,6 +58,10 @@ impl Task for CacheRows {
     async fn rest(&self) {
         self.refresher.rest().await;
     }
+
+    async fn meanwhile(&self) {
+        self.refresher.go_on().await;
+    }
 }
 
 /// The origin, asked for rows as by a visitor without a login. What else its answers hold, cookies

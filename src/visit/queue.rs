@@ -298,9 +298,18 @@ impl VisitQueue {
         all: bool,
     ) -> Progress {
         let mut progress = Progress::default();
-        let result = self.flush(store, now, all, &mut progress).await;
+        let touched = self.flush_touches(store, now, all, &mut progress).await;
+        // A store that refuses the one may take the other.
+        let goes_on = touched.as_ref().err().is_none_or(StoreError::is_refusal);
+        let counted = match goes_on {
+            true => self.flush_counts(store, now, all, &mut progress).await,
+            false => Ok(()),
+        };
         let all_taken = progress.visits < TOUCH_BATCH && progress.items < COUNT_BATCH;
-        progress.failure = self.note_result(result, now, all_taken).err();
+        // Views that are refused wait by themselves, and hold up no visit.
+        let away = counted.as_ref().is_err_and(|error| !error.is_refusal());
+        self.note_result(touched.is_ok() && !away, now, all_taken);
+        progress.failure = touched.err().or_else(|| counted.err());
         progress.more = progress.failure.is_none()
             && if all {
                 self.backlog() > 0
@@ -308,21 +317,6 @@ impl VisitQueue {
                 self.next_due(now).is_some_and(|at| at <= now)
             };
         progress
-    }
-
-    async fn flush<S: SessionStore + ViewStore>(
-        &self,
-        store: &S,
-        now: Instant,
-        all: bool,
-        progress: &mut Progress,
-    ) -> Result<(), StoreError> {
-        let touched = self.flush_touches(store, now, all, progress).await;
-        if touched.as_ref().is_err_and(|error| !error.is_refusal()) {
-            return touched;
-        }
-        // A store that refuses the one may take the other.
-        self.flush_counts(store, now, all, progress).await.and(touched)
     }
 
     async fn flush_touches<S: SessionStore>(
@@ -347,7 +341,8 @@ impl VisitQueue {
         all: bool,
         progress: &mut Progress,
     ) -> Result<(), StoreError> {
-        let mut flight = CountFlight { queue: self, counts: self.take_counts(now, all) };
+        let (counts, rest) = (self.take_counts(now, all), Duration::ZERO);
+        let mut flight = CountFlight { queue: self, counts, rest };
         if flight.counts.is_empty() {
             return Ok(());
         }
@@ -360,6 +355,7 @@ impl VisitQueue {
                 flight.land();
             }
             // Put back on drop.
+            Err(error) if error.is_refusal() => flight.rest = COUNT_EVERY,
             Err(_) => {}
         }
         counted
@@ -440,21 +436,15 @@ impl VisitQueue {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).until
     }
 
-    fn note_result(
-        &self,
-        result: Result<(), StoreError>,
-        now: Instant,
-        all_taken: bool,
-    ) -> Result<(), StoreError> {
+    fn note_result(&self, is_ok: bool, now: Instant, all_taken: bool) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        if result.is_ok() {
+        if is_ok {
             *refusals = Refusals { in_a_row: 0, until: all_taken.then(|| now + GATHER) };
         } else {
             let (first, longest) = BACK_OFF;
             refusals.until = Some(now + (first * (1 << refusals.in_a_row.min(8))).min(longest));
             refusals.in_a_row = refusals.in_a_row.saturating_add(1);
         }
-        result
     }
 
     /// Puts back what the store did not take, under what came meanwhile.
@@ -517,7 +507,7 @@ impl VisitQueue {
     }
 
     /// Puts back a count that the store did not take. It still has its room.
-    fn put_back_count(&self, item: Item, count: u64) {
+    fn put_back_count(&self, item: Item, count: u64, rest: Duration) {
         let mut shard = self.shard_of(&item);
         match shard.counts.entry(item) {
             Entry::Occupied(mut known) => {
@@ -526,7 +516,7 @@ impl VisitQueue {
             }
             Entry::Vacant(unknown) => {
                 unknown.insert(count);
-                self.counts_wait(&mut shard, Duration::ZERO);
+                self.counts_wait(&mut shard, rest);
             }
         }
     }
@@ -609,6 +599,8 @@ impl Drop for TouchFlight<'_> {
 struct CountFlight<'q> {
     queue: &'q VisitQueue,
     counts: Vec<(Item, u64)>,
+    /// How long they wait when they are put back.
+    rest: Duration,
 }
 
 impl CountFlight<'_> {
@@ -622,7 +614,7 @@ impl CountFlight<'_> {
 impl Drop for CountFlight<'_> {
     fn drop(&mut self) {
         for (item, count) in self.counts.drain(..) {
-            self.queue.put_back_count(item, count);
+            self.queue.put_back_count(item, count, self.rest);
         }
     }
 }
@@ -898,6 +890,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn visits_are_written_at_their_pace_though_the_store_refuses_views() {
+        let (queue, book, now) = (VisitQueue::new(1_000, 25), Book::default(), Instant::now());
+        book.loses.set(Some(refused));
+        queue.count_view(item(1));
+        for number in 0..2 * TOUCH_BATCH {
+            queue.note(token(number), user(), None, 1.0);
+        }
+        for _ in 0..2 {
+            let progress = queue.drain_at(&book, now, true).await;
+            assert_eq!((progress.visits, progress.failure.is_some()), (TOUCH_BATCH, true));
+        }
+        assert!(queue.pause_ends().is_none(), "the next visits do not wait");
+        assert!(queue.take_counts(now, false).is_empty(), "the view is not tried again at once");
+    }
+
+    #[tokio::test]
     async fn views_of_which_nobody_knows_are_dropped_and_counted_as_views() {
         let unanswered = || StoreError::Unanswered("it broke".into());
         for (error, dropped) in
@@ -942,7 +950,8 @@ mod tests {
         let visits = queue.take_visits(now, false);
         queue.note(token(1), user(), Some(item(2)), 2.0);
         drop(TouchFlight { queue: &queue, visits });
-        drop(CountFlight { queue: &queue, counts: queue.take_counts(now, false) });
+        let counts = queue.take_counts(now, false);
+        drop(CountFlight { queue: &queue, counts, rest: Duration::ZERO });
         assert_eq!(queue.backlog(), 2);
         let visits = queue.take_visits(now, false);
         assert_eq!((visits[0].seen, visits[0].items.len()), (2.0, 2));

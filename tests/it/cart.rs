@@ -325,6 +325,21 @@ fn a_store_too_slow_for_a_look_up_changes_carts_all_the_same() {
     assert_eq!(stranger.status, 401);
 }
 
+/// Where guests carry the app's session cookie, too.
+#[test]
+fn an_answer_to_who_may_be_nobody_goes_out_while_the_store_is_away() {
+    let mut storage = Storage::redis();
+    let origin = talking_shop();
+    let proxy = Proxy::start(&origin, &storage, "");
+    let Storage::Redis(server) = &mut storage else { return };
+    server.kill();
+
+    let answer = proxy.post("/buy?tea;count=1").cookie("login=a-guest-s-token").send();
+
+    assert_eq!((answer.status, answer.text().as_str()), (200, "bought"));
+    assert_eq!(origin.seen().len(), 1);
+}
+
 #[test]
 fn a_log_in_whose_cart_fails_is_a_log_in_all_the_same() {
     let storage = Storage::redis();

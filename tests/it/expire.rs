@@ -213,6 +213,22 @@ fn a_file_that_cannot_be_written_keeps_its_sessions_waiting_and_no_others() {
 }
 
 /// What a process does that dies before it has written the file.
+#[test]
+fn a_proxy_that_cannot_write_its_file_leaves_the_carts_to_others() {
+    let (storage, expected) = abandoned();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("expired.jsonl");
+    let origin = nothing();
+    let bad = settings("file:/no-such-folder/expired.jsonl");
+    let proxy = Proxy::start(&origin, &storage, &bad);
+    wait_until("it refuses", || proxy.metric("anteroom_carts_refused_total") > 0.0);
+
+    let good = settings(&format!("file:{}", file.display()));
+    let _other = Proxy::start(&origin, &storage, &good);
+
+    assert_eq!(ids(&all_written(&file, expected.len())), sorted(expected));
+}
+
 fn fill_outbox(folder: &Path, keep: u64) {
     let settings =
         Settings { url: Url::Embedded(folder.to_owned()), prefix: String::new(), limits: limits() };

@@ -10,6 +10,7 @@
 mod browse;
 mod cart;
 mod cleanup;
+mod coding;
 mod command;
 mod drain;
 mod endpoints;

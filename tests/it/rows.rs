@@ -33,6 +33,7 @@ on_both_stores!(
     rows_are_listed,
     nobody_waits_for_a_hanging_row_at_the_end,
     a_change_by_a_visitor_is_seen_at_once,
+    a_row_is_fetched_once_at_a_time,
 );
 
 /// Counts up with each fetch of a row.
@@ -245,6 +246,7 @@ fn a_change_by_a_visitor_is_seen_at_once(storage: &Storage) {
             shown.fetch_add(1, Ordering::SeqCst);
             Reply::status("303 See Other").header("Location", "/thanks").body("")
         }
+        "PUT" => Reply::status("302 Found").header("Location", "/login").body(""),
         _ => Reply::status("403 Forbidden").body(""),
     });
     let proxy = Proxy::start(&origin, storage, SETTINGS);
@@ -253,6 +255,7 @@ fn a_change_by_a_visitor_is_seen_at_once(storage: &Storage) {
     let fetches = || origin.seen().iter().filter(|request| request.path() == "/price").count();
     assert_eq!(answer().text(), "1");
     assert_eq!(proxy.ask("DELETE", "/api/price/7").send().status, 403);
+    assert_eq!(proxy.ask("PUT", "/api/price/7").send().status, 302);
     assert!(is_row(&answer()), "a refused change is none");
 
     assert_eq!(proxy.post("/api/price/7").send().status, 303);
@@ -266,6 +269,46 @@ fn a_change_by_a_visitor_is_seen_at_once(storage: &Storage) {
     assert_eq!(answer().text(), "3");
     assert_eq!(fetches(), 3);
     wait_until("one is dropped", || proxy.metric("anteroom_rows_dropped_total") == 1.0);
+}
+
+fn a_row_is_fetched_once_at_a_time(storage: &Storage) {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (enters, counts) = (Arc::clone(&inside), Arc::clone(&most));
+    let origin = Origin::start(move |request| {
+        if request.path() == "/price" {
+            counts.fetch_max(enters.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            held.pass();
+            enters.fetch_sub(1, Ordering::SeqCst);
+        }
+        Reply::typed("application/json", "1")
+    });
+    let proxy = Proxy::start(&origin, storage, SETTINGS);
+    let output = rows(&proxy, &["schedule", "prices", "7"]);
+    assert!(output.status.success(), "{}", said(&output));
+    wait_until("it is asked for", || inside.load(Ordering::SeqCst) == 1);
+    for _ in 0..8 {
+        assert_eq!(proxy.post("/buy/7").send().status, 200);
+    }
+    gate.open();
+    wait_until("it is there", || is_row(&proxy.get("/api/price/7").send()));
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    assert!(proxy.metric("anteroom_rows_dropped_total") >= 1.0);
+}
+
+#[test]
+fn a_row_that_cannot_be_kept_is_a_failure_of_its_own() {
+    let origin = counting();
+    let storage = Storage::redis();
+    let Storage::Redis(server) = &storage else { unreachable!() };
+    let proxy = Proxy::start(&origin, &storage, SETTINGS);
+    // Rows can be claimed, and not kept.
+    server.command::<String>(&["SET", "refreshed:", "no sorted set"]);
+    let output = rows(&proxy, &["schedule", "inventory", "7"]);
+    assert!(output.status.success(), "{}", said(&output));
+    wait_until("it fails", || proxy.metric("anteroom_rows_failed_total") >= 2.0);
+    assert_eq!(proxy.metric("anteroom_task_errors_total"), 0.0);
 }
 
 #[test]
