@@ -211,10 +211,7 @@ impl Filler {
         let fetch =
             Fetch { primary, target, route, class, loss, withhold, asked_at, came_at: unix_now() };
         if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
-            let told = self.refresh(&fetch, flight, &held, came.response.headers()).await;
-            let is_shareable = matches!(told, Led::Validated(_));
-            say(tell, told);
-            return is_shareable;
+            return self.refresh(&fetch, flight, &held, came.response.headers(), tell).await;
         }
         if withhold && is_server_error(came.response.status()) {
             self.refuse(&fetch, flight, came, Reason::ServerError, tell);
@@ -268,14 +265,15 @@ impl Filler {
 
     /// The origin said 304: the page that we hold is right, and what the 304 says of it is new
     /// (RFC 9111 §4.3.4). Where it may no longer be shared, or the 304 speaks of another page, it is
-    /// forgotten.
+    /// forgotten. Returns whether others may have it.
     async fn refresh(
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
         held: &Entry,
         said: &HeaderMap,
-    ) -> Led {
+        tell: oneshot::Sender<Led>,
+    ) -> bool {
         let judged =
             fits(&held.headers, said).then(|| update(&held.headers, said)).map(|headers| {
                 let answer = Answered {
@@ -290,14 +288,14 @@ impl Filler {
             });
         let (headers, storing) = match judged {
             Some(Ok(judged)) => judged,
-            Some(Err(reason)) => return self.outdated(fetch, flight, reason).await,
-            None => return self.outdated(fetch, flight, Reason::Stale).await,
+            Some(Err(reason)) => return self.outdated(fetch, flight, reason, tell).await,
+            None => return self.outdated(fetch, flight, Reason::Stale, tell).await,
         };
         let is_fresh = storing.is_fresh;
         let refreshed = Entry {
             status: held.status,
             reason: held.reason.clone(),
-            headers: compact(&headers),
+            headers: compact(&shown(headers)),
             body: held.body.clone(),
             stored_at: fetch.came_at as u64,
             initial_age: fetch.age(said),
@@ -316,21 +314,30 @@ impl Filler {
             flight.decide(Verdict::Refused(Reason::Stale));
             flight.end_whole();
         }
+        // The visitor does not wait for the store.
+        say(tell, Led::Validated(refreshed));
         for one in to_store {
             self.put(&one, flight).await;
         }
-        Led::Validated(refreshed)
+        true
     }
 
     /// What we hold is not to be used any more.
-    async fn outdated(&self, fetch: &Fetch, flight: &Flight, reason: Reason) -> Led {
+    async fn outdated(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        reason: Reason,
+        tell: oneshot::Sender<Led>,
+    ) -> bool {
         self.sheet.refused(reason);
         flight.decide(Verdict::Refused(reason));
         let gone = self.pages.invalidate(&fetch.primary, fetch.came_at as u64);
         if let Err(error) = self.store.delete_pages(&gone).await {
             tracing::debug!(%error, "an outdated page stays in the store for its time");
         }
-        Led::Again(reason)
+        say(tell, Led::Again(reason));
+        false
     }
 
     /// The response is for nobody else.
@@ -344,7 +351,12 @@ impl Filler {
     ) {
         // What a cache before the origin was about to drop comes anew the next time.
         let aged = reason == Reason::Stale && fetch.age(came.response.headers()) > 0;
-        self.mark(fetch, reason, aged || passes(came.response.status()));
+        if reason == Reason::ServerError {
+            // Who has a stale page is to find that, and not be forwarded.
+            self.sheet.refused(reason);
+        } else {
+            self.mark(fetch, reason, aged || passes(came.response.status()));
+        }
         flight.decide(Verdict::Refused(reason));
         let (head, body) = came.response.into_parts();
         if reason != Reason::Anteroom && fetch.loss.spares(&head) {
@@ -615,6 +627,22 @@ impl Lead {
     }
 }
 
+/// What everyone is shown of a response's fields, and of those that a 304 brings to a page.
+fn shown(mut headers: HeaderMap) -> HeaderMap {
+    hop::strip_for_storing(&mut headers);
+    // What the route lets a fill lose; any other Set-Cookie made the response unshareable.
+    headers.remove(SET_COOKIE);
+    headers.remove(AGE);
+    // RFC 9213 §2: it was for us.
+    headers.remove(&CDN_CACHE_CONTROL);
+    let own: Vec<_> =
+        headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    for name in own {
+        headers.remove(name);
+    }
+    headers
+}
+
 /// Answers the request that began the flight, if its client is still there.
 fn say(tell: oneshot::Sender<Led>, what: Led) {
     if tell.send(what).is_err() {
@@ -683,22 +711,12 @@ impl Fetch {
     /// The head of the page as it is kept and shown to everyone.
     fn entry(&self, mut head: ::http::response::Parts, storing: Storing) -> Entry {
         let initial_age = self.age(&head.headers);
-        hop::strip_for_storing(&mut head.headers);
-        // What the route lets a fill lose; any other Set-Cookie made the response unshareable.
-        head.headers.remove(SET_COOKIE);
-        head.headers.remove(AGE);
-        // RFC 9213 §2: it was for us.
-        head.headers.remove(&CDN_CACHE_CONTROL);
-        let own: Vec<_> =
-            head.headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
-        for name in own {
-            head.headers.remove(name);
-        }
+        let headers = shown(std::mem::take(&mut head.headers));
         let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
         Entry {
             status: head.status.as_u16(),
             reason: reason.map(|phrase| Bytes::copy_from_slice(phrase.as_bytes())),
-            headers: compact(&head.headers),
+            headers: compact(&headers),
             body: Bytes::new(),
             stored_at: self.came_at as u64,
             initial_age,

@@ -85,11 +85,21 @@ pub struct Flight {
     flights: Weak<Flights>,
 }
 
+/// A part of the table of flights.
+#[derive(Debug, Default)]
+struct Shard {
+    /// Those that requests join.
+    joined: HashMap<PageKey, Arc<Flight>, RandomState>,
+    /// Those that take nobody else, and may still be writing to the store: a change to the page has to
+    /// find them, and the next request is not to wait for them.
+    leaving: Vec<Arc<Flight>>,
+}
+
 /// All flights of this process.
 #[derive(Debug)]
 pub struct Flights {
     /// By the keys without variants, so that a change to a page finds all its flights in one.
-    shards: [Mutex<HashMap<PageKey, Arc<Flight>, RandomState>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     in_flight: AtomicU64,
     in_flight_max: u64,
     waiting: AtomicUsize,
@@ -125,10 +135,7 @@ impl Flights {
         })
     }
 
-    fn shard(
-        &self,
-        primary: &PageKey,
-    ) -> MutexGuard<'_, HashMap<PageKey, Arc<Flight>, RandomState>> {
+    fn shard(&self, primary: &PageKey) -> MutexGuard<'_, Shard> {
         // A key is a hash already.
         lock(&self.shards[usize::from(primary.0[0]) % SHARDS])
     }
@@ -138,7 +145,7 @@ impl Flights {
     #[must_use]
     pub fn join(self: &Arc<Self>, primary: PageKey, key: PageKey, sent: &HeaderMap) -> Join {
         let mut shard = self.shard(&primary);
-        if let Some(flight) = shard.get(&key) {
+        if let Some(flight) = shard.joined.get(&key) {
             return match self.seat(flight) {
                 Some(seat) => Join::Wait(seat),
                 None => Join::Full,
@@ -161,7 +168,7 @@ impl Flights {
             }),
             flights: Arc::downgrade(self),
         });
-        shard.insert(key, Arc::clone(&flight));
+        shard.joined.insert(key, Arc::clone(&flight));
         Join::Lead(flight)
     }
 
@@ -183,13 +190,16 @@ impl Flights {
     /// An unsafe request changed the page under `primary`: fetches of it and of its variants that
     /// began before are not stored.
     pub fn invalidate(&self, primary: &PageKey) {
-        self.shard(primary).retain(|_, flight| {
+        let is_other = |flight: &Flight| {
             let other = flight.primary != *primary;
             if !other {
                 lock(&flight.state).invalidated = true;
             }
             other
-        });
+        };
+        let mut shard = self.shard(primary);
+        shard.joined.retain(|_, flight| is_other(flight));
+        shard.leaving.retain(|flight| is_other(flight));
     }
 
     /// Bytes of bodies in flight.
@@ -257,12 +267,11 @@ impl Flight {
         });
     }
 
-    /// The page was there already: all who joined meanwhile get it, and nobody is asked.
+    /// The page is there: all who joined meanwhile get it.
     pub fn answer(&self, entry: &Arc<Entry>) {
         self.push(entry.body.clone(), u64::MAX);
         self.decide(Verdict::Shared(Arc::clone(entry), Some(entry.body.len() as u64)));
         self.end_whole();
-        self.close();
     }
 
     /// Takes a part of the body. `limit` is the most that a stored body may have.
@@ -335,16 +344,31 @@ impl Flight {
     /// the page still finds the flight until [`EndGuard`] ends it: the store may not have the page
     /// yet.
     pub fn end_whole(&self) {
+        // First, so that nobody finds a flight that has ended.
+        self.close();
         self.change(|state| state.end = Some(End::Whole));
     }
 
-    /// Takes nobody else on board.
+    /// Takes nobody else on board. A change to the page finds the flight still.
     fn close(&self) {
         let Some(flights) = self.flights.upgrade() else { return };
         let mut shard = flights.shard(&self.primary);
-        if shard.get(&self.key).is_some_and(|current| std::ptr::eq(&raw const **current, self)) {
-            shard.remove(&self.key);
+        if shard.joined.get(&self.key).is_some_and(|current| self.is(current))
+            && let Some(closed) = shard.joined.remove(&self.key)
+        {
+            shard.leaving.push(closed);
         }
+    }
+
+    /// Leaves the table.
+    fn leave(&self) {
+        self.close();
+        let Some(flights) = self.flights.upgrade() else { return };
+        flights.shard(&self.primary).leaving.retain(|other| !self.is(other));
+    }
+
+    fn is(&self, other: &Arc<Self>) -> bool {
+        std::ptr::eq(self, Arc::as_ptr(other))
     }
 
     /// The body broke off, or whoever fetched is gone: readers see a broken body, and those who
@@ -490,13 +514,14 @@ impl Drop for Seat {
 }
 
 /// Ends the flight as cut when dropped: a fetcher that is cancelled or panics leaves nobody
-/// waiting. After another end it does nothing.
+/// waiting. After another end the flight leaves the table.
 #[derive(Debug)]
 pub struct EndGuard(pub Arc<Flight>);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.end_cut();
+        self.0.leave();
     }
 }
 
@@ -571,9 +596,26 @@ mod tests {
         }
         drop((early, late));
         assert_eq!(flights.waiting(), 0);
-        assert!(matches!(flights.join(KEY, KEY, &HeaderMap::new()), Join::Full), "it has landed");
-        drop(EndGuard(flight));
-        lead(&flights);
+        assert!(!flight.is_invalidated());
+        let next = lead(&flights);
+        flights.invalidate(&KEY);
+        assert!(flight.is_invalidated(), "the store may not have the page yet");
+        assert!(next.is_invalidated());
+        drop((EndGuard(flight), EndGuard(next)));
+        assert!(flights.shard(&KEY).leaving.is_empty());
+    }
+
+    #[test]
+    fn a_flight_that_takes_nobody_else_leaves_the_table_with_its_guard() {
+        let flights = Flights::new(1 << 20, 10);
+        let refused = EndGuard(lead(&flights));
+        refused.0.decide(Verdict::Refused(Reason::Private));
+        let landed = EndGuard(lead(&flights));
+        landed.0.end_whole();
+        assert_eq!(flights.shard(&KEY).leaving.len(), 2);
+        drop((refused, landed));
+        let shard = flights.shard(&KEY);
+        assert_eq!((shard.joined.len(), shard.leaving.len()), (0, 0));
     }
 
     #[test]

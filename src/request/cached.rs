@@ -24,7 +24,7 @@ use crate::ident::PageKey;
 use crate::metrics::{Count, Outcome};
 use crate::origin::OriginResponse;
 use crate::page::entry::{Entry, LifetimeSource};
-use crate::page::flight::{Flight, Join, Seat, Verdict};
+use crate::page::flight::{EndGuard, Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
 use crate::page::verdict::Access;
 use crate::page::{From, Lookup};
@@ -188,8 +188,12 @@ fn is_answer_meanwhile(want: &Want<'_>, held: &Held) -> bool {
         return false;
     }
     if let Join::Lead(flight) = room.pages.flights.join(want.key, held.key, want.sent()) {
-        // Nobody listens.
-        drop(begin(want, flight, Some(held)));
+        // The page may have landed between the look-up and the joining.
+        match room.pages.in_memory(&want.key, || want.sent(), want.now()) {
+            Some(landed) => EndGuard(flight).0.answer(&landed),
+            // Nobody listens.
+            None => drop(begin(want, flight, Some(held))),
+        }
     }
     true
 }
@@ -326,7 +330,7 @@ async fn lead(
     if let Some(entry) = case.room.pages.in_memory(&want.key, || want.sent(), want.now())
         && want.suits(&entry).is_ok()
     {
-        flight.answer(&entry);
+        EndGuard(flight).0.answer(&entry);
         return Fetched::from(hit(want, &entry, From::Memory, trail).await);
     }
     let led = begin(want, flight, held).await;

@@ -27,6 +27,7 @@ mod login;
 mod outage;
 mod peers;
 mod popularity;
+mod revalidation;
 mod route;
 mod row_contract;
 mod rows;
