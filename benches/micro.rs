@@ -149,6 +149,7 @@ fn entry() -> Entry {
         stale: Stale::default(),
         static_proof: false,
         vary: Vec::new(),
+        marks: Default::default(),
     }
 }
 

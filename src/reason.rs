@@ -90,6 +90,8 @@ pub enum Reason {
     Anteroom,
     /// Too many variants of one URL.
     Variants,
+    /// More tags than a page may have, or one too long.
+    Tags,
     /// The page was changed by an unsafe request while it was fetched.
     Invalidated,
     /// The request was for us, under `/_anteroom/`.
@@ -104,7 +106,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 47] = {
+    pub const ALL: [Self; 48] = {
         use Reason::*;
         [
             Method,
@@ -149,6 +151,7 @@ impl Reason {
             Unframed,
             Anteroom,
             Variants,
+            Tags,
             Invalidated,
             Endpoint,
             Refused,
@@ -203,6 +206,7 @@ impl Reason {
             Self::Unframed => "unframed",
             Self::Anteroom => "anteroom",
             Self::Variants => "variants",
+            Self::Tags => "tags",
             Self::Invalidated => "invalidated",
             Self::Endpoint => "endpoint",
             Self::Refused => "refused",

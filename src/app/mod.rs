@@ -26,7 +26,7 @@ use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::{Caps, listen};
 use crate::store::{AnyStore, OpenError, OpenStore, StoreError, StoreState};
-use crate::task::{self, Clean, LogOuts, Rescale, Visits};
+use crate::task::{self, Clean, LogOuts, Purges, Rescale, Visits};
 
 pub use demo::{Demo, DemoError};
 use parts::Shared;
@@ -215,6 +215,7 @@ fn start_tasks(
         said: Default::default(),
     };
     let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
+    let purges = Purges { store: lane.clone(), purged: Arc::clone(&shared.pages.purged) };
     let rescale = Rescale {
         store: lane.clone(),
         keep_top: plan.views.keep_top,
@@ -222,6 +223,7 @@ fn start_tasks(
         every: plan.views.rescale_every,
     };
     vec![
+        tokio::task::spawn_local(task::drive(purges, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(rescale, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(visits, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(clean, Arc::clone(&sheet), stop.clone())),

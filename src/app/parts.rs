@@ -13,6 +13,7 @@ use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
 use crate::page::Pages;
 use crate::page::flight::Flights;
+use crate::page::purge::Purged;
 use crate::request::{CookieRules, Endpoint, OriginRules, Settings, StatusDetail};
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
@@ -40,11 +41,13 @@ impl Shared {
     pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, caps: Arc<Caps>) -> Arc<Self> {
         let flights = Flights::new(plan.limits.in_flight, plan.limits.waiters);
         let cache = &plan.cache;
+        let has_others = matches!(plan.store.url, config::StoreUrl::Redis(_));
         Arc::new(Self {
             settings: Arc::new(settings(plan)),
             pages: Arc::new(Pages::new(
                 cache.memory,
                 flights,
+                Arc::new(Purged::new(has_others)),
                 plan.limits.variants,
                 cache.default_ttl,
             )),

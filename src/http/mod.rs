@@ -21,5 +21,6 @@ pub mod query;
 pub mod range;
 pub mod set_cookie;
 pub mod signature;
+pub mod tags;
 pub mod targeted;
 pub mod vary;

@@ -161,6 +161,7 @@ mod tests {
             stale: Stale::default(),
             static_proof: false,
             vary: Vec::new(),
+            marks: Default::default(),
         }))
     }
 
