@@ -255,6 +255,7 @@ fn route(route: &config::Route) -> Route {
         key_cookies: route.key_cookies.clone(),
         key_headers: route.key_headers.clone(),
         send_headers: route.send_headers.clone(),
+        purges: route.purges.clone(),
         rows: route.rows.as_deref().map(Arc::from),
     }
 }

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::secret::Secret;
 use crate::http::host::Scheme;
-use crate::http::path::PathPattern;
+use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
 
@@ -290,6 +290,9 @@ pub struct Route {
     /// `send_headers`: request fields that a fill sends beside the usual ones, so that the page may
     /// vary by them.
     pub send_headers: Vec<::http::HeaderName>,
+    /// `purges`: paths, or with `/**` all below them, that are stale once an unsafe request to this
+    /// route has succeeded.
+    pub purges: Vec<Branch>,
     /// `rows`: the `[[rows]]` that this route is answered from.
     pub rows: Option<String>,
 }
@@ -548,6 +551,7 @@ impl Default for Route {
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),
+            purges: Vec::new(),
             rows: None,
         }
     }

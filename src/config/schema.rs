@@ -16,7 +16,7 @@ use super::plan::{
 };
 use super::{form, text};
 use crate::http::host::Scheme;
-use crate::http::path::PathPattern;
+use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
 
@@ -196,6 +196,8 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
     at.key("key_headers", &mut route.key_headers, &fields);
     at.key("send_headers", &mut route.send_headers, &fields);
+    let branches = List::of(Text { parse: text::branch, show: Branch::to_string });
+    at.key("purges", &mut route.purges, &branches);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
 }
 

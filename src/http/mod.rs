@@ -19,6 +19,7 @@ pub mod path;
 pub mod pattern;
 pub mod query;
 pub mod range;
+pub mod reference;
 pub mod set_cookie;
 pub mod signature;
 pub mod tags;

@@ -26,6 +26,8 @@ mod login;
 mod outage;
 mod peers;
 mod popularity;
+mod purge;
+mod purge_contract;
 mod route;
 mod row_contract;
 mod rows;
