@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Desk, Socket};
+use crate::admin::{self, Clerk, Desk, Socket};
 use crate::config::{Admin, Plan};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
@@ -157,8 +157,10 @@ impl App {
             let ready = Arc::new(AtomicBool::new(true));
             let connected = Arc::new(AtomicBool::new(false));
             shared.gauge_store(&connected);
+            let clerk = rows::clerk(&plan, &shared, &lane);
             if let Some(listener) = admin {
                 let desk = Desk {
+                    clerk: desk_clerk(&plan, &clerk),
                     metrics,
                     ready: Arc::clone(&ready),
                     store_connected: Arc::clone(&connected),
@@ -171,7 +173,7 @@ impl App {
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
             let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
             tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
-            tasks.extend(rows::serve_socket(&plan, socket, &shared.rows, &lane, &stop));
+            tasks.extend(rows::serve_socket(socket, &clerk, &stop));
             tracing::info!(threads = plan.threads, "serving");
             signals.end().await;
             tracing::info!("draining");
@@ -192,6 +194,12 @@ impl App {
         tracing::info!("ended");
         Ok(())
     }
+}
+
+/// Who has the token may give orders over the listener.
+fn desk_clerk(plan: &Plan, clerk: &Rc<Clerk>) -> Option<(admin::Token, Rc<Clerk>)> {
+    let token = plan.admin.token.as_ref()?.expose().as_bytes().to_vec();
+    Some((admin::Token(token), Rc::clone(clerk)))
 }
 
 /// Starts the background tasks on this thread's runtime.

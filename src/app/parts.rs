@@ -14,7 +14,10 @@ use crate::metrics::Metrics;
 use crate::page::Pages;
 use crate::page::flight::Flights;
 use crate::page::purge::Purged;
-use crate::request::{CookieRules, Endpoint, OriginRules, Settings, StatusDetail};
+use crate::purge::Purger;
+use crate::request::{
+    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Settings, StatusDetail,
+};
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
 use crate::serve::Caps;
@@ -29,6 +32,7 @@ use crate::visit::{Ranks, VisitQueue};
 pub(super) struct Shared {
     pub(super) settings: Arc<Settings>,
     pub(super) pages: Arc<Pages>,
+    pub(super) purger: Arc<Purger>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) ranks: Arc<Ranks>,
@@ -42,15 +46,19 @@ impl Shared {
         let flights = Flights::new(plan.limits.in_flight, plan.limits.waiters);
         let cache = &plan.cache;
         let has_others = matches!(plan.store.url, config::StoreUrl::Redis(_));
+        let purged = Arc::new(Purged::new(has_others));
+        let variants = plan.limits.variants;
+        let pages =
+            Arc::new(Pages::new(cache.memory, flights, purged, variants, cache.default_ttl));
+        let purger = Arc::new(Purger {
+            pages: Arc::clone(&pages),
+            hosts: plan.origin.hosts.clone(),
+            ignore_query: cache.ignore_query.clone(),
+        });
         Arc::new(Self {
-            settings: Arc::new(settings(plan)),
-            pages: Arc::new(Pages::new(
-                cache.memory,
-                flights,
-                Arc::new(Purged::new(has_others)),
-                plan.limits.variants,
-                cache.default_ttl,
-            )),
+            settings: Arc::new(settings(plan, &purger)),
+            pages,
+            purger,
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
             visits: Arc::new(VisitQueue::new(
                 plan.limits.visit_queue,
@@ -146,7 +154,7 @@ pub(super) fn access_log(plan: &config::Log) -> Result<Log, StartError> {
         .map_err(|source| StartError::Log { path, source })
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     let session = &plan.session;
     let origin = &plan.origin;
     Settings {
@@ -178,12 +186,26 @@ fn settings(plan: &Plan) -> Settings {
             config::StatusDetail::Off => StatusDetail::Off,
         },
         log_user: plan.log.user,
+        purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
         routes: Routes::new(
             plan.routes.iter().map(route).collect(),
             Route::rest(plan.cache.trust_public),
         ),
     }
+}
+
+fn purge_method(plan: &Plan, purger: &Arc<Purger>) -> Option<PurgeMethod> {
+    let token = plan.admin.token.as_ref().map(|token| token.expose().as_bytes().to_vec());
+    plan.purge.method.then(|| PurgeMethod {
+        from: plan.purge.purge_from.clone(),
+        token: match plan.purge.purge_token {
+            // Without a token of ours, which the check refuses, nobody has the right one.
+            config::PurgeToken::Admin => Some(PurgeToken(token.unwrap_or_default())),
+            config::PurgeToken::None => None,
+        },
+        purger: Arc::clone(purger),
+    })
 }
 
 pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {

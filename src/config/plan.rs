@@ -39,6 +39,8 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// `[[rows]]`, in order: the first has the plain names in the store.
     pub rows: Vec<Rows>,
+    /// `[purge]`
+    pub purge: Purge,
     /// `[admin]`
     pub admin: Admin,
     /// `[log]`
@@ -321,6 +323,27 @@ pub enum Share {
     None,
 }
 
+/// `[purge]`: purges by visitors' way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Purge {
+    /// `method`, false: whether the method PURGE on the public listener purges a URL.
+    pub method: bool,
+    /// `purge_from`: the peers that may.
+    pub purge_from: Vec<IpNet>,
+    /// `purge_token`, `"admin"`.
+    pub purge_token: PurgeToken,
+}
+
+/// Which token a PURGE needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PurgeToken {
+    /// That of `[admin]`.
+    #[default]
+    Admin,
+    /// None: only for peers in networks of our own.
+    None,
+}
+
 /// `[admin]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
@@ -425,6 +448,7 @@ impl Plan {
             views: Views::default(),
             routes: Vec::new(),
             rows: Vec::new(),
+            purge: Purge::default(),
             admin: Admin::default(),
             log: Log::default(),
             limits: Limits::default(),

@@ -12,7 +12,8 @@ use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span,
 use super::node::{Node, Value};
 use super::plan::{
     AccessFormat, Admin, Cache, Client, Endpoint, Limits, Log, LogTarget, OnExpire, Origin, Plan,
-    Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views, Visitor,
+    Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store,
+    Views, Visitor,
 };
 use super::{form, text};
 use crate::http::host::Scheme;
@@ -76,6 +77,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("views", |at| views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
     at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, rows);
+    at.section("purge", |at| purge(at, &mut plan.purge));
     at.section("admin", |at| admin(at, &mut plan.admin));
     at.section("log", |at| log(at, &mut plan.log));
     at.section("limits", |at| limits(at, &mut plan.limits));
@@ -219,6 +221,14 @@ pub(super) fn walk_socket(at: &mut impl Walk, plan: &mut Plan) {
 fn socket(at: &mut impl Walk, admin: &mut Admin) {
     let path = Text { parse: socket_path, show: |path| path.to_string_lossy().into_owned() };
     at.key("socket", &mut admin.socket, &Either("off", path));
+}
+
+fn purge(at: &mut impl Walk, purge: &mut Purge) {
+    at.key("method", &mut purge.method, &Flag);
+    let networks = List::of(Text { parse: text::network, show: ToString::to_string });
+    at.key("purge_from", &mut purge.purge_from, &networks);
+    let tokens = [("admin", PurgeToken::Admin), ("none", PurgeToken::None)];
+    at.key("purge_token", &mut purge.purge_token, &Words(&tokens));
 }
 
 fn admin(at: &mut impl Walk, admin: &mut Admin) {

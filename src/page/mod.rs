@@ -245,6 +245,13 @@ impl Pages {
         }
     }
 
+    /// How many pages in memory a purge with these marks will hit.
+    #[must_use]
+    pub fn count_hit(&self, marks: &[u32]) -> usize {
+        self.memory
+            .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(marks))
+    }
+
     /// Keeps a page in memory under `primary`, or as one of its variants, and tells what the store
     /// has to hold for others to find it.
     ///

@@ -147,6 +147,15 @@ impl Marks {
         self
     }
 
+    /// Whether a purge with these marks, in order, hits the page.
+    #[must_use]
+    pub fn are_hit_by(&self, marks: &[u32]) -> bool {
+        let hit = |slot: &u32| {
+            [2 * slot, 2 * slot + 1].iter().any(|mark| marks.binary_search(mark).is_ok())
+        };
+        !self.slots.is_empty() && self.slots.iter().chain([&EVERYTHING]).any(hit)
+    }
+
     /// Whether both are from the same moment in the order of purges.
     #[must_use]
     pub fn is_as_old_as(&self, other: &Self) -> bool {

@@ -13,6 +13,7 @@ mod error;
 mod forward;
 mod login;
 mod outgoing;
+mod purge;
 mod rows;
 mod told;
 mod trail;
@@ -48,6 +49,7 @@ use client::Client;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use outgoing::{OriginRules, StatusDetail};
+pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
 pub use visitor::CookieRules;
 
@@ -78,6 +80,8 @@ pub struct Settings {
     pub status: StatusDetail,
     /// Whether the access log names users.
     pub log_user: bool,
+    /// Who may purge by the method `PURGE`; `None`: it is a method like others.
+    pub purge: Option<PurgeMethod>,
     /// The names of rows that routes are answered from.
     pub rows: Names,
     /// Routes.
@@ -136,6 +140,9 @@ async fn answer(
     let now = unix_now();
     let admitted = admit::admit(&room.settings, client, &head, &body)?;
     trail.admitted(&admitted);
+    if let Some(method) = purge::method(room, &head) {
+        return purge::answer(method, room, client, (&head, &admitted), trail).await;
+    }
     if endpoint::is_ours(head.uri.path()) {
         return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
             .await;
