@@ -223,7 +223,11 @@ fn start_tasks(
         said: Default::default(),
     };
     let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
-    let purges = Purges { store: lane.clone(), purged: Arc::clone(&shared.pages.purged) };
+    let purges = Purges {
+        store: lane.clone(),
+        purged: Arc::clone(&shared.pages.purged),
+        said: Default::default(),
+    };
     let rescale = Rescale {
         store: lane.clone(),
         keep_top: plan.views.keep_top,
@@ -243,6 +247,9 @@ fn start_tasks(
 async fn end(tasks: Vec<tokio::task::JoinHandle<()>>, shared: &Shared, lane: &AnyStore) {
     // Before waiting for whatever is slow: somebody may lose patience with us.
     let flushed = flush(shared, lane).await;
+    if let Err(error) = shared.pages.purged.send_left(lane).await {
+        tracing::warn!(%error, "purges did not reach the store: others keep those pages for their time");
+    }
     for task in tasks {
         if let Err(error) = task.await {
             tracing::error!(%error, "a background task did not end well");

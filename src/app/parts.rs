@@ -92,6 +92,10 @@ impl Shared {
         metrics.gauge("anteroom_waiting", "Requests on others' fetches", move || {
             flights.waiting() as u64
         });
+        let pages = Arc::clone(&self.pages);
+        metrics.gauge("anteroom_cut_off", "Whether purges by others may be missing", move || {
+            u64::from(pages.purged.is_cut_off())
+        });
         let visits = Arc::clone(&self.visits);
         metrics.gauge("anteroom_visits_waiting", "Visits that wait for the store", move || {
             visits.backlog() as u64

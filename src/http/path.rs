@@ -287,6 +287,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_branch_is_a_path_or_all_below_one() {
+        for (text, path, is_whole) in [
+            ("/", "/", false),
+            ("/**", "/", true),
+            ("/feed/**", "/feed", true),
+            ("/a/", "/a/", false),
+            ("/caf%C3%A9", "/caf\u{e9}", false),
+        ] {
+            let branch = Branch::parse(text).unwrap();
+            assert_eq!((&*branch.path, branch.is_whole), (path, is_whole), "{text}");
+            assert_eq!(Branch::parse(&branch.to_string()), Some(branch), "{text}");
+        }
+        for text in ["", "a", "/a*", "/*/a", "/**/a", "/a?b", "/a#b", "/{item}", "/a/../b", "/%zz"]
+        {
+            assert_eq!(Branch::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn paths_that_may_mean_another_are_odd() {
         for path in [
             "",

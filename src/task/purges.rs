@@ -1,5 +1,6 @@
 //! What other processes on the store have purged, and what they shall hear of us.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +18,13 @@ pub struct Purges {
     pub store: AnyStore,
     /// The table.
     pub purged: Arc<Purged>,
+    /// Whether it was said that the store does not tell.
+    pub said: Cell<bool>,
 }
 
 impl Task for Purges {
     const NAME: &'static str = "purges";
-    /// What was not sent is lost with the pages that this process had.
+    /// What was not sent is sent at the end.
     const DROPPED_AT_STOP: bool = true;
 
     async fn step(&self) -> Result<Next, StoreError> {
@@ -32,8 +35,15 @@ impl Task for Purges {
         };
         // The next look comes sooner than the rest after a failure, and until then no page is fresh
         // for long.
-        if let Err(error) = learnt {
-            tracing::debug!(%error, "the store does not tell of purges");
+        let is_cut_off = self.purged.is_cut_off();
+        match learnt {
+            Err(error) if is_cut_off && !self.said.replace(true) => {
+                tracing::warn!(%error, "the store does not tell of purges: pages are fresh for a second");
+            }
+            Ok(()) if !is_cut_off && self.said.take() => {
+                tracing::info!("the store tells of purges again");
+            }
+            Ok(()) | Err(_) => {}
         }
         Ok(Next::Idle)
     }

@@ -328,6 +328,43 @@ fn a_purge_without_redis_holds_here_and_reaches_it_later() {
     });
 }
 
+#[test]
+fn a_path_alone_stands_for_the_sites_that_are_named() {
+    let origin = counting(|reply| reply);
+    let proxy = Proxy::embedded(&origin, "origin.hosts = [\"shop.test\", \"other.test\"]");
+    let hits =
+        || ["shop.test", "other.test"].map(|host| proxy.get("/a?b").host(host).send().is_hit());
+    for words in [&["/a?b"][..], &["--prefix", "/a"]] {
+        hits();
+        assert_eq!(hits(), [true; 2]);
+        purge(&proxy, words);
+        assert_eq!(hits(), [false; 2]);
+    }
+}
+
+#[test]
+fn what_cannot_be_purged_is_told() {
+    let origin = counting(|reply| reply);
+    let proxy = Proxy::embedded(&origin, "");
+    let long = "x".repeat(257);
+    for (words, told) in [
+        (&[][..], "nothing to purge"),
+        (&["/a"], "write the whole URL"),
+        (&["ftp://h/"], "write the whole URL"),
+        (&["http://us er/"], "write the whole URL"),
+        (&["http://h/%zz"], "encoding is broken"),
+        (&["--prefix", "http://h/?a"], "a prefix has no query"),
+        (&["--tag", &long], "a tag has"),
+    ] {
+        let mut command = Command::new(ANTEROOM);
+        command.args(["purge", "--config", "proxy.toml"]).args(words).current_dir(proxy.folder());
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {error}");
+        assert!(error.contains(told), "{words:?}: {error}");
+    }
+}
+
 /// A token in a file, and the settings that name it.
 fn token() -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
