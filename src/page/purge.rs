@@ -249,25 +249,25 @@ impl Purged {
         if era != marks.since.era {
             return Standing::Gone;
         }
+        // What is on its way is held while the table is read: what is gone from there, the table has.
+        let has_unsent = self.unsent_marks.load(Ordering::Acquire) > 0;
+        let unsent = has_unsent.then(|| self.unsent());
+        let is_hit = |mark: u32| {
+            let begun = unsent.as_ref().and_then(|unsent| unsent.get(&mark));
+            let last = self.table.get(mark as usize).map_or(0, |last| last.load(Ordering::Acquire));
+            last > marks.since.number || begun.is_some_and(|unsent| unsent.begun > marks.begun)
+        };
         let mut standing = Standing::Current;
         for slot in marks.slots.iter().chain([&EVERYTHING]) {
-            if self.is_hit(2 * slot + 1, marks) {
+            if is_hit(2 * slot + 1) {
                 return Standing::Gone;
             }
-            if self.is_hit(2 * slot, marks) {
+            if is_hit(2 * slot) {
                 standing = Standing::Stale;
             }
         }
         // The table was made anew meanwhile: what was read of it says nothing.
         if self.era.load(Ordering::Acquire) == era { standing } else { Standing::Gone }
-    }
-
-    fn is_hit(&self, mark: u32, marks: &Marks) -> bool {
-        // What is on its way first: when it is gone from there, the table has it.
-        let is_under_way = self.unsent_marks.load(Ordering::Acquire) > 0
-            && self.unsent().get(&mark).is_some_and(|unsent| unsent.begun > marks.begun);
-        let last = self.table.get(mark as usize).map_or(0, |last| last.load(Ordering::Acquire));
-        is_under_way || last > marks.since.number
     }
 
     /// Whether no purge has hit a page.

@@ -21,6 +21,7 @@ on_both_stores!(
     a_change_in_the_middle_of_a_fetch_leaves_no_old_page,
     a_purge_hits_what_it_names,
     a_purge_in_the_middle_of_a_fetch_leaves_no_old_page,
+    whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page,
     what_is_soft_is_stale_and_what_is_hard_is_gone,
     a_page_with_too_many_tags_is_not_kept,
 );
@@ -202,6 +203,37 @@ fn a_purge_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {
         // One Redis serves them all.
         purge(&proxy, &["--all", "--hard"]);
     }
+}
+
+/// Nobody knows of the tag until the head is there.
+fn whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page(storage: &Storage) {
+    let gate = Gate::closed();
+    let (held, asked) = (Arc::clone(&gate), AtomicUsize::new(0));
+    let origin = Origin::start(move |_| {
+        let text = match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                held.pass();
+                "old"
+            }
+            _ => "new",
+        };
+        Reply::typed("text/css", text).header("Cache-Control", "max-age=300").header("xkey", "red")
+    });
+    let proxy = Proxy::start(&origin, storage, "");
+    let waiting = |count: f64| {
+        wait_until("they wait", || proxy.metric("anteroom_waiting") == count);
+    };
+    let mut first = proxy.get("/a.css").start();
+    wait_until("it is asked for", || origin.count() == 1);
+    let mut before = proxy.get("/a.css").start();
+    waiting(1.0);
+    purge(&proxy, &["--tag", "red"]);
+    let mut behind = proxy.get("/a.css").start();
+    waiting(2.0);
+    gate.open();
+    assert_eq!([&mut first, &mut before].map(|client| client.answer().text()), ["old", "old"]);
+    assert_eq!(behind.answer().text(), "new");
+    assert_eq!(proxy.get("/a.css").send().text(), "new");
 }
 
 fn what_is_soft_is_stale_and_what_is_hard_is_gone(storage: &Storage) {
