@@ -150,6 +150,7 @@ fn entry() -> Entry {
         static_proof: false,
         own_tag: false,
         vary: Vec::new(),
+        marks: Default::default(),
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anteroom::admin::{self, ListedRow, Listing, Order, Top, Views};
 use anteroom::clock::unix_now;
+use anteroom::purge;
 use http::Method;
 
-use crate::cli::{RowArgs, RowsCommand, SocketArgs, TopArgs};
+use crate::cli::{PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs};
 use crate::terminal::{self, failed, say};
 
 /// Schedules, lists or stops rows.
@@ -52,6 +53,25 @@ fn show_rows(listing: &Listing) {
     if listing.more {
         say("… and more");
     }
+}
+
+/// Purges, and says what that came to.
+pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
+    let PurgeArgs { urls, tag, prefix, all, hard, json, at } = args;
+    let order = purge::Order { urls, prefixes: prefix, tags: tag, all, hard };
+    let order = serde_json::to_vec(&order).map_err(failed)?;
+    let told = admin::call(&socket(at)?, Method::POST, "/purge", order).map_err(failed)?;
+    if json {
+        say(&String::from_utf8_lossy(&told));
+        return Ok(());
+    }
+    let purge::Done { pages, confirmed } = serde_json::from_slice(&told).map_err(failed)?;
+    let where_to = match confirmed {
+        true => "every proxy on the store has confirmed it",
+        false => "a proxy did not confirm it: it is cut off, and follows within a second",
+    };
+    say(&format!("purged: {pages} pages in memory; {where_to}"));
+    Ok(())
 }
 
 /// Shows the most viewed items.

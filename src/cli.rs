@@ -66,6 +66,19 @@ Examples:
 Views of all visitors; they are halved every [views] rescale_every, so that what was popular long ago
 sinks. It speaks to the running proxy, over the socket of [admin] socket.";
 
+const PURGE_EXAMPLES: &str = "\
+Examples:
+  anteroom purge https://example.com/item/mug
+      The page with all its forms is stale: the next visitor has it validated
+  anteroom purge --tag product-7 --tag product-8
+      Pages to which the app gave one of these tags (Surrogate-Key, Cache-Tag, xkey)
+  anteroom purge --prefix https://example.com/shop/ --hard
+      All below it is gone, and not served while the app fails, either
+  anteroom purge --all --json --config /etc/anteroom/proxy.toml
+
+A path alone stands for the sites of [origin] hosts. When the command returns, the purge holds in every
+proxy on the same store. It speaks to the running proxy, over the socket of [admin] socket.";
+
 /// A caching reverse proxy for web apps with logins: it knows who is asking, and shares only what
 /// may be shared
 #[derive(Parser, Debug)]
@@ -99,9 +112,36 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RowsCommand,
     },
+    /// Make pages stale, or remove them, in every proxy on the store
+    #[command(after_help = PURGE_EXAMPLES)]
+    Purge(PurgeArgs),
     /// Show the items that visitors view most
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PurgeArgs {
+    /// Pages
+    #[arg(value_name = "URL")]
+    pub(crate) urls: Vec<String>,
+    /// The pages with this tag
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Vec<String>,
+    /// This page and all below it
+    #[arg(long, value_name = "URL")]
+    pub(crate) prefix: Vec<String>,
+    /// All pages
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Remove them, instead of making them stale
+    #[arg(long)]
+    pub(crate) hard: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) at: SocketArgs,
 }
 
 #[derive(Args, Debug)]

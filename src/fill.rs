@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::clock::unix_now;
 use crate::http::conditional::{Validators, fits, update, validators};
 use crate::http::freshness::initial_age;
+use crate::http::tags::{strip_tags, tags};
 use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::http::{forwarded, hop};
 use crate::ident::PageKey;
@@ -25,6 +26,7 @@ use crate::page::entry::{Entry, compact};
 use crate::page::flight::{EndGuard, Flight, Pushed, Seat, Verdict};
 use crate::page::guard::{self, Finding};
 use crate::page::key::ShareClass;
+use crate::page::purge::{Marks, tag_slots};
 use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
 use crate::page::{Lookup, Pages, ToStore, TooManyVariants};
 use crate::reason::Reason;
@@ -195,6 +197,7 @@ impl Filler {
         let seat = flight.lead_seat();
         let Order { primary, class, mut request, route, loss, held, withhold } = order;
         let target = request.uri().clone();
+        let marks = flight.marks.clone();
         let held = held.filter(|held| held.has_validator());
         if let Some(held) = &held {
             ask_whether(&held.headers, request.headers_mut());
@@ -208,8 +211,17 @@ impl Filler {
                 return true;
             }
         };
-        let fetch =
-            Fetch { primary, target, route, class, loss, withhold, asked_at, came_at: unix_now() };
+        let fetch = Fetch {
+            primary,
+            target,
+            route,
+            class,
+            loss,
+            withhold,
+            asked_at,
+            came_at: unix_now(),
+            marks,
+        };
         if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
             return self.refresh(&fetch, flight, &held, came.response.headers(), tell).await;
         }
@@ -260,6 +272,8 @@ impl Filler {
             who: Who::Anonymous,
             ranks: true,
         };
+        // What could not be purged by all its tags is not kept.
+        tags(answer.headers).map_err(|_| Reason::Tags)?;
         may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)
     }
 
@@ -292,6 +306,11 @@ impl Filler {
             None => return self.outdated(fetch, flight, Reason::Stale, tell).await,
         };
         let is_fresh = storing.is_fresh;
+        // Its tags are those that the 304 says, else the page's.
+        let told = tags(said).ok().filter(|told| !told.is_empty());
+        let slots = told.map_or_else(|| held.marks.slots.clone(), |told| tag_slots(&told));
+        let mut headers = headers;
+        strip_tags(&mut headers);
         let refreshed = Entry {
             status: held.status,
             reason: held.reason.clone(),
@@ -305,6 +324,7 @@ impl Filler {
             static_proof: storing.static_proof,
             own_tag: false,
             vary: storing.vary,
+            marks: Arc::new(fetch.marks.clone().with(&slots)),
         };
         let to_store = self.keep(fetch, flight, refreshed.clone());
         let refreshed = Arc::new(refreshed);
@@ -568,9 +588,9 @@ impl Filler {
         }
     }
 
-    /// Keeps the page in memory, unless an unsafe request has changed it meanwhile.
+    /// Keeps the page in memory, unless an unsafe request or a purge has changed it meanwhile.
     fn keep(&self, fetch: &Fetch, flight: &Flight, entry: Entry) -> Vec<ToStore> {
-        if flight.is_invalidated() {
+        if flight.is_invalidated() || !self.pages.purged.is_current(&entry.marks) {
             return Vec::new();
         }
         let kept = self.pages.keep(fetch.primary, &flight.sent, entry, unix_now() as u64);
@@ -698,6 +718,8 @@ struct Fetch {
     /// Unix times, in seconds.
     asked_at: f64,
     came_at: f64,
+    /// Which purges hit it, but for the tags.
+    marks: Marks,
 }
 
 impl Fetch {
@@ -711,6 +733,8 @@ impl Fetch {
     /// The head of the page as it is kept and shown to everyone.
     fn entry(&self, mut head: ::http::response::Parts, storing: Storing) -> Entry {
         let initial_age = self.age(&head.headers);
+        let slots = tags(&head.headers).map(|tags| tag_slots(&tags)).unwrap_or_default();
+        strip_tags(&mut head.headers);
         let headers = shown(std::mem::take(&mut head.headers));
         let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
         Entry {
@@ -726,6 +750,7 @@ impl Fetch {
             static_proof: storing.static_proof,
             own_tag: false,
             vary: storing.vary,
+            marks: Arc::new(self.marks.clone().with(&slots)),
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! - [`app`] puts the parts together from a [`config`] plan; [`serve`] accepts clients;
 //! - [`request`] is the life of one request; [`fill`] a fetch for the cache;
-//! - [`page`], [`row`], [`session`], [`visit`] and [`route`] are what the proxy is about;
+//! - [`page`], [`row`], [`session`], [`visit`], [`purge`] and [`route`] are what the proxy is about;
 //! - [`origin`] and [`store`] are what stands behind it;
 //! - [`task`] works in the background, [`admin`] answers operators;
 //! - [`http`] is pure protocol knowledge; [`ident`], [`reason`] and [`clock`] are shared words;
@@ -23,6 +23,7 @@ pub mod log;
 pub mod metrics;
 pub mod origin;
 pub mod page;
+pub mod purge;
 pub mod reason;
 pub mod request;
 pub mod route;

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             read(args).map(|plan| say(print(&plan).trim_end()))
         }
         Some(Command::Rows { command }) => ask::rows(command),
+        Some(Command::Purge(args)) => ask::purge(args),
         Some(Command::Top(args)) => ask::top(args),
     };
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)

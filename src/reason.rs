@@ -90,6 +90,8 @@ pub enum Reason {
     Anteroom,
     /// Too many variants of one URL.
     Variants,
+    /// More tags than a page may have, or one too long.
+    Tags,
     /// The page was changed by an unsafe request while it was fetched.
     Invalidated,
     /// The request was for us, under `/_anteroom/`.
@@ -106,7 +108,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 48] = {
+    pub const ALL: [Self; 49] = {
         use Reason::*;
         [
             Method,
@@ -151,6 +153,7 @@ impl Reason {
             Unframed,
             Anteroom,
             Variants,
+            Tags,
             Invalidated,
             Endpoint,
             Refused,
@@ -206,6 +209,7 @@ impl Reason {
             Self::Unframed => "unframed",
             Self::Anteroom => "anteroom",
             Self::Variants => "variants",
+            Self::Tags => "tags",
             Self::Invalidated => "invalidated",
             Self::Endpoint => "endpoint",
             Self::Refused => "refused",

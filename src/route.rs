@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::http::{HeaderName, Method};
 
-use crate::http::path::PathPattern;
+use crate::http::path::{Branch, PathPattern};
 use crate::http::query;
 use crate::ident::Item;
 
@@ -53,6 +53,8 @@ pub struct Route {
     pub key_headers: Vec<HeaderName>,
     /// Request fields that a fill sends beside the usual ones.
     pub send_headers: Vec<HeaderName>,
+    /// Softly purged by an unsafe request that succeeds.
+    pub purges: Vec<Branch>,
     /// The source of rows from which it is answered.
     pub rows: Option<Arc<str>>,
 }
@@ -86,6 +88,7 @@ impl Route {
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),
+            purges: Vec::new(),
             rows: None,
         }
     }

@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, Socket};
+use crate::purge::Purger;
 use crate::row::{Memo, Names};
 use crate::store::{AnyStore, StoreError};
 
@@ -46,6 +47,8 @@ pub struct Clerk {
     pub memo: Arc<Memo>,
     /// The time between two refreshes of each source's rows.
     pub every: Vec<Duration>,
+    /// What purges.
+    pub purger: Arc<Purger>,
 }
 
 /// Serves the data commands until told to stop.
@@ -105,7 +108,7 @@ async fn converse(stream: UnixStream, clerk: Rc<Clerk>) {
 pub(super) type Refused = (StatusCode, String);
 
 impl Clerk {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         // An operator would rather wait a moment than ask again.
         let connected = tokio::time::timeout(CONNECT_PATIENCE, self.store.connected());
@@ -116,6 +119,7 @@ impl Clerk {
             (Method::GET, "/rows") => self.list_rows().await.and_then(told),
             (Method::POST, "/rows/schedule") => self.order_rows(body, false).await.and_then(told),
             (Method::POST, "/rows/stop") => self.order_rows(body, true).await.and_then(told),
+            (Method::POST, "/purge") => self.purge(body).await.and_then(told),
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(told),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know that command".to_owned())),
         };

@@ -1,12 +1,13 @@
 //! The operator's listener: health and metrics. Never on the public address. And the socket of the
-//! data commands: `socket` is the file, `call` its other end, `clerk` takes the orders that `rows` and
-//! `top` carry out.
+//! data commands: `socket` is the file, `call` its other end, `clerk` takes the orders that `rows`, `top`
+//! and `purge` carry out. Who has the token may purge over the listener, too.
 //!
 //! A Host that is neither its own nor a loopback name is refused, so that no web page in an
 //! operator's browser can read it by a name of its own (DNS rebinding).
 
 mod call;
 mod clerk;
+mod purge;
 mod rows;
 mod socket;
 mod top;
@@ -19,10 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use ::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use ::http::{HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -30,6 +32,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::http::bearer;
 use crate::http::host::{self, Host};
 use crate::metrics::Metrics;
 
@@ -59,6 +62,17 @@ pub struct Desk {
     pub ready: Arc<AtomicBool>,
     /// Whether the store can be reached.
     pub store_connected: Arc<AtomicBool>,
+    /// Who carries out orders of those who have the token; nobody where there is none.
+    pub clerk: Option<(Token, Rc<Clerk>)>,
+}
+
+/// The bearer token. It is not shown.
+pub struct Token(pub Vec<u8>);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
 }
 
 /// Serves operators until told to stop.
@@ -94,9 +108,9 @@ async fn accept(
 
 async fn converse(socket: TcpStream, desk: Rc<Desk>) {
     let Ok(own) = socket.local_addr() else { return };
-    let service = service_fn(move |request: Request<_>| {
-        let response = answer(&desk, own, &request);
-        async move { Ok::<_, Infallible>(response) }
+    let service = service_fn(move |request: Request<Incoming>| {
+        let desk = Rc::clone(&desk);
+        async move { Ok::<_, Infallible>(respond(&desk, own, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -107,12 +121,38 @@ async fn converse(socket: TcpStream, desk: Rc<Desk>) {
     }
 }
 
-fn answer<B>(desk: &Desk, own: SocketAddr, request: &Request<B>) -> Response<Full<Bytes>> {
-    match host::site(request.uri(), request.headers()) {
-        Ok(host) if is_own(&host, own) => {}
-        Ok(_) => return text(StatusCode::MISDIRECTED_REQUEST, "this is not that site\n"),
-        Err(_) => return text(StatusCode::BAD_REQUEST, "exactly one valid Host is needed\n"),
+async fn respond(
+    desk: &Desk,
+    own: SocketAddr,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    if let Some(refused) = misdirected(own, &request) {
+        return refused;
     }
+    let is_order = request.method() == Method::POST && request.uri().path() == "/purge";
+    match &desk.clerk {
+        Some((token, clerk)) if is_order => {
+            if bearer::carries(request.headers(), &token.0) {
+                return clerk.answer(request).await;
+            }
+            let mut response = text(StatusCode::UNAUTHORIZED, "the bearer token is needed\n");
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+        _ => answer(desk, &request),
+    }
+}
+
+/// The refusal of a request that is not for this listener.
+fn misdirected<B>(own: SocketAddr, request: &Request<B>) -> Option<Response<Full<Bytes>>> {
+    match host::site(request.uri(), request.headers()) {
+        Ok(host) if is_own(&host, own) => None,
+        Ok(_) => Some(text(StatusCode::MISDIRECTED_REQUEST, "this is not that site\n")),
+        Err(_) => Some(text(StatusCode::BAD_REQUEST, "exactly one valid Host is needed\n")),
+    }
+}
+
+fn answer<B>(desk: &Desk, request: &Request<B>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -179,6 +219,7 @@ mod tests {
 
     fn desk(ready: bool, connected: bool) -> Desk {
         Desk {
+            clerk: None,
             metrics: Arc::default(),
             ready: Arc::new(AtomicBool::new(ready)),
             store_connected: Arc::new(AtomicBool::new(connected)),
@@ -187,7 +228,8 @@ mod tests {
 
     fn status(desk: &Desk, path: &str, host: &str) -> StatusCode {
         let request = Request::get(path).header("host", host).body(()).unwrap();
-        answer(desk, "127.0.0.1:9180".parse().unwrap(), &request).status()
+        let own = "127.0.0.1:9180".parse().unwrap();
+        misdirected(own, &request).unwrap_or_else(|| answer(desk, &request)).status()
     }
 
     #[test]

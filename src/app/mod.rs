@@ -20,13 +20,13 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Desk, Socket};
+use crate::admin::{self, Clerk, Desk, Socket};
 use crate::config::{Admin, Plan};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::{Caps, listen};
 use crate::store::{AnyStore, OpenError, OpenStore, StoreError, StoreState};
-use crate::task::{self, Clean, LogOuts, Rescale, Visits};
+use crate::task::{self, Clean, LogOuts, Purges, Rescale, Visits};
 
 pub use demo::{Demo, DemoError};
 use parts::Shared;
@@ -157,8 +157,10 @@ impl App {
             let ready = Arc::new(AtomicBool::new(true));
             let connected = Arc::new(AtomicBool::new(false));
             shared.gauge_store(&connected);
+            let clerk = rows::clerk(&plan, &shared, &lane);
             if let Some(listener) = admin {
                 let desk = Desk {
+                    clerk: desk_clerk(&plan, &clerk),
                     metrics,
                     ready: Arc::clone(&ready),
                     store_connected: Arc::clone(&connected),
@@ -171,7 +173,7 @@ impl App {
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
             let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
             tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
-            tasks.extend(rows::serve_socket(&plan, socket, &shared.rows, &lane, &stop));
+            tasks.extend(rows::serve_socket(socket, &clerk, &stop));
             tracing::info!(threads = plan.threads, "serving");
             signals.end().await;
             tracing::info!("draining");
@@ -192,6 +194,12 @@ impl App {
         tracing::info!("ended");
         Ok(())
     }
+}
+
+/// Who has the token may give orders over the listener.
+fn desk_clerk(plan: &Plan, clerk: &Rc<Clerk>) -> Option<(admin::Token, Rc<Clerk>)> {
+    let token = plan.admin.token.as_ref()?.expose().as_bytes().to_vec();
+    Some((admin::Token(token), Rc::clone(clerk)))
 }
 
 /// Starts the background tasks on this thread's runtime.
@@ -215,6 +223,11 @@ fn start_tasks(
         said: Default::default(),
     };
     let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
+    let purges = Purges {
+        store: lane.clone(),
+        purged: Arc::clone(&shared.pages.purged),
+        said: Default::default(),
+    };
     let rescale = Rescale {
         store: lane.clone(),
         keep_top: plan.views.keep_top,
@@ -222,6 +235,7 @@ fn start_tasks(
         every: plan.views.rescale_every,
     };
     vec![
+        tokio::task::spawn_local(task::drive(purges, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(rescale, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(visits, Arc::clone(&sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(clean, Arc::clone(&sheet), stop.clone())),
@@ -233,6 +247,9 @@ fn start_tasks(
 async fn end(tasks: Vec<tokio::task::JoinHandle<()>>, shared: &Shared, lane: &AnyStore) {
     // Before waiting for whatever is slow: somebody may lose patience with us.
     let flushed = flush(shared, lane).await;
+    if let Err(error) = shared.pages.purged.send_left(lane).await {
+        tracing::warn!(%error, "purges did not reach the store: others keep those pages for their time");
+    }
     for task in tasks {
         if let Err(error) = task.await {
             tracing::error!(%error, "a background task did not end well");

@@ -13,7 +13,11 @@ use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
 use crate::page::Pages;
 use crate::page::flight::Flights;
-use crate::request::{Coder, CookieRules, Endpoint, OriginRules, Settings, StatusDetail};
+use crate::page::purge::Purged;
+use crate::purge::Purger;
+use crate::request::{
+    Coder, CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Settings, StatusDetail,
+};
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
 use crate::serve::Caps;
@@ -29,6 +33,7 @@ pub(super) struct Shared {
     pub(super) settings: Arc<Settings>,
     pub(super) pages: Arc<Pages>,
     pub(super) coder: Arc<Coder>,
+    pub(super) purger: Arc<Purger>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) ranks: Arc<Ranks>,
@@ -41,14 +46,20 @@ impl Shared {
     pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, caps: Arc<Caps>) -> Arc<Self> {
         let flights = Flights::new(plan.limits.in_flight, plan.limits.waiters);
         let cache = &plan.cache;
+        let has_others = matches!(plan.store.url, config::StoreUrl::Redis(_));
+        let purged = Arc::new(Purged::new(has_others));
+        let variants = plan.limits.variants;
+        let pages =
+            Arc::new(Pages::new(cache.memory, flights, purged, variants, cache.default_ttl));
+        let purger = Arc::new(Purger {
+            pages: Arc::clone(&pages),
+            hosts: plan.origin.hosts.clone(),
+            ignore_query: cache.ignore_query.clone(),
+        });
         Arc::new(Self {
-            settings: Arc::new(settings(plan)),
-            pages: Arc::new(Pages::new(
-                cache.memory,
-                flights,
-                plan.limits.variants,
-                cache.default_ttl,
-            )),
+            settings: Arc::new(settings(plan, &purger)),
+            pages,
+            purger,
             coder: Coder::new(cache.compress.clone(), cache.max_object),
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
             visits: Arc::new(VisitQueue::new(
@@ -82,6 +93,10 @@ impl Shared {
         let flights = Arc::clone(&self.pages.flights);
         metrics.gauge("anteroom_waiting", "Requests on others' fetches", move || {
             flights.waiting() as u64
+        });
+        let pages = Arc::clone(&self.pages);
+        metrics.gauge("anteroom_cut_off", "Whether purges by others may be missing", move || {
+            u64::from(pages.purged.is_cut_off())
         });
         let visits = Arc::clone(&self.visits);
         metrics.gauge("anteroom_visits_waiting", "Visits that wait for the store", move || {
@@ -145,7 +160,7 @@ pub(super) fn access_log(plan: &config::Log) -> Result<Log, StartError> {
         .map_err(|source| StartError::Log { path, source })
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     let session = &plan.session;
     let origin = &plan.origin;
     Settings {
@@ -177,12 +192,26 @@ fn settings(plan: &Plan) -> Settings {
             config::StatusDetail::Off => StatusDetail::Off,
         },
         log_user: plan.log.user,
+        purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
         routes: Routes::new(
             plan.routes.iter().map(route).collect(),
             Route::rest(plan.cache.trust_public),
         ),
     }
+}
+
+fn purge_method(plan: &Plan, purger: &Arc<Purger>) -> Option<PurgeMethod> {
+    let token = plan.admin.token.as_ref().map(|token| token.expose().as_bytes().to_vec());
+    plan.purge.method.then(|| PurgeMethod {
+        from: plan.purge.purge_from.clone(),
+        token: match plan.purge.purge_token {
+            // Without a token of ours, which the check refuses, nobody has the right one.
+            config::PurgeToken::Admin => Some(PurgeToken(token.unwrap_or_default())),
+            config::PurgeToken::None => None,
+        },
+        purger: Arc::clone(purger),
+    })
 }
 
 pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {
@@ -254,6 +283,7 @@ fn route(route: &config::Route) -> Route {
         key_cookies: route.key_cookies.clone(),
         key_headers: route.key_headers.clone(),
         send_headers: route.send_headers.clone(),
+        purges: route.purges.clone(),
         rows: route.rows.as_deref().map(Arc::from),
     }
 }

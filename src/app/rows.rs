@@ -7,12 +7,13 @@ use ::http::HeaderValue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::parts::Shared;
 use super::worker::origin_settings;
 use crate::admin::{self, Clerk, Socket};
 use crate::config::Plan;
 use crate::metrics::Metrics;
 use crate::origin::Origin;
-use crate::row::{Memo, Names};
+use crate::row::Names;
 use crate::store::AnyStore;
 use crate::task::{self, CacheRows, OriginRows, RowPlace, RowSecret};
 
@@ -35,20 +36,23 @@ pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
 
 /// Serves the data commands on this thread's runtime.
 pub(super) fn serve_socket(
-    plan: &Plan,
     socket: Option<Socket>,
-    memo: &Arc<Memo>,
-    lane: &AnyStore,
+    clerk: &Rc<Clerk>,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
-    let clerk = Clerk {
+    socket.map(|socket| {
+        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(clerk), stop.clone()))
+    })
+}
+
+/// Who carries out the data commands.
+pub(super) fn clerk(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
+    Rc::new(Clerk {
         store: lane.clone(),
         names: names(plan),
-        memo: Arc::clone(memo),
+        memo: Arc::clone(&shared.rows),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
-    };
-    socket.map(|socket| {
-        tokio::task::spawn_local(admin::serve_data(socket, Rc::new(clerk), stop.clone()))
+        purger: Arc::clone(&shared.purger),
     })
 }
 

@@ -128,7 +128,11 @@ async fn work(kit: Kit) {
         pen,
     });
     // The first visitors shall be recognised, too; but nobody waits for a store that is away.
-    if tokio::time::timeout(CONNECT_PATIENCE, room.store.connected()).await.is_err() {
+    let ready = async {
+        room.store.connected().await;
+        room.pages.purged.known().await;
+    };
+    if tokio::time::timeout(CONNECT_PATIENCE, ready).await.is_err() {
         tracing::warn!("the store cannot be reached yet; serving without it");
     }
     let connections = TaskTracker::new();

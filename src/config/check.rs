@@ -5,10 +5,12 @@
 
 use std::collections::HashSet;
 
-use super::plan::{OnExpire, Plan, Route, SameSite, SecureCookie, Share, StoreUrl};
+use super::plan::{OnExpire, Plan, PurgeToken, Route, SameSite, SecureCookie, Share, StoreUrl};
 use super::problem::{Problem, Warning};
 use super::reader::Places;
 use super::unit::show_size;
+use ipnet::IpNet;
+
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
@@ -43,6 +45,7 @@ impl<'a> Check<'a> {
         self.session();
         self.cache();
         self.rows();
+        self.purge();
         for (index, route) in self.plan.routes.iter().enumerate() {
             self.route(index, route);
             self.reachable(index, route);
@@ -117,7 +120,7 @@ impl<'a> Check<'a> {
     }
 
     fn client(&mut self) {
-        let everyone = |net: &&ipnet::IpNet| net.prefix_len() == 0;
+        let everyone = |net: &&IpNet| net.prefix_len() == 0;
         if let Some(net) = self.plan.client.trusted_proxies.iter().find(everyone) {
             let text = format!("{net} is everyone: any client may then say that it is another");
             self.warning("client.trusted_proxies", text);
@@ -259,6 +262,29 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Whoever may purge can bring all visitors to the origin.
+    fn purge(&mut self) {
+        let purge = &self.plan.purge;
+        if !purge.method {
+            return;
+        }
+        if purge.purge_from.is_empty() && !self.unread("purge.purge_from") {
+            self.problem("purge.method", "is true, and needs purge_from: the peers that may purge");
+        }
+        match purge.purge_token {
+            PurgeToken::Admin if self.plan.admin.token.is_none() && !self.unread("admin.token") => {
+                self.problem("purge.method", "is true, and needs [admin] token");
+            }
+            PurgeToken::Admin => {}
+            PurgeToken::None => {
+                if let Some(net) = purge.purge_from.iter().find(|net| !is_private(net)) {
+                    let text = format!("\"none\" is for loopback and private addresses, not {net}");
+                    self.problem("purge.purge_token", text);
+                }
+            }
+        }
+    }
+
     fn override_private(&mut self, setting: &str, route: &Route, any_path: bool) {
         let needs = [
             (route.override_ttl.is_none(), "override_ttl beside it"),
@@ -290,6 +316,14 @@ impl<'a> Check<'a> {
     fn unread(&self, setting: &str) -> bool {
         self.unread.contains(setting)
     }
+}
+
+/// Whether no stranger can have an address of a network.
+fn is_private(net: &IpNet) -> bool {
+    let within = |own: &str| own.parse::<IpNet>().is_ok_and(|own| own.contains(net));
+    let own =
+        ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"];
+    own.into_iter().any(within)
 }
 
 /// Whether `earlier` has no condition that `later` has not, so that nothing is left for it.

@@ -24,8 +24,8 @@ mod unit;
 
 pub use plan::{
     AccessFormat, Admin, Cache, Client, Endpoint, Limits, Log, LogTarget, OnExpire, Origin,
-    OriginUrl, Plan, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store,
-    StoreUrl, Views, Visitor,
+    OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail,
+    Store, StoreUrl, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::secret::Secret;
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
-use crate::http::path::PathPattern;
+use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
 
@@ -40,6 +40,8 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// `[[rows]]`, in order: the first has the plain names in the store.
     pub rows: Vec<Rows>,
+    /// `[purge]`
+    pub purge: Purge,
     /// `[admin]`
     pub admin: Admin,
     /// `[log]`
@@ -294,6 +296,9 @@ pub struct Route {
     /// `send_headers`: request fields that a fill sends beside the usual ones, so that the page may
     /// vary by them.
     pub send_headers: Vec<::http::HeaderName>,
+    /// `purges`: paths, or with `/**` all below them, that are stale once an unsafe request to this
+    /// route has succeeded.
+    pub purges: Vec<Branch>,
     /// `rows`: the `[[rows]]` that this route is answered from.
     pub rows: Option<String>,
 }
@@ -319,6 +324,27 @@ pub enum Share {
     /// All visitors.
     Everyone,
     /// Nobody: never stored.
+    None,
+}
+
+/// `[purge]`: purges by visitors' way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Purge {
+    /// `method`, false: whether the method PURGE on the public listener purges a URL.
+    pub method: bool,
+    /// `purge_from`: the peers that may.
+    pub purge_from: Vec<IpNet>,
+    /// `purge_token`, `"admin"`.
+    pub purge_token: PurgeToken,
+}
+
+/// Which token a PURGE needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PurgeToken {
+    /// That of `[admin]`.
+    #[default]
+    Admin,
+    /// None: only for peers in networks of our own.
     None,
 }
 
@@ -426,6 +452,7 @@ impl Plan {
             views: Views::default(),
             routes: Vec::new(),
             rows: Vec::new(),
+            purge: Purge::default(),
             admin: Admin::default(),
             log: Log::default(),
             limits: Limits::default(),
@@ -553,6 +580,7 @@ impl Default for Route {
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),
+            purges: Vec::new(),
             rows: None,
         }
     }

@@ -12,12 +12,13 @@ use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span,
 use super::node::{Node, Value};
 use super::plan::{
     AccessFormat, Admin, Cache, Client, Endpoint, Limits, Log, LogTarget, OnExpire, Origin, Plan,
-    Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store, Views, Visitor,
+    Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store,
+    Views, Visitor,
 };
 use super::{form, text};
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
-use crate::http::path::PathPattern;
+use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
 
@@ -77,6 +78,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("views", |at| views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
     at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, rows);
+    at.section("purge", |at| purge(at, &mut plan.purge));
     at.section("admin", |at| admin(at, &mut plan.admin));
     at.section("log", |at| log(at, &mut plan.log));
     at.section("limits", |at| limits(at, &mut plan.limits));
@@ -200,6 +202,8 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
     at.key("key_headers", &mut route.key_headers, &fields);
     at.key("send_headers", &mut route.send_headers, &fields);
+    let branches = List::of(Text { parse: text::branch, show: Branch::to_string });
+    at.key("purges", &mut route.purges, &branches);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
 }
 
@@ -221,6 +225,14 @@ pub(super) fn walk_socket(at: &mut impl Walk, plan: &mut Plan) {
 fn socket(at: &mut impl Walk, admin: &mut Admin) {
     let path = Text { parse: socket_path, show: |path| path.to_string_lossy().into_owned() };
     at.key("socket", &mut admin.socket, &Either("off", path));
+}
+
+fn purge(at: &mut impl Walk, purge: &mut Purge) {
+    at.key("method", &mut purge.method, &Flag);
+    let networks = List::of(Text { parse: text::network, show: ToString::to_string });
+    at.key("purge_from", &mut purge.purge_from, &networks);
+    let tokens = [("admin", PurgeToken::Admin), ("none", PurgeToken::None)];
+    at.key("purge_token", &mut purge.purge_token, &Words(&tokens));
 }
 
 fn admin(at: &mut impl Walk, admin: &mut Admin) {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use ipnet::IpNet;
 
 use super::plan::OriginUrl;
-use crate::http::path::PathPattern;
+use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
 
 /// Longest pattern, name or host that is taken, in bytes.
@@ -128,6 +128,12 @@ pub(super) fn path_pattern(text: &str) -> Result<PathPattern, String> {
         return Err("a path as it stands in a URL, without query".into());
     }
     PathPattern::parse(text).map_err(|why| why.to_string())
+}
+
+/// A path that is purged, or with `/**` behind it a path and all below.
+pub(super) fn branch(text: &str) -> Result<Branch, String> {
+    let branch = Branch::parse(text).filter(|_| text.len() <= TEXT_MAX);
+    branch.ok_or_else(|| r#"a path such as "/", or with all below it "/feed/**""#.into())
 }
 
 /// The name of a query parameter that a route asks for.

@@ -2,6 +2,7 @@
 //!
 //! No sockets, no store and no clock live here.
 
+pub mod bearer;
 pub mod cache_control;
 pub mod cache_status;
 pub mod coding;
@@ -20,7 +21,9 @@ pub mod path;
 pub mod pattern;
 pub mod query;
 pub mod range;
+pub mod reference;
 pub mod set_cookie;
 pub mod signature;
+pub mod tags;
 pub mod targeted;
 pub mod vary;

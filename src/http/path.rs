@@ -54,6 +54,39 @@ pub struct PathPattern {
     after: Option<Vec<Segment>>,
 }
 
+/// A path, or with `/**` behind it also all paths below it, and their queries: what an operator purges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The path, percent-decoded.
+    pub path: Box<str>,
+    /// Whether all below it is meant, too.
+    pub is_whole: bool,
+}
+
+impl Branch {
+    /// The branch in `text`; `None` where that is no path, or has other wildcards, a query or a
+    /// fragment.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (path, is_whole) = match text.strip_suffix("/**") {
+            Some("") => ("/", true),
+            Some(path) => (path, true),
+            None => (text, false),
+        };
+        let is_plain = path.starts_with('/') && !path.contains(['*', '?', '#', '{', '}']);
+        let path = decoded(path).filter(|_| is_plain && !is_odd(path))?;
+        Some(Self { path: path.into(), is_whole })
+    }
+}
+
+impl fmt::Display for Branch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let below = if self.is_whole { "/**" } else { "" };
+        let path = if self.is_whole { self.path.trim_end_matches('/') } else { &*self.path };
+        write!(f, "{path}{below}")
+    }
+}
+
 /// A path that matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match<'p> {
@@ -252,6 +285,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_branch_is_a_path_or_all_below_one() {
+        for (text, path, is_whole) in [
+            ("/", "/", false),
+            ("/**", "/", true),
+            ("/feed/**", "/feed", true),
+            ("/a/", "/a/", false),
+            ("/caf%C3%A9", "/caf\u{e9}", false),
+        ] {
+            let branch = Branch::parse(text).unwrap();
+            assert_eq!((&*branch.path, branch.is_whole), (path, is_whole), "{text}");
+            assert_eq!(Branch::parse(&branch.to_string()), Some(branch), "{text}");
+        }
+        for text in ["", "a", "/a*", "/*/a", "/**/a", "/a?b", "/a#b", "/{item}", "/a/../b", "/%zz"]
+        {
+            assert_eq!(Branch::parse(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn paths_that_may_mean_another_are_odd() {

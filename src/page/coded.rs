@@ -219,6 +219,7 @@ mod tests {
             static_proof: false,
             own_tag: false,
             vary: Vec::new(),
+            marks: std::sync::Arc::default(),
         }
     }
 

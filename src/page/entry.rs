@@ -8,10 +8,14 @@ use ::http::header::{ETAG, LAST_MODIFIED};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::{Bytes, BytesMut};
 
+use std::sync::Arc;
+
+use super::purge::{Marks, SLOTS_MAX};
 use crate::http::conditional::validators;
 use crate::http::etag;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
+use crate::store::Generation;
 
 /// The most variants that an index names.
 pub const VARIANTS_MAX: usize = 256;
@@ -27,7 +31,7 @@ const VALIDATED_FOR: u64 = 3_600;
 const MAGIC: [u8; 4] = [0x00, 0xa7, b'A', b'R'];
 
 /// The version of the layout. A newer or older one is refused, which is a miss.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 const KIND_PAGE: u8 = 1;
 const KIND_VARIANTS: u8 = 2;
@@ -71,6 +75,8 @@ pub struct Entry {
     pub own_tag: bool,
     /// The request fields that it depends on, at most [`FIELDS_MAX`].
     pub vary: Vec<HeaderName>,
+    /// Which purges hit it.
+    pub marks: Arc<Marks>,
 }
 
 /// For how long a page may be served when it is no longer fresh (RFC 5861), in seconds after the end
@@ -177,7 +183,11 @@ impl Entry {
         const LINE: usize = 96;
         let lines: usize =
             self.headers.iter().map(|(name, value)| LINE + name.as_str().len() + value.len()).sum();
-        size_of::<Self>() + lines + self.body.len() + self.reason.as_ref().map_or(0, Bytes::len)
+        size_of::<Self>()
+            + 4 * self.marks.slots.len()
+            + lines
+            + self.body.len()
+            + self.reason.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -264,12 +274,13 @@ impl LifetimeSource {
 
 fn encode_page(entry: &Entry) -> Bytes {
     /// More than the magic and all numbers take.
-    const FIXED: usize = 64;
+    const FIXED: usize = 96;
     /// What two lengths of a line take.
     const LENGTHS: usize = 5;
     let lines: usize =
         entry.headers.iter().map(|(name, value)| LENGTHS + name.as_str().len() + value.len()).sum();
-    let mut writer = Writer::new(KIND_PAGE, FIXED + lines + entry.body.len());
+    let slots = 3 * entry.marks.slots.len();
+    let mut writer = Writer::new(KIND_PAGE, FIXED + slots + lines + entry.body.len());
     writer.number(u64::from(entry.status));
     writer.byte(entry.source.code());
     writer.byte(u8::from(entry.static_proof));
@@ -282,6 +293,7 @@ fn encode_page(entry: &Entry) -> Bytes {
     writer.byte(u8::from(entry.reason.is_some()));
     writer.text(entry.reason.as_deref().unwrap_or_default());
     writer.names(&entry.vary);
+    writer.marks(&entry.marks);
     writer.number(entry.headers.len() as u64);
     for (name, value) in &entry.headers {
         writer.text(name.as_str().as_bytes());
@@ -301,6 +313,7 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
     let has_reason = reader.flag()?;
     let reason = Some(reader.text()?).filter(|_| has_reason);
     let vary = reader.names()?;
+    let marks = reader.marks()?;
     let headers = decode_headers(reader)?;
     let body = reader.text()?;
     // RFC 9110 §15: three digits, and what is stored is final.
@@ -320,6 +333,7 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
         static_proof,
         own_tag,
         vary,
+        marks: Arc::new(marks),
     })
 }
 
@@ -389,6 +403,15 @@ impl Writer {
         self.0.extend_from_slice(text);
     }
 
+    fn marks(&mut self, marks: &Marks) {
+        self.number(marks.since.era);
+        self.number(marks.since.number);
+        self.number(marks.slots.len() as u64);
+        for slot in &marks.slots {
+            self.number(u64::from(*slot));
+        }
+    }
+
     fn names(&mut self, names: &[HeaderName]) {
         let names = &names[..names.len().min(FIELDS_MAX)];
         self.number(names.len() as u64);
@@ -448,6 +471,13 @@ impl Reader {
         self.take(length)
     }
 
+    fn marks(&mut self) -> Result<Marks, Malformed> {
+        let since = Generation { era: self.number()?, number: self.number()? };
+        let count = self.count(SLOTS_MAX)?;
+        let slots = (0..count).map(|_| u32::try_from(self.number()?).map_err(|_| Malformed));
+        Marks::stored(since, slots.collect::<Result<_, _>>()?).ok_or(Malformed)
+    }
+
     fn names(&mut self) -> Result<Vec<HeaderName>, Malformed> {
         let count = self.count(FIELDS_MAX)?;
         (0..count).map(|_| HeaderName::from_bytes(&self.text()?).map_err(|_| Malformed)).collect()
@@ -479,6 +509,9 @@ mod tests {
             static_proof: true,
             own_tag: false,
             vary: vec![CONTENT_TYPE],
+            marks: Arc::new(
+                Marks::stored(Generation { era: 7, number: 300 }, vec![1, 70_000]).unwrap(),
+            ),
         }
     }
 
@@ -593,6 +626,8 @@ mod tests {
             reason in proptest::option::of("[ -~]{0,12}"),
             body in proptest::collection::vec(any::<u8>(), 0..64),
             (source, static_proof) in (0_u8..4, any::<bool>()),
+            (era, number, slots) in
+                (any::<u64>(), any::<u64>(), proptest::collection::vec(0..131_073_u32, 0..SLOTS_MAX)),
         ) -> Entry {
             let (status, stored_at, initial_age, lifetime) = numbers;
             let name = |text: &String| text.parse::<HeaderName>().unwrap();
@@ -607,6 +642,7 @@ mod tests {
                 source: LifetimeSource::from_code(source).unwrap(),
                 stale: Stale::default(),
                 vary: vary.iter().map(name).collect(),
+                marks: Arc::new(Marks::stored(Generation { era, number }, slots).unwrap()),
             }
         }
     }

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use slab::Slab;
 
 use super::entry::Entry;
+use super::purge::{Marks, Purged};
 use crate::ident::PageKey;
 use crate::reason::Reason;
 
@@ -81,6 +82,8 @@ pub struct Flight {
     key: PageKey,
     /// The fields that the fetch sent: what `Vary` is compared with.
     pub sent: HeaderMap,
+    /// From before which purges the page will be, as far as is known without the response.
+    pub marks: Marks,
     state: Mutex<State>,
     flights: Weak<Flights>,
 }
@@ -140,13 +143,23 @@ impl Flights {
         lock(&self.shards[usize::from(primary.0[0]) % SHARDS])
     }
 
-    /// Joins the flight for `key`, or begins one that sends `sent`. `primary` is the page's key
-    /// without variants.
+    /// Joins the flight for `key`, or begins one that sends `sent` for a page with these purge slots.
+    /// `primary` is the page's key without variants. A flight from before a purge that hits it is left
+    /// to those who wait already.
     #[must_use]
-    pub fn join(self: &Arc<Self>, primary: PageKey, key: PageKey, sent: &HeaderMap) -> Join {
+    pub fn join(
+        self: &Arc<Self>,
+        primary: PageKey,
+        key: PageKey,
+        sent: &HeaderMap,
+        purged: &Purged,
+        slots: impl FnOnce() -> Vec<u32>,
+    ) -> Join {
         let mut shard = self.shard(&primary);
-        if let Some(flight) = shard.joined.get(&key) {
-            return match self.seat(flight) {
+        if let Some(flight) = shard.joined.get(&key)
+            && flight.is_current(purged)
+        {
+            return match self.seat(flight, purged) {
                 Some(seat) => Join::Wait(seat),
                 None => Join::Full,
             };
@@ -155,6 +168,7 @@ impl Flights {
             primary,
             key,
             sent: sent.clone(),
+            marks: purged.now(slots()),
             state: Mutex::new(State {
                 verdict: Verdict::Pending,
                 parts: VecDeque::new(),
@@ -168,11 +182,13 @@ impl Flights {
             }),
             flights: Arc::downgrade(self),
         });
-        shard.joined.insert(key, Arc::clone(&flight));
+        if let Some(outdated) = shard.joined.insert(key, Arc::clone(&flight)) {
+            shard.leaving.push(outdated);
+        }
         Join::Lead(flight)
     }
 
-    fn seat(self: &Arc<Self>, flight: &Arc<Flight>) -> Option<Seat> {
+    fn seat(self: &Arc<Self>, flight: &Arc<Flight>, purged: &Purged) -> Option<Seat> {
         let mut state = lock(&flight.state);
         // Between these and the flight's leaving the table somebody may still find it: the first
         // parts are gone then, or the page is where requests look before they join.
@@ -184,7 +200,8 @@ impl Flights {
             return None;
         }
         let place = state.participants.insert(Participant::default());
-        Some(Seat { flight: Arc::clone(flight), place, waits_in: Some(Arc::clone(self)) })
+        let joined = purged.now(Vec::new());
+        Some(Seat { flight: Arc::clone(flight), place, waits_in: Some(Arc::clone(self)), joined })
     }
 
     /// An unsafe request changed the page under `primary`: fetches of it and of its variants that
@@ -241,7 +258,17 @@ impl Flight {
     #[must_use]
     pub fn lead_seat(self: &Arc<Self>) -> Seat {
         let place = lock(&self.state).participants.insert(Participant::default());
-        Seat { flight: Arc::clone(self), place, waits_in: None }
+        let joined = self.marks.clone();
+        Seat { flight: Arc::clone(self), place, waits_in: None, joined }
+    }
+
+    /// Whether no purge has hit the page since the flight began, its tags counted once they are known.
+    fn is_current(&self, purged: &Purged) -> bool {
+        purged.is_current(&self.marks)
+            && match &lock(&self.state).verdict {
+                Verdict::Shared(entry, _) => purged.is_current(&entry.marks),
+                Verdict::Pending | Verdict::Refused(_) | Verdict::Failed { .. } => true,
+            }
     }
 
     /// Tells the participants; a refusal or failure also ends the flight.
@@ -437,6 +464,8 @@ pub struct Seat {
     flight: Arc<Flight>,
     place: usize,
     waits_in: Option<Arc<Flights>>,
+    /// When it was taken, in the order of purges.
+    joined: Marks,
 }
 
 /// The body broke off at the origin.
@@ -449,6 +478,12 @@ impl Seat {
     #[must_use]
     pub fn sent(&self) -> &HeaderMap {
         &self.flight.sent
+    }
+
+    /// Whether a purge may have come between the fetch and whoever sits here.
+    #[must_use]
+    pub fn is_later(&self) -> bool {
+        !self.joined.is_as_old_as(&self.flight.marks)
     }
 
     /// Waits for the verdict. Cancel-safe.
@@ -534,15 +569,19 @@ mod tests {
 
     const KEY: PageKey = PageKey([1; 32]);
 
+    fn join(flights: &Arc<Flights>, primary: PageKey, key: PageKey) -> Join {
+        flights.join(primary, key, &HeaderMap::new(), &Purged::new(false), Vec::new)
+    }
+
     fn lead(flights: &Arc<Flights>) -> Arc<Flight> {
-        match flights.join(KEY, KEY, &HeaderMap::new()) {
+        match join(flights, KEY, KEY) {
             Join::Lead(flight) => flight,
             other => panic!("{other:?}"),
         }
     }
 
     fn wait(flights: &Arc<Flights>) -> Seat {
-        match flights.join(KEY, KEY, &HeaderMap::new()) {
+        match join(flights, KEY, KEY) {
             Join::Wait(seat) => seat,
             other => panic!("{other:?}"),
         }
@@ -571,6 +610,7 @@ mod tests {
                 static_proof: false,
                 own_tag: false,
                 vary: Vec::new(),
+                marks: Arc::default(),
             }),
             None,
         )
@@ -627,7 +667,7 @@ mod tests {
         // As between the last part that was kept and the flight's leaving the table.
         lock(&flight.state).keeping = false;
         flight.push(Bytes::from_static(b"second"), 100);
-        assert!(matches!(flights.join(KEY, KEY, &HeaderMap::new()), Join::Full));
+        assert!(matches!(join(&flights, KEY, KEY), Join::Full));
         assert_eq!(flights.waiting(), 0);
     }
 
@@ -708,7 +748,7 @@ mod tests {
         let mut seat = wait(&flights);
         let big = Bytes::from(vec![0; 200_000]);
         assert_eq!(flight.push(big.clone(), 100_000), Pushed::NoRoom);
-        assert!(matches!(flights.join(KEY, KEY, &HeaderMap::new()), Join::Lead(_)));
+        assert!(matches!(join(&flights, KEY, KEY), Join::Lead(_)));
         let room = |flight: &Flight| flight.poll_room(&mut Context::from_waker(Waker::noop()));
         assert_eq!(room(&flight), Poll::Ready(true));
         assert_eq!(flight.push(big, 100_000), Pushed::PassedOn);
@@ -724,7 +764,7 @@ mod tests {
         let flights = Flights::new(1 << 20, 1);
         let _flight = lead(&flights);
         let _seat = wait(&flights);
-        assert!(matches!(flights.join(KEY, KEY, &HeaderMap::new()), Join::Full));
+        assert!(matches!(join(&flights, KEY, KEY), Join::Full));
     }
 
     #[test]
@@ -739,7 +779,7 @@ mod tests {
     #[test]
     fn a_change_to_a_page_is_known_to_the_flights_of_its_variants() {
         let flights = Flights::new(1 << 20, 10);
-        let begin = |primary, key| match flights.join(primary, key, &HeaderMap::new()) {
+        let begin = |primary, key| match join(&flights, primary, key) {
             Join::Lead(flight) => flight,
             other => panic!("{other:?}"),
         };

@@ -200,6 +200,15 @@ impl Memory {
         !self.failing.is_empty() && self.failing.get(key).is_some_and(|until| now < until)
     }
 
+    /// How many pages held are such.
+    #[must_use]
+    pub fn count(&self, is_such: impl Fn(&Entry) -> bool) -> usize {
+        let pages = self.pages.iter();
+        pages
+            .filter(|(_, held)| matches!(held, Held::Slot(Slot::Page(entry)) if is_such(entry)))
+            .count()
+    }
+
     /// Bytes of pages held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -241,6 +250,7 @@ mod tests {
             static_proof: false,
             own_tag: false,
             vary: Vec::new(),
+            marks: Default::default(),
         }))
     }
 

@@ -9,6 +9,7 @@ pub mod flight;
 pub mod guard;
 pub mod key;
 pub mod memory;
+pub mod purge;
 pub mod verdict;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use entry::{Entry, LifetimeSource, Stale, Stored, VariantIndex};
 use flight::Flights;
 use key::variant_key;
 use memory::{Memory, Slot};
+use purge::{Purged, Standing};
 
 /// For how long an index of variants is kept in the store beyond the newest variant's lifetime.
 const INDEX_EXTRA: Duration = Duration::from_secs(3600);
@@ -44,6 +46,8 @@ pub struct Pages {
     memory: Memory,
     /// Until when the store is not believed about a page that was changed.
     changed: Cache<PageKey, u64>,
+    /// What was purged.
+    pub purged: Arc<Purged>,
     /// Fetches under way.
     pub flights: Arc<Flights>,
     variants_max: usize,
@@ -75,17 +79,18 @@ pub enum Lookup {
 pub struct TooManyVariants;
 
 impl Pages {
-    /// Room for `memory` bytes of pages; at most `variants_max` variants of one page. A page that
+    /// Room for `memory` bytes of pages that `purged` says nothing against; at most `variants_max` variants of one page. A page that
     /// an app stored by itself counts as fresh for `default_ttl` after it was read.
     #[must_use]
     pub fn new(
         memory: u64,
         flights: Arc<Flights>,
+        purged: Arc<Purged>,
         variants_max: usize,
         default_ttl: Duration,
     ) -> Self {
         let (memory, changed) = (Memory::new(memory), Cache::new(CHANGED_MAX));
-        Self { memory, changed, flights, variants_max, default_ttl }
+        Self { memory, changed, purged, flights, variants_max, default_ttl }
     }
 
     /// The memory tier, for its figures and for what is remembered as uncacheable.
@@ -107,8 +112,28 @@ impl Pages {
             page @ Slot::Page(_) => page,
         };
         match slot {
-            Slot::Page(entry) if entry.is_fresh(now) => Some(entry),
+            Slot::Page(entry) if self.standing(&entry, now) == Standing::Current => Some(entry),
             Slot::Page(_) | Slot::Variants(_) => None,
+        }
+    }
+
+    /// What time and purges make of a page. While others' purges may be missing, a page is fresh within
+    /// the second in which it was fetched or validated.
+    fn standing(&self, entry: &Entry, now: u64) -> Standing {
+        match self.purged.standing(&entry.marks) {
+            Standing::Current if !entry.is_fresh(now) => Standing::Stale,
+            Standing::Current if now > entry.stored_at && self.purged.is_cut_off() => {
+                Standing::Stale
+            }
+            standing => standing,
+        }
+    }
+
+    fn found(&self, entry: Arc<Entry>, from: From, key: PageKey, now: u64) -> Lookup {
+        match self.standing(&entry, now) {
+            Standing::Current => Lookup::Fresh(entry, from),
+            Standing::Stale => Lookup::Stale(entry, from, key),
+            Standing::Gone => Lookup::Absent(key),
         }
     }
 
@@ -124,7 +149,7 @@ impl Pages {
         now: u64,
     ) -> Result<Lookup, StoreError> {
         let index = match self.either(store, key, key, now).await? {
-            Some((Slot::Page(entry), from)) => return Ok(found(entry, from, *key, now)),
+            Some((Slot::Page(entry), from)) => return Ok(self.found(entry, from, *key, now)),
             Some((Slot::Variants(index), _)) => index,
             None => return Ok(Lookup::Absent(*key)),
         };
@@ -133,7 +158,7 @@ impl Pages {
             Err(variant) => return Ok(Lookup::Absent(variant)),
         };
         Ok(match self.either(store, key, &variant, now).await? {
-            Some((Slot::Page(entry), from)) => found(entry, from, variant, now),
+            Some((Slot::Page(entry), from)) => self.found(entry, from, variant, now),
             Some((Slot::Variants(_), _)) | None => Lookup::Absent(variant),
         })
     }
@@ -148,12 +173,20 @@ impl Pages {
         now: u64,
     ) -> Result<Option<(Slot, From)>, StoreError> {
         let known = match self.memory.get(key) {
-            Some(Slot::Page(entry)) if !entry.is_fresh(now) => entry,
-            Some(slot) => return Ok(Some((slot, From::Memory))),
-            None => {
-                let slot = self.read(store, primary, key, None, now).await?;
-                return Ok(slot.map(|slot| (slot, From::Store)));
-            }
+            Some(Slot::Page(entry)) => match self.standing(&entry, now) {
+                Standing::Current => return Ok(Some((Slot::Page(entry), From::Memory))),
+                Standing::Stale => Some(entry),
+                Standing::Gone => {
+                    self.memory.remove(key);
+                    None
+                }
+            },
+            Some(index) => return Ok(Some((index, From::Memory))),
+            None => None,
+        };
+        let Some(known) = known else {
+            let slot = self.read(store, primary, key, None, now).await?;
+            return Ok(slot.map(|slot| (slot, From::Store)));
         };
         let newer = self.read(store, primary, key, Some(known.stored_at), now).await;
         Ok(Some(match newer {
@@ -162,8 +195,8 @@ impl Pages {
         }))
     }
 
-    /// Reads what belongs to the page `primary` from the store into memory; no page that is not newer
-    /// than `than`, and nothing that may be from before a change. What cannot be read as ours is as
+    /// Reads what belongs to the page `primary` from the store into memory; no stale page that is not
+    /// newer than `than`, none that was purged, and nothing that may be from before a change. What cannot be read as ours is as
     /// good as absent: the next fill replaces it.
     async fn read<S: PageStore>(
         &self,
@@ -175,12 +208,16 @@ impl Pages {
     ) -> Result<Option<Slot>, StoreError> {
         let Some(bytes) = store.page(key).await? else { return Ok(None) };
         let slot = match Stored::decode(bytes) {
-            Ok(Stored::Page(entry)) if than.is_none_or(|than| entry.stored_at > than) => {
-                Slot::Page(Arc::new(entry))
-            }
+            Ok(Stored::Page(entry)) => match self.standing(&entry, now) {
+                Standing::Current => Slot::Page(Arc::new(entry)),
+                Standing::Stale if than.is_none_or(|than| entry.stored_at > than) => {
+                    Slot::Page(Arc::new(entry))
+                }
+                Standing::Stale | Standing::Gone => return Ok(None),
+            },
             Ok(Stored::Variants(index)) => Slot::Variants(Arc::new(index)),
             Ok(Stored::Plain(body)) => Slot::Page(Arc::new(self.plain(body, now))),
-            Ok(Stored::Page(_)) | Err(_) => return Ok(None),
+            Err(_) => return Ok(None),
         };
         self.memory.put(*key, slot.clone());
         // Looked at last: a change from now on finds the page in memory.
@@ -208,7 +245,15 @@ impl Pages {
             static_proof: false,
             own_tag: false,
             vary: Vec::new(),
+            marks: Arc::default(),
         }
+    }
+
+    /// How many pages in memory a purge with these marks will hit.
+    #[must_use]
+    pub fn count_hit(&self, marks: &[u32]) -> usize {
+        self.memory
+            .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(marks))
     }
 
     /// Keeps a page in memory under `primary`, or as one of its variants, and tells what the store
@@ -261,7 +306,7 @@ impl Pages {
     }
 
     fn is_fresh(&self, key: &PageKey, now: u64) -> bool {
-        matches!(self.memory.get(key), Some(Slot::Page(entry)) if entry.is_fresh(now))
+        matches!(self.memory.get(key), Some(Slot::Page(entry)) if self.standing(&entry, now) == Standing::Current)
     }
 
     /// Forgets the page under `key`, changed at `now`: here, its variants too, and any fetch of it
@@ -279,10 +324,6 @@ impl Pages {
         }
         keys
     }
-}
-
-fn found(entry: Arc<Entry>, from: From, key: PageKey, now: u64) -> Lookup {
-    if entry.is_fresh(now) { Lookup::Fresh(entry, from) } else { Lookup::Stale(entry, from, key) }
 }
 
 /// The key of the variant that `sent` chooses: `Ok` where the index names it. One that it does not
@@ -334,7 +375,8 @@ mod tests {
     use super::*;
 
     fn pages() -> Pages {
-        Pages::new(1 << 20, Flights::new(1 << 20, 10), 32, Duration::from_secs(300))
+        let purged = Arc::new(Purged::new(false));
+        Pages::new(1 << 20, Flights::new(1 << 20, 10), purged, 32, Duration::from_secs(300))
     }
 
     fn page(vary: &[HeaderName]) -> Entry {
@@ -351,6 +393,7 @@ mod tests {
             static_proof: false,
             own_tag: false,
             vary: vary.to_vec(),
+            marks: Arc::default(),
         }
     }
 

@@ -50,6 +50,13 @@ impl<'c> Want<'c> {
         self.sent.get_or_init(|| outgoing::fill_fields(self.case, self.class))
     }
 
+    /// Joins the one fetch of the page under `key`, or begins it.
+    fn join(&self, key: PageKey) -> Join {
+        let pages = &self.case.room.pages;
+        let slots = || self.case.purge_slots();
+        pages.flights.join(self.key, key, self.sent(), &pages.purged, slots)
+    }
+
     fn now(&self) -> u64 {
         self.case.now as u64
     }
@@ -187,7 +194,7 @@ fn is_answer_meanwhile(want: &Want<'_>, held: &Held) -> bool {
     if !held.entry.serves_while_revalidating(want.now()) {
         return false;
     }
-    if let Join::Lead(flight) = room.pages.flights.join(want.key, held.key, want.sent()) {
+    if let Join::Lead(flight) = want.join(held.key) {
         // The page may have landed between the look-up and the joining.
         match room.pages.in_memory(&want.key, || want.sent(), want.now()) {
             Some(landed) => EndGuard(flight).0.answer(&landed),
@@ -218,7 +225,7 @@ impl Fetched {
 /// held is the answer if it may be.
 async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut Trail) -> Fetched {
     let rescue = held.filter(|held| held.rescues);
-    let joined = want.case.room.pages.flights.join(want.key, key, want.sent());
+    let joined = want.join(key);
     let fetching = async {
         match joined {
             Join::Lead(flight) => lead(want, flight, held, trail).await,
@@ -392,7 +399,13 @@ async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
         Verdict::Shared(entry, length) => {
             let same = variant_key(&want.key, &entry.vary, want.sent())
                 == variant_key(&want.key, &entry.vary, seat.sent());
-            let suits = if same { want.suits(&entry) } else { Err(Reason::Vary) };
+            // A purge by a tag of which nobody knew yet that the page has it.
+            let is_old = seat.is_later() && !want.case.room.pages.purged.is_current(&entry.marks);
+            let suits = match (same, is_old) {
+                (true, false) => want.suits(&entry),
+                (true, true) => Err(Reason::Invalidated),
+                (false, _) => Err(Reason::Vary),
+            };
             match suits {
                 Ok(()) => {
                     let mut status = CacheStatus::forwarded(Forward::UriMiss, None);

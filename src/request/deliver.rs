@@ -14,6 +14,7 @@ use crate::http::cache_control::CacheControl;
 use crate::http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
 use crate::http::conditional::{self, Condition};
 use crate::http::range::{self, Multipart, Selection};
+use crate::http::tags::strip_tags;
 use crate::http::{forwarded, hop};
 use crate::log::VisitorClass;
 use crate::origin::OriginBody;
@@ -62,6 +63,7 @@ pub(super) fn own(
         }
     }
     remove_own(&mut head.headers);
+    strip_tags(&mut head.headers);
     if case.visitor.class == VisitorClass::Known {
         keep_private(&mut head.headers);
     }

@@ -31,6 +31,12 @@ pub(super) enum Error {
     /// The site is not served here.
     #[error("the site is not served here")]
     Misdirected,
+    /// Not this client.
+    #[error("this is not for this client")]
+    Forbidden,
+    /// A purge did not reach the store.
+    #[error("a purge did not reach the store")]
+    Purge(#[source] Box<dyn std::error::Error>),
     /// The origin.
     #[error("the origin failed")]
     Origin(#[source] OriginError),
@@ -72,10 +78,13 @@ impl Error {
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             Self::OriginShared { timed_out: true } => StatusCode::GATEWAY_TIMEOUT,
             Self::Origin(_) | Self::OriginShared { .. } => StatusCode::BAD_GATEWAY,
-            Self::Session(_) | Self::Cart { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
@@ -86,6 +95,8 @@ impl Error {
             Self::BodyStalled => "the request body stopped",
             Self::BodyTooLarge => "the request body is too large",
             Self::UriTooLong => "the request target is too long",
+            Self::Forbidden => "this is not for you",
+            Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected => "this site is not served here",
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
             Self::OriginShared { timed_out: true } => "the site took too long to answer",
@@ -99,21 +110,25 @@ impl Error {
     fn closes(&self) -> bool {
         !matches!(
             self,
-            Self::Origin(_) | Self::OriginShared { .. } | Self::Session(_) | Self::Cart { .. }
+            Self::Origin(_)
+                | Self::OriginShared { .. }
+                | Self::Session(_)
+                | Self::Cart { .. }
+                | Self::Purge(_)
         )
     }
 
     fn reason(&self) -> Reason {
         match self {
             Self::Origin(_) | Self::OriginShared { .. } => Reason::Origin,
-            Self::Session(_) | Self::Cart { .. } => Reason::StoreAway,
+            Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             _ => Reason::Refused,
         }
     }
 
     /// The response, and the line in our own log where an operator could act on it.
     pub(super) fn into_response(self, room: &Room, trail: &mut Trail) -> Response<Body> {
-        if let Self::Origin(_) | Self::Session(_) | Self::Cart { .. } = self {
+        if let Self::Origin(_) | Self::Session(_) | Self::Cart { .. } | Self::Purge(_) = self {
             let cause = std::error::Error::source(&self).map(ToString::to_string);
             let detail = std::error::Error::source(&self)
                 .and_then(std::error::Error::source)

@@ -9,11 +9,13 @@ use super::error::Error;
 use super::trail::Trail;
 use super::{Body, Case, admit, deliver, login, outgoing, rows, told};
 use crate::clock::unix_now;
-use crate::http::path;
+use crate::http::reference::resolve;
+use crate::http::{path, query};
 use crate::ident::Item;
 use crate::metrics::Outcome;
 use crate::origin::{Keep, OriginResponse};
 use crate::page::key::ShareClass;
+use crate::page::purge::Scope;
 use crate::reason::Reason;
 use crate::route::{self, Route};
 
@@ -90,20 +92,23 @@ async fn heed(case: &Case<'_>, headers: &HeaderMap) -> Result<(login::Change, bo
 }
 
 /// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as
-/// well. A row is read by nobody in particular, so that it is forgotten only where the answer says that
-/// the change was made: a redirection to a log-in page does not.
+/// well. By its key it is deleted, which other forms of the page, and other processes, learn as a purge.
+/// A row is read by nobody in particular, so that it is forgotten only where the answer says that the
+/// change was made: a redirection to a log-in page does not.
 async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
     use crate::store::PageStore;
-    let mut targets = vec![case.head.uri.path_and_query().map_or("/", |p| p.as_str()).to_owned()];
+    let own = case.head.uri.path_and_query().map_or("/", |p| p.as_str());
+    let mut targets = vec![own.to_owned()];
     for name in [::http::header::LOCATION, ::http::header::CONTENT_LOCATION] {
         let value = response.headers().get(name).and_then(|value| value.to_str().ok());
-        targets.extend(value.and_then(|text| same_site(case, text)));
+        targets.extend(value.and_then(|text| same_site(case, own, text)));
     }
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
     // A route for this method alone may name a row, too.
     let (own, item) = route_of(case, &case.head.method, &targets[0]);
     let changes_rows = has_changed_rows(response.status());
     rows.extend(rows::named(case.room, own, item.as_ref()).filter(|_| changes_rows));
+    let marks = marks(case, &targets, own);
     for target in &targets {
         let (route, item) = route_of(case, &Method::GET, target);
         let named = rows::named(case.room, route, item.as_ref());
@@ -113,10 +118,13 @@ async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
             gone.extend(case.room.pages.invalidate(&key, now));
         }
     }
+    let purged = &case.room.pages.purged;
     let forgetting = async {
         let deleting = case.room.store.delete_pages(&gone);
-        let (deleted, outdated) = tokio::join!(deleting, rows::outdate(case.room, &rows));
-        deleted.and(outdated)
+        let purging = purged.purge(&case.room.store, &marks);
+        let outdating = rows::outdate(case.room, &rows);
+        let (purged, deleted, outdated) = tokio::join!(purging, deleting, outdating);
+        purged.map(drop).and(deleted).and(outdated)
     };
     match tokio::time::timeout(DELETE_PATIENCE, forgetting).await {
         Ok(Ok(())) => {}
@@ -149,15 +157,35 @@ fn route_of<'c>(case: &'c Case<'_>, method: &Method, target: &str) -> (&'c Route
     (route, item)
 }
 
-/// The target that a Location means, where it is on the same site; its fragment dropped.
-fn same_site(case: &Case<'_>, location: &str) -> Option<String> {
-    let location = location.split('#').next().unwrap_or_default();
-    if location.starts_with('/') && !location.starts_with("//") {
-        return Some(location.to_owned());
-    }
-    let uri: ::http::Uri = location.parse().ok()?;
-    let host = crate::http::host::Host::parse(uri.authority()?.as_str().as_bytes()).ok()?;
-    let same = uri.scheme_str() == Some(case.admitted.scheme.as_str())
-        && host.normalised(case.admitted.scheme) == case.admitted.site.as_str();
-    same.then(|| uri.path_and_query().map_or_else(|| "/".to_owned(), |p| p.as_str().to_owned()))
+/// The purge of what an unsafe request changed: its targets are gone, and what its route names is stale.
+fn marks(case: &Case<'_>, targets: &[String], route: &Route) -> Vec<u32> {
+    let site = &case.admitted.site;
+    let changed = targets.iter().map(|target| {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
+        let query = query::without(query, &case.room.settings.ignore_query);
+        Scope::Url { site, path: &path, query: &query }.mark(true)
+    });
+    let named = route.purges.iter().map(|branch| match branch.is_whole {
+        true => Scope::Prefix { site, path: &branch.path }.mark(false),
+        false => Scope::Url { site, path: &branch.path, query: "" }.mark(false),
+    });
+    changed.chain(named).collect()
+}
+
+/// The target that a Location means in an answer to a request for `own`, where it is on the same site.
+fn same_site(case: &Case<'_>, own: &str, location: &str) -> Option<String> {
+    let (place, target) = resolve(own, location);
+    let Some(place) = place else { return Some(target) };
+    let scheme = case.admitted.scheme;
+    let authority = match place.split_once("//") {
+        Some(("", authority)) => authority,
+        Some((named, authority)) => {
+            let named = named.strip_suffix(':')?;
+            named.eq_ignore_ascii_case(scheme.as_str()).then_some(authority)?
+        }
+        None => return None,
+    };
+    let host = crate::http::host::Host::parse(authority.as_bytes()).ok()?;
+    (host.normalised(scheme) == case.admitted.site.as_str()).then_some(target)
 }

@@ -14,6 +14,7 @@ mod error;
 mod forward;
 mod login;
 mod outgoing;
+mod purge;
 mod rows;
 mod told;
 mod trail;
@@ -35,6 +36,7 @@ use crate::log::Pen;
 use crate::metrics::{Count, Sheet};
 use crate::origin::Origin;
 use crate::page::key::{KeyParts, ShareClass, hash_request};
+use crate::page::purge::url_slots;
 use crate::page::verdict::{Access, can_cache};
 use crate::page::{Pages, verdict};
 use crate::route::{self, Routes};
@@ -49,6 +51,7 @@ pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use outgoing::{OriginRules, StatusDetail};
+pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
 pub use visitor::CookieRules;
 
@@ -79,6 +82,8 @@ pub struct Settings {
     pub status: StatusDetail,
     /// Whether the access log names users.
     pub log_user: bool,
+    /// Who may purge by the method `PURGE`; `None`: it is a method like others.
+    pub purge: Option<PurgeMethod>,
     /// The names of rows that routes are answered from.
     pub rows: Names,
     /// Routes.
@@ -139,6 +144,9 @@ async fn answer(
     let now = unix_now();
     let admitted = admit::admit(&room.settings, client, &head, &body)?;
     trail.admitted(&admitted);
+    if let Some(method) = purge::method(room, &head) {
+        return purge::answer(method, room, client, (&head, &admitted), trail).await;
+    }
     if endpoint::is_ours(head.uri.path()) {
         return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
             .await;
@@ -205,6 +213,13 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// The slots by which the page at this request's URL is purged.
+    fn purge_slots(&self) -> Vec<u32> {
+        let query = self.head.uri.query().unwrap_or_default();
+        let query = query::without(query, &self.room.settings.ignore_query);
+        url_slots(&self.admitted.site, &self.admitted.path, &query)
+    }
+
     /// `hash_request` for a target on this request's site that falls under `route`.
     fn page_key(&self, target: &str, route: &route::Route, class: ShareClass) -> PageKey {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));

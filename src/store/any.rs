@@ -12,8 +12,9 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Lease, Limits,
-    Outbox, PageStore, Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Generation,
+    Lease, Limits, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
+    SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -265,6 +266,15 @@ impl AnyStore {
         }
     }
 
+    /// Returns when another process may have purged something. It may also come unasked, or never: ask
+    /// the store now and then.
+    pub async fn purge_told(&self) {
+        match self {
+            Self::Embedded(_) => std::future::pending().await,
+            Self::Redis(store) => store.purge_told().await,
+        }
+    }
+
     /// Returns once the store answers. It may never: put a deadline round it.
     pub async fn connected(&self) {
         if let Self::Redis(store) = self {
@@ -366,6 +376,20 @@ impl ViewStore for AnyStore {
 
     async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
         delegate!(self, rescale_views(how))
+    }
+}
+
+impl PurgeStore for AnyStore {
+    async fn purge(&self, marks: &[u32]) -> Result<Generation, StoreError> {
+        delegate!(self, purge(marks))
+    }
+
+    async fn purged_since(&self, who: u64, seen: Generation) -> Result<News, StoreError> {
+        delegate!(self, purged_since(who, seen))
+    }
+
+    async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
+        delegate!(self, is_seen(purge))
     }
 }
 

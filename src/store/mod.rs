@@ -6,6 +6,7 @@
 mod any;
 pub mod embedded;
 mod expiring;
+mod purge;
 pub mod redis;
 mod rows;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings,
 pub use self::expiring::{
     Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox,
 };
+pub use self::purge::{Generation, MARKS, News, PURGE_MARKS_MAX, PurgeStore};
 pub use self::rows::{Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoredRow};
 use crate::ident::{Item, PageKey, StoredToken, User};
 

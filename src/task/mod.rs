@@ -6,6 +6,7 @@
 
 mod clean;
 mod log_outs;
+mod purges;
 mod rescale;
 mod rows;
 mod visits;
@@ -22,6 +23,7 @@ use crate::store::StoreError;
 
 pub use clean::{Clean, Expiring};
 pub use log_outs::LogOuts;
+pub use purges::Purges;
 pub use rescale::Rescale;
 pub use rows::{CacheRows, OriginRows, RowPlace, RowSecret};
 pub use visits::Visits;

@@ -25,7 +25,13 @@ fn said(output: &Output) -> String {
 #[test]
 fn help_shows_examples() {
     let folder = TempDir::new().unwrap();
-    for words in [&["--help"][..], &["run", "--help"], &["demo", "--help"], &["check", "--help"]] {
+    for words in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["demo", "--help"],
+        &["check", "--help"],
+        &["purge", "--help"],
+    ] {
         let output = anteroom(folder.path(), words);
         assert_eq!(output.status.code(), Some(0), "{words:?}");
         assert!(said(&output).contains("anteroom "), "{words:?}: {}", said(&output));

@@ -27,6 +27,8 @@ mod login;
 mod outage;
 mod peers;
 mod popularity;
+mod purge;
+mod purge_contract;
 mod revalidation;
 mod route;
 mod row_contract;

@@ -165,6 +165,8 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"admin.token = { file = "/nonexistent/t" }"#,
         "[admin] token: cannot read the file /nonexistent/t: ",
     ),
+    (r#"route = [{ purges = "/a*" }]"#, "[[route]] purges: found "),
+    (r#"purge.purge_from = "somewhere""#, "[purge] purge_from: found "),
     (r#"admin.token = { file = "a", env = "b" }"#, "[admin] token: expected { file = "),
     (
         r#"client.trusted_proxies = ["10.0.0.0/33"]"#,
@@ -210,6 +212,18 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[admin]\naddress = \"0.0.0.0:9180\"",
         "proxy.toml:2: [admin] address: 0.0.0.0:9180 can be reached by others; give a token too",
+    ),
+    (
+        "[purge]\nmethod = true\npurge_token = \"none\"",
+        "proxy.toml:2: [purge] method: is true, and needs purge_from: the peers that may purge",
+    ),
+    (
+        "[purge]\nmethod = true\npurge_from = [\"127.0.0.1\"]",
+        "proxy.toml:2: [purge] method: is true, and needs [admin] token",
+    ),
+    (
+        "[purge]\nmethod = true\npurge_from = [\"10.1.0.0/16\", \"8.8.8.8\"]\npurge_token = \"none\"",
+        "proxy.toml:4: [purge] purge_token: \"none\" is for loopback and private addresses, not 8.8.8.8/32",
     ),
     (
         "[session]\nmint = true\ncookie = [\"a\", \"b\"]",

@@ -8,6 +8,7 @@ mod disk;
 mod expiring;
 mod pages;
 mod popularity;
+mod purges;
 mod record;
 mod rows;
 mod sessions;
@@ -16,7 +17,7 @@ mod writer;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,12 +26,14 @@ use redb::{DatabaseError, StorageError};
 use self::disk::Disk;
 use self::pages::{PageLedger, PageStep, QueueRoom};
 use self::popularity::Ranks;
+use self::purges::Purges;
 use self::sessions::{SessionLedger, SessionStep};
 use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Lease, Limits,
-    Outbox, PageStore, Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Generation,
+    Lease, Limits, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
+    SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -63,6 +66,7 @@ struct Inner {
     page_writer: Writer<PageStep>,
     page_room: QueueRoom,
     ranks: Arc<Ranks>,
+    purges: Mutex<Purges>,
 }
 
 impl EmbeddedStore {
@@ -120,6 +124,7 @@ impl EmbeddedStore {
             pages,
             page_room: QueueRoom::default(),
             ranks: Arc::default(),
+            purges: Mutex::default(),
         })))
     }
 
@@ -148,6 +153,11 @@ impl EmbeddedStore {
     /// As any read.
     pub fn dump_keys(&self) -> Result<Vec<String>, StoreError> {
         self.0.sessions.read(sessions::dump_keys)
+    }
+
+    fn purges(&self) -> std::sync::MutexGuard<'_, Purges> {
+        // No code that can panic runs under this lock.
+        self.0.purges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn step(&self, step: SessionStep) -> Result<usize, StoreError> {
@@ -267,6 +277,21 @@ impl ViewStore for EmbeddedStore {
     async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
         let done = self.step(SessionStep::Rescale(how)).await? > 0;
         Ok(if done { Rescaled::Done } else { Rescaled::NotYet })
+    }
+}
+
+impl PurgeStore for EmbeddedStore {
+    async fn purge(&self, marks: &[u32]) -> Result<Generation, StoreError> {
+        self.purges().add(marks)
+    }
+
+    async fn purged_since(&self, _who: u64, seen: Generation) -> Result<News, StoreError> {
+        Ok(self.purges().since(seen))
+    }
+
+    /// Nobody else has the folder.
+    async fn is_seen(&self, _purge: Generation) -> Result<bool, StoreError> {
+        Ok(true)
     }
 }
 

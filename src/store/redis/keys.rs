@@ -20,6 +20,16 @@ pub(super) struct Keys {
     pub(super) cleaner: String,
     /// STRING with a time to live: when `viewed:` was rescaled last.
     pub(super) rescaled: String,
+    /// HASH: how many purges there were, and in which era.
+    pub(super) purges: String,
+    /// LIST with a bound: what the last purges hit.
+    pub(super) purging: String,
+    /// STRING of a fixed length: the table of purges.
+    pub(super) purged: String,
+    /// HASH with a time to live: how many purges each process has seen.
+    pub(super) seen: String,
+    /// Channel: a purge's number.
+    pub(super) purge_channel: String,
     /// ZSET, row by the seconds between two refreshes.
     pub(super) delay: String,
     /// ZSET, row by the time when it is due.
@@ -39,6 +49,11 @@ impl Keys {
             expiring: format!("{prefix}expiring:"),
             cleaner: format!("{prefix}cleaner:"),
             rescaled: format!("{prefix}rescaled:"),
+            purges: format!("{prefix}purges:"),
+            purging: format!("{prefix}purging:"),
+            purged: format!("{prefix}purged:"),
+            seen: format!("{prefix}seen:"),
+            purge_channel: format!("{prefix}purge:"),
             delay: format!("{prefix}delay:"),
             schedule: format!("{prefix}schedule:"),
             refreshed: format!("{prefix}refreshed:"),

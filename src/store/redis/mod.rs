@@ -3,9 +3,11 @@
 //! Here is which commands make a step. The connection and its faults are in `link`, names in
 //! `keys`, the steps that look before they write in `script`.
 
+mod ear;
 mod keys;
 mod link;
 mod pool;
+mod purges;
 mod rows;
 mod script;
 
@@ -106,6 +108,8 @@ struct Lane {
     /// Connected when the first large page or row is written or read.
     bulk: OnceLock<Link>,
     large: rows::Large,
+    /// Subscribed when it is first waited for.
+    ear: OnceLock<ear::Ear>,
 }
 
 impl RedisStore {
@@ -118,6 +122,7 @@ impl RedisStore {
             link,
             bulk: OnceLock::new(),
             large: rows::Large::default(),
+            ear: OnceLock::new(),
         }))
     }
 
@@ -131,6 +136,13 @@ impl RedisStore {
 
     pub(super) async fn connected(&self) {
         self.0.link.connected().await;
+    }
+
+    /// Returns when a purge is told, or may have been missed.
+    pub(super) async fn purge_told(&self) {
+        let address = &self.0.address;
+        let begin = || ear::Ear::start(address.client.clone(), &address.keys.purge_channel);
+        self.0.ear.get_or_init(begin).told().await;
     }
 
     fn keys(&self) -> &Keys {

@@ -344,3 +344,89 @@ return 1
 ",
     )
 });
+
+/// Counts a purge, keeps it among the last ones and in the table, and tells it. All that may be refused
+/// for want of memory comes first.
+///
+/// KEYS: `purges:`, `purging:`, `purged:`. ARGV: an era where there is none, the channel, how many
+/// purges are kept, and the marks. Returns the era and the number.
+pub(super) static PURGE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local era = redis.call('HGET', KEYS[1], 'era')
+if not era then
+  era = ARGV[1]
+  redis.call('HSET', KEYS[1], 'era', era, 'number', 0)
+  redis.call('UNLINK', KEYS[2], KEYS[3])
+end
+local number = redis.call('HINCRBY', KEYS[1], 'number', 1)
+for at = 4, #ARGV do
+  redis.call('BITFIELD', KEYS[3], 'SET', 'i64', '#' .. ARGV[at], number)
+end
+redis.call('RPUSH', KEYS[2], table.concat(ARGV, ' ', 4))
+redis.call('LTRIM', KEYS[2], -tonumber(ARGV[3]), -1)
+redis.call('PUBLISH', ARGV[2], number)
+return {era, number}
+",
+    )
+});
+
+/// The purges since a moment. A count that was lost, or went back with a store that was set back,
+/// begins another era.
+///
+/// KEYS: `purges:`, `purging:`, `purged:`, `seen:`. ARGV: era and number of the moment, who asks, an era
+/// where a new one begins, the most purges, and for how many milliseconds who asked counts as living.
+/// Returns era and number, 1 where the table is to be read, and the purges.
+pub(super) static PURGED_SINCE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local era = redis.call('HGET', KEYS[1], 'era')
+local number = tonumber(redis.call('HGET', KEYS[1], 'number') or '') or 0
+local seen, lives = tonumber(ARGV[2]), tonumber(ARGV[6])
+if not era or (era == ARGV[1] and number < seen)
+  or (number > 0 and redis.call('EXISTS', KEYS[3]) == 0) then
+  era, number = ARGV[4], 0
+  redis.call('HSET', KEYS[1], 'era', era, 'number', number)
+  redis.call('UNLINK', KEYS[2], KEYS[3])
+end
+-- pcall: where memory is full, others wait for this one, and it has its news all the same.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.pcall('HSET', KEYS[4], ARGV[3], string.format('%s %s %.0f', ARGV[1], ARGV[2], now))
+redis.call('PEXPIRE', KEYS[4], lives)
+if redis.call('HLEN', KEYS[4]) > 16 then
+  local held = redis.call('HGETALL', KEYS[4])
+  for at = 1, #held, 2 do
+    local asked = tonumber(string.match(held[at + 1], '(%d+)$') or '') or 0
+    if now - asked > lives then redis.call('HDEL', KEYS[4], held[at]) end
+  end
+end
+local behind = number - seen
+if era ~= ARGV[1] or behind > redis.call('LLEN', KEYS[2]) then return {era, number, 1, {}} end
+if behind == 0 then return {era, number, 0, {}} end
+local last = math.min(-behind + tonumber(ARGV[5]) - 1, -1)
+return {era, number, 0, redis.call('LRANGE', KEYS[2], -behind, last)}
+",
+    )
+});
+
+/// Whether all who live have seen a purge.
+///
+/// KEYS: `seen:`. ARGV: the purge's era and number, and for how many milliseconds who asked counts as
+/// living.
+pub(super) static IS_SEEN: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for _, told in ipairs(redis.call('HVALS', KEYS[1])) do
+  local era, number, asked = string.match(told, '^(%d+) (%d+) (%d+)$')
+  if era and now - tonumber(asked) <= tonumber(ARGV[3])
+    and (era ~= ARGV[1] or tonumber(number) < tonumber(ARGV[2])) then
+    return 0
+  end
+end
+return 1
+",
+    )
+});

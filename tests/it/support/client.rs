@@ -169,6 +169,11 @@ impl Ask {
         self
     }
 
+    pub(crate) fn method(mut self, method: &str) -> Self {
+        method.clone_into(&mut self.method);
+        self
+    }
+
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.lines += &format!("{name}: {value}\r\n");
         self

@@ -1,14 +1,23 @@
-//! A relay before a server that can lose an answer: the question arrives, and the connection breaks.
+//! A relay before a server that can lose an answer: the question arrives, and the connection breaks. It
+//! can hold up all answers, too.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 /// Listens on a loopback port of its own until the process of the test ends.
 pub(crate) struct Relay {
     address: SocketAddr,
     doomed: Doomed,
+    hold: Arc<Hold>,
+}
+
+/// Whether answers are held up.
+#[derive(Default)]
+struct Hold {
+    holds: Mutex<bool>,
+    ends: Condvar,
 }
 
 /// The word that makes a question one whose answer is lost. It is taken by the first that has it.
@@ -20,18 +29,30 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let doomed = Doomed::default();
-        let word = Arc::clone(&doomed);
+        let hold = Arc::<Hold>::default();
+        let (word, held) = (Arc::clone(&doomed), Arc::clone(&hold));
         thread::spawn(move || {
             for client in listener.incoming() {
-                relay(client.unwrap(), port, &word);
+                relay(client.unwrap(), port, &word, &held);
             }
         });
-        Self { address, doomed }
+        Self { address, doomed, hold }
     }
 
     /// Where it listens.
     pub(crate) fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// Nothing comes back until [`Self::pass`].
+    pub(crate) fn hold(&self) {
+        *self.hold.holds.lock().unwrap() = true;
+    }
+
+    /// What was held up comes, and all that follows.
+    pub(crate) fn pass(&self) {
+        *self.hold.holds.lock().unwrap() = false;
+        self.hold.ends.notify_all();
     }
 
     /// The next question that holds `word` gets no answer.
@@ -40,12 +61,12 @@ impl Relay {
     }
 }
 
-fn relay(client: TcpStream, port: u16, doomed: &Doomed) {
+fn relay(client: TcpStream, port: u16, doomed: &Doomed, hold: &Arc<Hold>) {
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return };
     let (to_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-    let doomed = Arc::clone(doomed);
+    let (doomed, hold) = (Arc::clone(doomed), Arc::clone(hold));
     thread::spawn(move || ask(client, to_server, &doomed));
-    thread::spawn(move || answer(server, to_client));
+    thread::spawn(move || answer(server, to_client, &hold));
 }
 
 fn ask(mut client: TcpStream, mut server: TcpStream, doomed: &Doomed) {
@@ -65,9 +86,10 @@ fn ask(mut client: TcpStream, mut server: TcpStream, doomed: &Doomed) {
 }
 
 /// Reads to the end, whoever is there to hear it: a server cut off in its answer would be another case.
-fn answer(mut server: TcpStream, mut client: TcpStream) {
+fn answer(mut server: TcpStream, mut client: TcpStream, hold: &Hold) {
     let mut buffer = [0; 64 << 10];
     while let Ok(length @ 1..) = server.read(&mut buffer) {
+        drop(hold.ends.wait_while(hold.holds.lock().unwrap(), |holds| *holds).unwrap());
         let _ = client.write_all(&buffer[..length]);
     }
     let _ = client.shutdown(Shutdown::Both);

@@ -1,0 +1,16 @@
+//! The order to purge.
+
+use hyper::body::Incoming;
+
+use super::Clerk;
+use super::clerk::{Refused, read};
+use crate::purge::{Done, Order};
+
+impl Clerk {
+    /// Purges, and tells what that came to.
+    pub(super) async fn purge(&self, body: Incoming) -> Result<Done, Refused> {
+        let order: Order = read(body).await?;
+        let done = self.purger.carry_out(&self.store, &order).await;
+        done.map_err(|error| (error.status(), error.to_string()))
+    }
+}

@@ -1,0 +1,48 @@
+//! `Authorization: Bearer …` (RFC 6750 §2.1).
+
+use ::http::HeaderMap;
+use ::http::header::AUTHORIZATION;
+use sha2::{Digest, Sha256};
+
+use super::list;
+
+/// Whether the fields carry this token. How long the comparison takes tells nothing of it.
+#[must_use]
+pub fn carries(headers: &HeaderMap, token: &[u8]) -> bool {
+    let Some(line) = list::only_line(headers, &AUTHORIZATION) else { return false };
+    let (scheme, given) = list::divide(line, b' ');
+    let given = given.map(list::trim).unwrap_or_default();
+    let given_nothing = given.is_empty();
+    let [given, token] = [given, token].map(Sha256::digest);
+    let differs = given.iter().zip(token.iter()).fold(0, |differs, (a, b)| differs | (a ^ b));
+    scheme.eq_ignore_ascii_case(b"bearer") && !given_nothing && differs == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_under_its_scheme_counts() {
+        for (lines, carried) in [
+            (&["Bearer secret"][..], true),
+            (&["bearer   secret"], true),
+            (&["Bearer secre"], false),
+            (&["Bearer secrets"], false),
+            (&["Bearer"], false),
+            (&["Basic secret"], false),
+            (&["secret"], false),
+            (&["Bearer secret", "Bearer secret"], false),
+            (&[], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(line));
+            }
+            assert_eq!(carries(&headers, b"secret"), carried, "{headers:?}");
+            assert!(!carries(&headers, b""), "{headers:?}");
+        }
+    }
+}

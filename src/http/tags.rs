@@ -1,0 +1,92 @@
+//! Tags that an origin gives its pages, so that they can be purged together: `Surrogate-Key`,
+//! `Cache-Tag` and `xkey`. They are for us and go to no client.
+
+use ::http::{HeaderMap, HeaderName};
+
+/// The most tags of a page.
+pub const TAGS_MAX: usize = 64;
+/// The longest tag, in bytes.
+pub const TAG_MAX: usize = 256;
+
+/// The fields, and what divides the tags in each.
+static FIELDS: [(HeaderName, &[u8]); 3] = [
+    (HeaderName::from_static("surrogate-key"), b" \t"),
+    (HeaderName::from_static("cache-tag"), b","),
+    (HeaderName::from_static("xkey"), b" \t,"),
+];
+
+/// There are more than [`TAGS_MAX`], or one is over [`TAG_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {TAGS_MAX} tags, or one over {TAG_MAX} bytes")]
+pub struct TooManyTags;
+
+/// The tags in a response's fields.
+///
+/// # Errors
+/// [`TooManyTags`]; what is left out could not be purged.
+pub fn tags(headers: &HeaderMap) -> Result<Vec<&[u8]>, TooManyTags> {
+    let mut tags: Vec<&[u8]> = Vec::new();
+    for (name, dividers) in &FIELDS {
+        for line in headers.get_all(name) {
+            let parts = line.as_bytes().split(|byte| dividers.contains(byte));
+            for tag in parts.map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty()) {
+                if tags.contains(&tag) {
+                    continue;
+                }
+                if tags.len() == TAGS_MAX || tag.len() > TAG_MAX {
+                    return Err(TooManyTags);
+                }
+                tags.push(tag);
+            }
+        }
+    }
+    Ok(tags)
+}
+
+/// Takes the fields out.
+pub fn strip_tags(headers: &mut HeaderMap) {
+    for (name, _) in &FIELDS {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn every_field_has_its_own_dividers() {
+        let headers = headers(&[
+            ("surrogate-key", "a  b,c"),
+            ("surrogate-key", "d"),
+            ("cache-tag", "e f , g,,"),
+            ("xkey", "h,i  a"),
+        ]);
+        let wanted: [&[u8]; 9] = [b"a", b"b,c", b"d", b"e f", b"g", b"h", b"i", b"", b""];
+        assert_eq!(tags(&headers).unwrap(), wanted[..7]);
+    }
+
+    #[test]
+    fn tags_have_bounds_and_are_consumed() {
+        let list = |count: usize| (0..count).map(|n| format!("t{n} ")).collect::<String>();
+        assert_eq!(tags(&headers(&[("surrogate-key", &list(64))])).unwrap().len(), 64);
+        assert_eq!(tags(&headers(&[("surrogate-key", &list(65))])), Err(TooManyTags));
+        let twice = headers(&[("xkey", &list(64)), ("surrogate-key", &list(64))]);
+        assert_eq!(tags(&twice).unwrap().len(), 64, "the same tag counts once");
+        assert!(tags(&headers(&[("xkey", &"x".repeat(256))])).is_ok());
+        let mut long = headers(&[("xkey", &"x".repeat(257)), ("etag", "\"1\"")]);
+        assert_eq!(tags(&long), Err(TooManyTags));
+        strip_tags(&mut long);
+        assert_eq!(long.len(), 1);
+    }
+}

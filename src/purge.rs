@@ -1,0 +1,191 @@
+//! An operator's purge: what is asked for in words becomes marks in the table of purges, and the answer
+//! says how far it went.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use crate::http::host::{Host, Scheme};
+use crate::http::pattern::Pattern;
+use crate::http::reference::resolve;
+use crate::http::tags::TAG_MAX;
+use crate::http::{path, query};
+use crate::page::Pages;
+use crate::page::purge::Scope;
+use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
+
+/// How long other processes are waited for. After that, one that has not heard of the purge is cut off
+/// from the store, and shows nothing for long any more.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What to purge.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Order {
+    /// Pages, each with all its forms: `http://host/path?query`, or `/path?query` on each of
+    /// `[origin] hosts`.
+    pub urls: Vec<String>,
+    /// Paths with all below them, likewise.
+    pub prefixes: Vec<String>,
+    /// Tags that the origin gave.
+    pub tags: Vec<String>,
+    /// Everything.
+    pub all: bool,
+    /// Whether the pages are gone, and not only stale.
+    pub hard: bool,
+}
+
+/// What a purge came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Pages in the memory of the process that was asked which it hit.
+    pub pages: usize,
+    /// Whether all processes have confirmed it. One that has not is cut off from the store: there it
+    /// holds within a second.
+    pub confirmed: bool,
+}
+
+/// Why a purge is not done.
+#[derive(Debug, thiserror::Error)]
+pub enum PurgeError {
+    /// The order is wrong.
+    #[error("{0}")]
+    Order(String),
+    /// The store does not have it yet. It holds in this process, and is sent again.
+    #[error("only this process knows of the purge, until the store takes it: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl PurgeError {
+    /// What HTTP calls it.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Order(_) => StatusCode::BAD_REQUEST,
+            Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// Carries out purges.
+#[derive(Debug)]
+pub struct Purger {
+    /// The pages of this process.
+    pub pages: Arc<Pages>,
+    /// The sites that a path alone is meant for.
+    pub hosts: Vec<String>,
+    /// Query parameters that are not part of a page's URL.
+    pub ignore_query: Vec<Pattern>,
+}
+
+impl Purger {
+    /// Purges what an order says, in all processes.
+    ///
+    /// # Errors
+    /// When the order is wrong, or the store does not take it.
+    pub async fn carry_out(&self, store: &AnyStore, order: &Order) -> Result<Done, PurgeError> {
+        let marks = self.marks(order)?;
+        let pages = self.pages.count_hit(&marks);
+        let confirmed = self.purge(store, &marks).await?;
+        Ok(Done { pages, confirmed })
+    }
+
+    /// Purges the page at a URL; `query` is as it came. Returns whether all processes have confirmed it.
+    ///
+    /// # Errors
+    /// When the store does not take it.
+    pub async fn purge_url(
+        &self,
+        store: &AnyStore,
+        site: &str,
+        path: &str,
+        query: &str,
+    ) -> Result<bool, PurgeError> {
+        let query = query::without(query, &self.ignore_query);
+        self.purge(store, &[Scope::Url { site, path, query: &query }.mark(false)]).await
+    }
+
+    async fn purge(&self, store: &AnyStore, marks: &[u32]) -> Result<bool, PurgeError> {
+        let purging = self.pages.purged.purge(store, marks);
+        let Ok(purged) = timeout(PATIENCE, purging).await else {
+            return Err(StoreError::TimedOut.into());
+        };
+        Ok(is_confirmed(store, purged?).await)
+    }
+
+    fn marks(&self, order: &Order) -> Result<Vec<u32>, PurgeError> {
+        let mut marks = Vec::new();
+        for url in &order.urls {
+            let (sites, target) = self.place(url)?;
+            let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+            let (path, query) = (decoded(path)?, query::without(query, &self.ignore_query));
+            let scopes = sites.iter().map(|site| Scope::Url { site, path: &path, query: &query });
+            marks.extend(scopes.map(|scope| scope.mark(order.hard)));
+        }
+        for prefix in &order.prefixes {
+            let (sites, target) = self.place(prefix)?;
+            if target.contains('?') {
+                return Err(wrong(format!(
+                    "{prefix}: a prefix has no query; it means all of them"
+                )));
+            }
+            let path = decoded(&target)?;
+            let scopes = sites.iter().map(|site| Scope::Prefix { site, path: &path });
+            marks.extend(scopes.map(|scope| scope.mark(order.hard)));
+        }
+        for tag in &order.tags {
+            if tag.is_empty() || tag.len() > TAG_MAX {
+                return Err(wrong(format!("a tag has 1 to {TAG_MAX} bytes")));
+            }
+            marks.push(Scope::Tag(tag.as_bytes()).mark(order.hard));
+        }
+        if order.all {
+            marks.push(Scope::Everything.mark(order.hard));
+        }
+        marks.sort_unstable();
+        marks.dedup();
+        match marks.len() {
+            0 => Err(wrong("nothing to purge: name URLs, tags or prefixes, or say all".to_owned())),
+            1..=PURGE_MARKS_MAX => Ok(marks),
+            _ => Err(wrong(format!("at most {PURGE_MARKS_MAX} things are purged at a time"))),
+        }
+    }
+
+    /// The sites and the target that a URL means.
+    fn place(&self, url: &str) -> Result<(Vec<String>, String), PurgeError> {
+        let expected =
+            || wrong(format!("{url}: write the whole URL, such as http://example.com/path"));
+        let (place, target) = resolve("/", url);
+        let Some(place) = place else {
+            let is_path = url.starts_with('/') && !self.hosts.is_empty();
+            return if is_path { Ok((self.hosts.clone(), target)) } else { Err(expected()) };
+        };
+        let (scheme, authority) = place.split_once("://").ok_or_else(expected)?;
+        let scheme = Scheme::parse(scheme.as_bytes()).ok_or_else(expected)?;
+        let host = Host::parse(authority.as_bytes()).map_err(|_| expected())?;
+        Ok((vec![host.normalised(scheme).into_owned()], target))
+    }
+}
+
+fn decoded(path: &str) -> Result<String, PurgeError> {
+    path::decoded(path).ok_or_else(|| wrong(format!("{path}: its encoding is broken")))
+}
+
+fn wrong(why: String) -> PurgeError {
+    PurgeError::Order(why)
+}
+
+/// Waits for all other processes, for a while.
+async fn is_confirmed(store: &AnyStore, purge: Generation) -> bool {
+    let all = async {
+        while !store.is_seen(purge).await.unwrap_or(false) {
+            sleep(LOOK).await;
+        }
+    };
+    timeout(PATIENCE, all).await.is_ok()
+}

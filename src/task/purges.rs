@@ -1,0 +1,58 @@
+//! What other processes on the store have purged, and what they shall hear of us.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Next, Task};
+use crate::page::purge::Purged;
+use crate::store::{AnyStore, StoreError};
+
+/// How often the store is asked, told of a purge or not.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Keeps this process's table of purges complete.
+#[derive(Debug)]
+pub struct Purges {
+    /// The store.
+    pub store: AnyStore,
+    /// The table.
+    pub purged: Arc<Purged>,
+    /// Whether it was said that the store does not tell.
+    pub said: Cell<bool>,
+}
+
+impl Task for Purges {
+    const NAME: &'static str = "purges";
+    /// What was not sent is sent at the end.
+    const DROPPED_AT_STOP: bool = true;
+
+    async fn step(&self) -> Result<Next, StoreError> {
+        let learnt = match self.purged.learn(&self.store).await {
+            Ok(true) => return Ok(Next::Again),
+            Ok(false) => self.purged.send_left(&self.store).await,
+            Err(error) => Err(error),
+        };
+        // The next look comes sooner than the rest after a failure, and until then no page is fresh
+        // for long.
+        let is_cut_off = self.purged.is_cut_off();
+        match learnt {
+            Err(error) if is_cut_off && !self.said.replace(true) => {
+                tracing::warn!(%error, "the store does not tell of purges: pages are fresh for a second");
+            }
+            Ok(()) if !is_cut_off && self.said.take() => {
+                tracing::info!("the store tells of purges again");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        Ok(Next::Idle)
+    }
+
+    async fn rest(&self) {
+        tokio::select! {
+            () = self.purged.nudged() => {}
+            () = self.store.purge_told() => {}
+            () = tokio::time::sleep(EVERY) => {}
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! Purges and changes: what they hit, when, and in which process.
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::client::Answer;
+use crate::support::origin::{Gate, Origin, Reply};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
+use crate::support::redis::RedisServer;
+use crate::support::relay::Relay;
+use crate::support::wait_until;
+
+on_both_stores!(
+    a_change_hits_every_form_of_its_page,
+    a_change_hits_what_its_route_names,
+    a_change_in_the_middle_of_a_fetch_leaves_no_old_page,
+    a_purge_hits_what_it_names,
+    a_purge_in_the_middle_of_a_fetch_leaves_no_old_page,
+    whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page,
+    what_is_soft_is_stale_and_what_is_hard_is_gone,
+    a_page_with_too_many_tags_is_not_kept,
+);
+
+/// An origin whose pages tell how often something was changed: a POST counts.
+fn counting(decorate: impl Fn(Reply) -> Reply + Send + Sync + 'static) -> Origin {
+    let changes = AtomicUsize::new(0);
+    Origin::start(move |request| {
+        if request.method == "POST" {
+            changes.fetch_add(1, Ordering::SeqCst);
+            let location = request.header("x-location").unwrap_or("/done");
+            return Reply::status("303 See Other").header("Location", location).body("");
+        }
+        let page = format!("{} after {} changes", request.target, changes.load(Ordering::SeqCst));
+        decorate(Reply::html(&page).header("Cache-Control", "max-age=300"))
+    })
+}
+
+fn a_change_hits_every_form_of_its_page(storage: &Storage) {
+    let origin = counting(|reply| reply.header("Vary", "Accept-Language"));
+    let settings = "[[route]]\nmatch.path = \"/**\"\nkey_cookies = [\"lang\"]";
+    let proxy = Proxy::start(&origin, storage, settings);
+    let forms = || {
+        let form = |(cookie, language)| {
+            let ask = proxy.get("/dir/a?b=1&utm_source=x").header("Cookie", cookie);
+            ask.header("Accept-Language", language).send()
+        };
+        [("lang=de", "de"), ("lang=de", "en"), ("lang=en", "en")].map(form)
+    };
+    for (path, location) in [
+        ("/dir/a?b=1", "/done"),
+        ("/x", "/dir/a?b=1"),
+        ("/dir/x/y", "../a?b=1#top"),
+        ("/dir/x", "http://shop.test/dir/%61?b=1"),
+        ("/dir/a?b=0", "?b=1"),
+    ] {
+        forms();
+        assert!(forms().iter().all(|answer| answer.is_hit()));
+        proxy.post(path).header("X-Location", location).send();
+        assert!(!forms().iter().any(|answer| answer.is_hit()), "{path} {location}");
+        assert!(forms().iter().all(|answer| answer.is_hit()), "{path} {location}");
+    }
+    for (path, location) in [("/x", "http://other.test/dir/a?b=1"), ("/dir/a", "/dir/a?b=2")] {
+        proxy.post(path).header("X-Location", location).send();
+        assert!(forms().iter().all(|answer| answer.is_hit()), "{path} {location}");
+    }
+}
+
+fn a_change_hits_what_its_route_names(storage: &Storage) {
+    let origin = counting(|reply| reply);
+    let settings = "[[route]]\nmatch.path = \"/write\"\npurges = [\"/\", \"/feed/**\"]";
+    let proxy = Proxy::start(&origin, storage, settings);
+    let pages = ["/", "/feed", "/feed/", "/feed/a/b?c=1", "/?a=1", "/feeds"];
+    for page in pages {
+        proxy.get(page).send();
+    }
+    assert_eq!(pages.map(|page| proxy.get(page).send().is_hit()), [true; 6]);
+    proxy.post("/write").send();
+    let hits = pages.map(|page| proxy.get(page).send().is_hit());
+    assert_eq!(hits, [false, false, false, false, true, true]);
+    assert_eq!(pages.map(|page| proxy.get(page).send().is_hit()), [true; 6]);
+    assert_eq!(proxy.get("/feed").send().text(), "/feed after 1 changes");
+}
+
+/// A page that stops in the middle until the gate opens, once; later ones come at once.
+fn slow_once(gate: &Arc<Gate>) -> Origin {
+    let (gate, asked) = (Arc::clone(gate), AtomicUsize::new(0));
+    Origin::start(move |request| {
+        if request.method == "POST" {
+            return Reply::status("204 No Content");
+        }
+        let reply = Reply::status("200 OK").header("Content-Type", "text/css");
+        let reply = reply.header("Cache-Control", "max-age=300").header("Content-Length", "3");
+        match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => reply.bytes("o").until(&gate).bytes("ld"),
+            _ => reply.bytes("new"),
+        }
+    })
+}
+
+fn a_change_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {
+    let gate = Gate::closed();
+    let origin = slow_once(&gate);
+    let settings =
+        "[[route]]\nmatch.path = \"/**\"\nkey_headers = [\"x-form\"]\npurges = [\"/a.css\"]";
+    let proxy = Proxy::start(&origin, storage, settings);
+    // Another form than that of the request which changes it.
+    let ask = || proxy.get("/a.css").header("X-Form", "one");
+    let mut first = ask().start();
+    let begun = first.head();
+    proxy.post("/write").send();
+    assert_eq!(ask().send().text(), "new", "nobody joins the old fetch");
+    gate.open();
+    assert_eq!(first.rest(begun).text(), "old");
+    let after = ask().send();
+    assert_eq!((after.text().as_str(), after.is_hit()), ("new", true));
+}
+
+/// `anteroom purge`, and what it says.
+fn purge(proxy: &Proxy, words: &[&str]) -> Value {
+    let output = Command::new(ANTEROOM)
+        .args(["purge", "--json", "--config", "proxy.toml"])
+        .args(words)
+        .current_dir(proxy.folder())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Pages with a tag for each letter of the path, in a field by turns.
+fn tagged() -> Origin {
+    Origin::start(|request| {
+        let letters: Vec<_> = request.path().split('/').filter(|part| !part.is_empty()).collect();
+        let (name, tags) = match letters.len() % 3 {
+            0 => ("Surrogate-Key", letters.join(" ")),
+            1 => ("Cache-Tag", letters.join(", ")),
+            _ => ("xkey", letters.join(" ")),
+        };
+        Reply::html("page").header("Cache-Control", "max-age=300").header(name, &tags)
+    })
+}
+
+fn a_purge_hits_what_it_names(storage: &Storage) {
+    let origin = tagged();
+    let proxy = Proxy::start(&origin, storage, "");
+    let pages = ["/", "/a", "/a/b", "/a/b/c", "/a?q=1", "/b", "http://other.test/a"];
+    let ask = |page: &str| match page.strip_prefix("http://other.test") {
+        Some(path) => proxy.get(path).host("other.test").send(),
+        None => proxy.get(page).send(),
+    };
+    for (words, wanted) in [
+        (&["http://shop.test/a"][..], &["/a"][..]),
+        (&["http://SHOP.test:80/%61?utm_source=x", "http://shop.test"], &["/", "/a"]),
+        (&["--tag", "b"], &["/a/b", "/a/b/c", "/b"]),
+        (&["--tag", "c", "--tag", "none"], &["/a/b/c"]),
+        (&["--prefix", "http://shop.test/a/"], &["/a", "/a/b", "/a/b/c", "/a?q=1"]),
+        (&["--prefix", "http://shop.test/a/b"], &["/a/b", "/a/b/c"]),
+        (&["--prefix", "http://other.test/"], &["http://other.test/a"]),
+        (&["--all"], &pages),
+    ] {
+        for hard in [&[][..], &["--hard"]] {
+            for page in pages {
+                let answer = ask(page);
+                for name in ["surrogate-key", "cache-tag", "xkey"] {
+                    assert_eq!(answer.header(name), None, "{page}");
+                }
+            }
+            let told = purge(&proxy, &[words, hard].concat());
+            assert_eq!((&told["pages"], &told["confirmed"]), (&wanted.len().into(), &true.into()));
+            let missed: Vec<_> = pages.into_iter().filter(|page| !ask(page).is_hit()).collect();
+            assert_eq!(missed, wanted, "{words:?} {hard:?}");
+        }
+    }
+}
+
+fn a_purge_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {
+    let tagged = |reply: Reply| reply.header("xkey", "red");
+    for words in [&["--all"][..], &["--tag", "red"], &["http://shop.test/a.css", "--hard"]] {
+        let gate = Gate::closed();
+        let (held, asked) = (Arc::clone(&gate), AtomicUsize::new(0));
+        let origin = Origin::start(move |_| {
+            let reply = tagged(Reply::status("200 OK").header("Content-Type", "text/css"));
+            let reply = reply.header("Cache-Control", "max-age=300").header("Content-Length", "3");
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => reply.bytes("o").until(&held).bytes("ld"),
+                _ => reply.bytes("new"),
+            }
+        });
+        let proxy = Proxy::start(&origin, storage, "");
+        let mut first = proxy.get("/a.css").start();
+        let begun = first.head();
+        purge(&proxy, words);
+        assert_eq!(proxy.get("/a.css").send().text(), "new", "nobody joins the old fetch");
+        gate.open();
+        assert_eq!(first.rest(begun).text(), "old");
+        let after = proxy.get("/a.css").send();
+        assert_eq!((after.text().as_str(), after.is_hit()), ("new", true), "{words:?}");
+        // One Redis serves them all.
+        purge(&proxy, &["--all", "--hard"]);
+    }
+}
+
+/// Nobody knows of the tag until the head is there.
+fn whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page(storage: &Storage) {
+    let gate = Gate::closed();
+    let (held, asked) = (Arc::clone(&gate), AtomicUsize::new(0));
+    let origin = Origin::start(move |_| {
+        let text = match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                held.pass();
+                "old"
+            }
+            _ => "new",
+        };
+        Reply::typed("text/css", text).header("Cache-Control", "max-age=300").header("xkey", "red")
+    });
+    let proxy = Proxy::start(&origin, storage, "");
+    let waiting = |count: f64| {
+        wait_until("they wait", || proxy.metric("anteroom_waiting") == count);
+    };
+    let mut first = proxy.get("/a.css").start();
+    wait_until("it is asked for", || origin.count() == 1);
+    let mut before = proxy.get("/a.css").start();
+    waiting(1.0);
+    purge(&proxy, &["--tag", "red"]);
+    let mut behind = proxy.get("/a.css").start();
+    waiting(2.0);
+    gate.open();
+    assert_eq!([&mut first, &mut before].map(|client| client.answer().text()), ["old", "old"]);
+    assert_eq!(behind.answer().text(), "new");
+    assert_eq!(proxy.get("/a.css").send().text(), "new");
+}
+
+fn what_is_soft_is_stale_and_what_is_hard_is_gone(storage: &Storage) {
+    let fails = Arc::new(AtomicBool::new(false));
+    let failing = Arc::clone(&fails);
+    let origin = Origin::start(move |request| {
+        if failing.load(Ordering::SeqCst) {
+            return Reply::status("500 Internal Server Error").body("");
+        }
+        if request.header("if-none-match") == Some("\"1\"") {
+            return Reply::status("304 Not Modified").header("ETag", "\"1\"");
+        }
+        Reply::html("page").header("Cache-Control", "max-age=300").header("ETag", "\"1\"")
+    });
+    let proxy = Proxy::start(&origin, storage, "");
+    let get = || proxy.get("/").send();
+    get();
+    purge(&proxy, &["--all"]);
+    assert!(get().cache_status().contains("fwd-status=304"), "it is only validated");
+    assert!(get().is_hit());
+    fails.store(true, Ordering::SeqCst);
+    purge(&proxy, &["--all"]);
+    let stale = get();
+    assert!(stale.is_hit() && stale.cache_status().contains("stale"), "{stale:?}");
+    purge(&proxy, &["--all", "--hard"]);
+    assert_eq!(get().status, 500);
+}
+
+fn a_page_with_too_many_tags_is_not_kept(storage: &Storage) {
+    let tags = (0..65).map(|tag| format!("t{tag} ")).collect::<String>();
+    let origin = Origin::start(move |_| {
+        Reply::html("page").header("Cache-Control", "max-age=300").header("Surrogate-Key", &tags)
+    });
+    let proxy = Proxy::start(&origin, storage, "");
+    for _ in 0..2 {
+        let answer = proxy.get("/").send();
+        assert!(!answer.is_hit());
+        assert_eq!(answer.header("surrogate-key"), None);
+    }
+    assert!(proxy.metric("anteroom_pages_refused_total{reason=\"tags\"}") > 0.0);
+}
+
+#[test]
+fn a_purge_holds_in_every_proxy_before_it_returns() {
+    let server = RedisServer::start();
+    let origin = counting(|reply| reply);
+    let settings = format!("store.url = \"{}\"", server.url());
+    let [one, other] = [0, 1].map(|_| Proxy::with_settings(&origin, &settings));
+    for round in 0..50 {
+        if round % 5 == 4 {
+            // What is told is heard later then, but asked for all the same.
+            server.command::<()>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+        let page = if round % 2 == 0 { "/a" } else { "/b/c" };
+        other.get(page).send();
+        assert!(other.get(page).send().is_hit(), "{round}");
+        let url = format!("http://shop.test{page}");
+        let words = [&[&*url][..], &["--all", "--hard"], &["--prefix", &url]];
+        let told = purge(&one, words[round % 3]);
+        assert_eq!(told["confirmed"], true, "{round}");
+        assert!(!other.get(page).send().is_hit(), "{round}");
+    }
+}
+
+#[test]
+fn a_change_is_heard_of_by_every_proxy() {
+    let server = RedisServer::start();
+    let origin = counting(|reply| reply);
+    let settings = format!("store.url = \"{}\"", server.url());
+    let [one, other] = [0, 1].map(|_| Proxy::with_settings(&origin, &settings));
+    for changes in 1..=10 {
+        other.get("/a").send();
+        one.post("/a").send();
+        let text = format!("/a after {changes} changes");
+        wait_until("the other shows the new page", || other.get("/a").send().text() == text);
+    }
+}
+
+#[test]
+fn a_proxy_that_is_cut_off_shows_nothing_old_for_long() {
+    let server = RedisServer::start();
+    let relay = Relay::start(server.port());
+    let origin = counting(|reply| reply);
+    let near = format!("store.url = \"{}\"", server.url());
+    let far = format!("store.url = \"redis://127.0.0.1:{}\"", relay.port());
+    let (one, other) = (Proxy::with_settings(&origin, &near), Proxy::with_settings(&origin, &far));
+    other.get("/a").send();
+    assert!(other.get("/a").send().is_hit());
+
+    relay.hold();
+    one.post("/a").send();
+    purge(&one, &["http://shop.test/a"]);
+    let is_new = |answer: Answer| answer.text() == "/a after 1 changes";
+    wait_until("it asks the origin again", || is_new(other.get("/a").send()));
+    // In each second it asks once, and answers others from what it got.
+    wait_until("it caches still", || other.get("/a").send().is_hit());
+    let asked = origin.count();
+    wait_until("it asks again", || {
+        assert!(is_new(other.get("/a").send()));
+        origin.count() > asked
+    });
+
+    relay.pass();
+    wait_until("a purge is confirmed by both", || {
+        purge(&one, &["http://shop.test/other"])["confirmed"] == true
+    });
+    wait_until("it is as before", || other.get("/a").send().is_hit());
+}
+
+#[test]
+fn a_purge_without_redis_holds_here_and_reaches_it_later() {
+    let mut server = RedisServer::start();
+    let origin = counting(|reply| reply);
+    let settings = format!("store.url = \"{}\"", server.url());
+    let [one, other] = [0, 1].map(|_| Proxy::with_settings(&origin, &settings));
+    other.get("/a").send();
+    server.kill();
+    one.post("/a").send();
+    assert_eq!(one.get("/a").send().text(), "/a after 1 changes");
+    server.restart();
+    wait_until("the other shows the new page", || {
+        let answer = other.get("/a").send();
+        answer.text() == "/a after 1 changes" && answer.is_hit()
+    });
+}
+
+#[test]
+fn a_path_alone_stands_for_the_sites_that_are_named() {
+    let origin = counting(|reply| reply);
+    let proxy = Proxy::embedded(&origin, "origin.hosts = [\"shop.test\", \"other.test\"]");
+    let hits =
+        || ["shop.test", "other.test"].map(|host| proxy.get("/a?b").host(host).send().is_hit());
+    for words in [&["/a?b"][..], &["--prefix", "/a"]] {
+        hits();
+        assert_eq!(hits(), [true; 2]);
+        purge(&proxy, words);
+        assert_eq!(hits(), [false; 2]);
+    }
+}
+
+#[test]
+fn what_cannot_be_purged_is_told() {
+    let origin = counting(|reply| reply);
+    let proxy = Proxy::embedded(&origin, "");
+    let long = "x".repeat(257);
+    for (words, told) in [
+        (&[][..], "nothing to purge"),
+        (&["/a"], "write the whole URL"),
+        (&["ftp://h/"], "write the whole URL"),
+        (&["http://us er/"], "write the whole URL"),
+        (&["http://h/%zz"], "encoding is broken"),
+        (&["--prefix", "http://h/?a"], "a prefix has no query"),
+        (&["--tag", &long], "a tag has"),
+    ] {
+        let mut command = Command::new(ANTEROOM);
+        command.args(["purge", "--config", "proxy.toml"]).args(words).current_dir(proxy.folder());
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {error}");
+        assert!(error.contains(told), "{words:?}: {error}");
+    }
+}
+
+/// A token in a file, and the settings that name it.
+fn token() -> (TempDir, String) {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "secret-token").unwrap();
+    let settings = format!("admin.token = {{ file = \"{}\" }}", file.display());
+    (folder, settings)
+}
+
+#[test]
+fn the_method_purge_needs_a_peer_and_a_token() {
+    let (_folder, token) = token();
+    let from =
+        |net: &str| format!("{token}\npurge = {{ method = true, purge_from = [\"{net}\"] }}");
+    let bearer = Some("Bearer secret-token");
+    let origin = counting(|reply| reply.header("Vary", "Accept-Language"));
+    for (settings, bearer, allowed) in [
+        (from("127.0.0.1"), bearer, true),
+        (from("127.0.0.0/8"), Some("Bearer other-token"), false),
+        (from("127.0.0.0/8"), None, false),
+        (from("10.0.0.0/8"), bearer, false),
+        // What is said of the client does not count.
+        (from("10.0.0.0/8") + "\nclient.trusted_proxies = [\"127.0.0.1\"]", bearer, false),
+        (
+            "purge = { method = true, purge_from = [\"127.0.0.1\"], purge_token = \"none\" }"
+                .into(),
+            None,
+            true,
+        ),
+    ] {
+        let proxy = Proxy::embedded(&origin, &settings);
+        for target in ["/a?utm_source=x", "http://shop.test/a"] {
+            let hits = || {
+                let ask = |language| proxy.get("/a").header("Accept-Language", language).send();
+                ["de", "en"].map(|language| ask(language).is_hit())
+            };
+            hits();
+            assert_eq!(hits(), [true; 2]);
+            let asked = origin.count();
+            let mut ask = proxy.ask("PURGE", target).header("X-Forwarded-For", "10.1.1.1");
+            if let Some(bearer) = bearer {
+                ask = ask.header("Authorization", bearer);
+            }
+            let answer = ask.send();
+            assert_eq!(answer.status, if allowed { 200 } else { 403 }, "{settings}");
+            assert_eq!(origin.count(), asked, "it goes no further");
+            assert_eq!(hits(), [!allowed; 2], "{settings}");
+        }
+    }
+    let proxy = Proxy::embedded(&origin, "");
+    let asked = origin.count();
+    proxy.ask("PURGE", "/a").send();
+    assert_eq!(origin.count(), asked + 1, "a method like others");
+}
+
+#[test]
+fn the_listener_for_operators_purges_for_the_token() {
+    let (_folder, token) = token();
+    let origin = counting(|reply| reply);
+    let proxy = Proxy::embedded(&origin, &token);
+    let order = |body: &str| proxy.admin("/purge").method("POST").body(body.as_bytes());
+    let all = order("{\"all\": true}");
+    proxy.get("/").send();
+    assert_eq!(all.send().status, 401);
+    assert_eq!(all.clone().header("Authorization", "Bearer wrong").send().status, 401);
+    assert!(proxy.get("/").send().is_hit());
+    let done = all.header("Authorization", "Bearer secret-token").send();
+    assert_eq!((done.status, done.text().as_str()), (200, "{\"pages\":1,\"confirmed\":true}"));
+    assert!(!proxy.get("/").send().is_hit());
+    for bad in ["", "{}", "{\"al\": true}", "{\"urls\": [\"/a\"]}", "{\"urls\": [\"ftp://h/\"]}"] {
+        let refused = order(bad).header("Authorization", "Bearer secret-token").send();
+        assert_eq!(refused.status, 400, "{bad}");
+    }
+    let without = Proxy::embedded(&origin, "");
+    let refused = without.admin("/purge").method("POST").body(b"{\"all\": true}").send();
+    assert_eq!(refused.status, 405);
+}
