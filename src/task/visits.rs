@@ -50,3 +50,40 @@ impl Task for Visits {
         self.queue.due().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::{TokenStorage, User};
+    use crate::store::SessionStore as _;
+    use crate::store::scratch::with_store;
+
+    #[test]
+    fn sessions_learn_from_visits_whose_they_are_whoever_writes_them() {
+        with_store(async |store| {
+            let sessions = Arc::new(Sessions::new(TokenStorage::Plain));
+            let queue = Arc::new(VisitQueue::new(100, 25));
+            let visits = Visits { store, queue, sessions };
+            let (store, sessions, now) = (&visits.store, &visits.sessions, unix_now());
+            let user = User::new(b"alice").unwrap();
+            for all in [false, true] {
+                let token = sessions.log_in(store, None, user.clone(), now).await.unwrap();
+                let token = sessions.stored(&token);
+                for there in [true, true, false] {
+                    let found = sessions.check_token(store, &token, now).await.unwrap();
+                    assert_eq!(found.as_ref(), Some(&user), "he was looked up");
+                    visits.queue.note(token.clone(), user.clone(), None, now);
+                    if !there {
+                        // By another instance.
+                        store.revoke_token(&token).await.unwrap();
+                    }
+                    visits.queue.due().await;
+                    let progress = visits.write(all).await;
+                    let held: Vec<_> = progress.touched.iter().map(|it| it.held).collect();
+                    assert_eq!(held, [there]);
+                }
+                assert_eq!(sessions.check_token(store, &token, now).await.unwrap(), None);
+            }
+        });
+    }
+}
