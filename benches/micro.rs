@@ -202,8 +202,8 @@ fn writes(criterion: &mut Criterion, name: &str, runtime: &Runtime, store: &AnyS
         bench.to_async(runtime).iter(async || {
             let now = unix_now();
             let visits: Vec<Visit> = (0..VISITS).map(|_| visit(turn(&next), now)).collect();
-            let known = store.touch_tokens(&visits).await.expect("the store is there");
-            assert_eq!(known, visits.len(), "everybody is logged in");
+            let held = store.touch_tokens(&visits).await.expect("the store is there");
+            assert!(held.iter().all(|held| *held), "everybody is logged in");
         });
     });
     criterion.bench_function(&format!("{name}/count_views of {VISITS}"), |bench| {

@@ -210,10 +210,14 @@ fn start_tasks(
     stop: &CancellationToken,
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let sheet = shared.metrics.sheet();
-    let visits = Visits { store: lane.clone(), queue: Arc::clone(&shared.visits) };
+    let visits = Visits {
+        store: lane.clone(),
+        queue: Arc::clone(&shared.visits),
+        sessions: Arc::clone(&shared.sessions),
+    };
     let clean = Clean {
         store: lane.clone(),
-        visits: Arc::clone(&shared.visits),
+        visits: visits.clone(),
         keep: plan.session.max_sessions,
         batch: plan.session.clean_batch,
         every: plan.session.clean_every,

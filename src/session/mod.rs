@@ -1,7 +1,8 @@
 //! Sessions: who a token belongs to, and what a log-in and a log-out do.
 //!
-//! A token that was found is remembered for a second at most. A log-out holds on this instance at
-//! once, whatever the store does.
+//! A token that was found is remembered for a second at most, from when the store was asked last: by a
+//! look-up, or by a visit, which finds out the same. So a busy session is not looked up. A log-out holds
+//! on this instance at once, whatever the store does.
 
 pub mod cart;
 pub mod clean;
@@ -11,13 +12,13 @@ mod expired_file;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
 
 use crate::ident::{StoredToken, Token, TokenStorage, User};
-use crate::store::{Rotation, SessionStore, StoreError};
+use crate::store::{Rotation, SessionStore, StoreError, Touched};
 
 pub use cookie::{SameSite, Secure, SessionCookie};
 
@@ -34,11 +35,43 @@ const LOG_OUTS_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Sessions {
     storage: TokenStorage,
-    memo: Cache<StoredToken, (User, f64)>,
+    memo: Cache<StoredToken, Arc<Found>>,
     /// Goes up with every log-in and log-out: a look-up that began before is not remembered.
     epoch: AtomicU64,
     /// Tokens logged out here of which the store does not know yet.
     denied: Mutex<HashSet<StoredToken>>,
+}
+
+/// What is remembered of a token.
+#[derive(Debug)]
+struct Found {
+    user: User,
+    /// The bits of the Unix time in seconds: of times after 1970 they are in the same order.
+    until: AtomicU64,
+}
+
+impl Found {
+    fn new(user: User, at: f64) -> Self {
+        Self { user, until: AtomicU64::new((at + MEMO_TTL).to_bits()) }
+    }
+
+    /// Not where the clock was set back either.
+    fn holds(&self, now: f64) -> bool {
+        let until = f64::from_bits(self.until.load(Ordering::Relaxed));
+        now < until && now >= until - MEMO_TTL
+    }
+
+    fn renew(&self, at: f64) {
+        self.until.fetch_max((at + MEMO_TTL).to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// When the store was asked about tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Unix time in seconds.
+    at: f64,
+    epoch: u64,
 }
 
 /// Why a visitor was not logged in.
@@ -89,27 +122,50 @@ impl Sessions {
         token: &StoredToken,
         now: f64,
     ) -> Result<Option<User>, StoreError> {
-        match self.memo.get(token) {
-            Some((user, until)) if now < until && now >= until - MEMO_TTL => return Ok(Some(user)),
-            _ => {}
+        if let Some(found) = self.memo.get(token).filter(|found| found.holds(now)) {
+            return Ok(Some(found.user.clone()));
         }
         if self.denied().contains(token) {
             return Ok(None);
         }
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let Asked { at, epoch } = self.asking(now);
         let user = store.check_token(token).await?;
         let Some(user) = user else { return Ok(None) };
         if self.denied().contains(token) {
             return Ok(None);
         }
         if self.epoch.load(Ordering::Acquire) == epoch {
-            self.memo.insert(token.clone(), (user.clone(), now + MEMO_TTL));
+            self.memo.insert(token.clone(), Arc::new(Found::new(user.clone(), at)));
             // A log-out between the comparison and the insertion has looked for the memo too soon.
             if self.epoch.load(Ordering::Acquire) != epoch {
                 self.memo.remove(token);
             }
         }
         Ok(Some(user))
+    }
+
+    /// To be called right before the store is asked about tokens; `now` is Unix time in seconds.
+    #[must_use]
+    pub fn asking(&self, now: f64) -> Asked {
+        Asked { at: now, epoch: self.epoch.load(Ordering::Acquire) }
+    }
+
+    /// Learns from visits whose tokens these are: those that are remembered are so for longer, those
+    /// that are nobody's or somebody else's are not any more. `asked` is from before they were
+    /// handed to the store.
+    pub fn renew(&self, touched: &[Touched], asked: Asked) {
+        for Touched { token, user, held } in touched {
+            let Some(found) = self.memo.peek(token) else { continue };
+            if !held || found.user != *user {
+                self.memo.remove(token);
+            } else if self.epoch.load(Ordering::Acquire) == asked.epoch
+                && !self.denied().contains(token)
+            {
+                // Nothing is inserted: what a log-out removes right now stays away, and this renews
+                // what nobody will find.
+                found.renew(asked.at);
+            }
+        }
     }
 
     /// Logs a user in: a new token, and the old one gone everywhere. In the store when it returns.
@@ -192,7 +248,57 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::AnyStore;
     use crate::store::scratch::with_store;
+
+    /// Sessions with one visitor, who logged in and was looked up at 1000.
+    struct Room<'s> {
+        sessions: Sessions,
+        store: &'s AnyStore,
+        token: StoredToken,
+    }
+
+    impl<'s> Room<'s> {
+        async fn open(store: &'s AnyStore) -> Self {
+            let sessions = Sessions::new(TokenStorage::Sha256);
+            let token = sessions.log_in(store, None, alice(), 1_000.0).await.unwrap();
+            let token = sessions.stored(&token);
+            let room = Self { sessions, store, token };
+            assert!(room.knows(1_000.0).await);
+            room
+        }
+
+        async fn knows(&self, now: f64) -> bool {
+            let found = self.sessions.check_token(self.store, &self.token, now).await.unwrap();
+            found.inspect(|user| assert_eq!(*user, alice())).is_some()
+        }
+
+        async fn log_out(&self) {
+            self.sessions.log_out(self.store, &self.token).await.unwrap();
+        }
+
+        /// As another instance does it.
+        async fn revoke(&self) {
+            self.store.revoke_token(&self.token).await.unwrap();
+        }
+
+        fn renew(&self, asked: Asked, held: bool) {
+            self.renew_for(alice(), asked, held);
+        }
+
+        fn renew_for(&self, user: User, asked: Asked, held: bool) {
+            let token = self.token.clone();
+            self.sessions.renew(&[Touched { token, user, held }], asked);
+        }
+
+        fn remembers(&self, now: f64) -> bool {
+            self.sessions.memo.peek(&self.token).is_some_and(|found| found.holds(now))
+        }
+    }
+
+    fn alice() -> User {
+        User::new(b"alice").unwrap()
+    }
 
     #[test]
     fn a_log_out_holds_at_once_though_the_token_was_remembered() {
@@ -209,6 +315,154 @@ mod tests {
             let found = sessions.check_token(&store, &stored, 1_000.6).await.unwrap();
             assert_eq!(found, None);
             assert_eq!(sessions.log_outs_waiting(), 0);
+        });
+    }
+
+    #[test]
+    fn a_visit_renews_what_is_remembered_from_when_it_was_sent() {
+        with_store(async |store| {
+            let room = Room::open(&store).await;
+            let asked = room.sessions.asking(1_000.9);
+            room.revoke().await;
+            room.renew(asked, true);
+            for (now, knows) in [(1_000.95, true), (1_001.85, true), (1_001.9, false)] {
+                assert_eq!(room.knows(now).await, knows, "{now}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_visit_that_took_long_renews_for_what_is_left_and_takes_nothing_away() {
+        with_store(async |store| {
+            let room = Room::open(&store).await;
+            let long_ago = room.sessions.asking(999.0);
+            room.renew(long_ago, true);
+            assert!(room.remembers(1_000.9), "the look-up was later");
+            let asked = room.sessions.asking(1_000.5);
+            assert!(room.knows(1_003.0).await);
+            room.renew(asked, true);
+            assert!(room.remembers(1_003.9));
+            assert!(!room.remembers(1_004.0));
+        });
+    }
+
+    #[test]
+    fn what_has_run_out_is_remembered_again_without_a_look_up() {
+        with_store(async |store| {
+            let room = Room::open(&store).await;
+            assert!(!room.remembers(1_005.0));
+            room.renew(room.sessions.asking(1_005.0), true);
+            assert!(room.remembers(1_005.5));
+        });
+    }
+
+    #[test]
+    fn only_what_was_looked_up_is_renewed() {
+        with_store(async |store| {
+            let room = Room::open(&store).await;
+            room.sessions.memo.remove(&room.token);
+            room.renew(room.sessions.asking(1_000.0), true);
+            assert!(room.sessions.memo.is_empty());
+        });
+    }
+
+    #[test]
+    fn a_visit_finds_out_that_somebody_is_gone_or_somebody_else() {
+        with_store(async |store| {
+            for (user, held) in [(alice(), false), (User::new(b"bob").unwrap(), true)] {
+                let room = Room::open(&store).await;
+                let asked = room.sessions.asking(1_000.1);
+                room.revoke().await;
+                assert!(room.knows(1_000.2).await, "remembered");
+                room.renew_for(user, asked, held);
+                assert!(!room.knows(1_000.2).await);
+            }
+        });
+    }
+
+    #[test]
+    fn a_log_out_that_waits_for_the_store_is_not_undone() {
+        with_store(async |store| {
+            let room = Room::open(&store).await;
+            room.sessions.denied().insert(room.token.clone());
+            // Between the two halves of a log-out, and behind them.
+            room.renew(room.sessions.asking(1_002.0), true);
+            assert!(!room.remembers(1_002.0));
+            room.sessions.forget(&room.token);
+            room.renew(room.sessions.asking(1_002.0), true);
+            assert!(!room.knows(1_002.0).await);
+        });
+    }
+
+    #[test]
+    fn whatever_a_visit_and_look_ups_come_between_a_log_out_wins() {
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        enum Act {
+            Ask,
+            Renew,
+            LogOut,
+            LookUp,
+        }
+        use Act::{Ask, LogOut, LookUp, Renew};
+        let orders = |acts: [Act; 4]| {
+            let places = (0..24).map(move |mut number| {
+                let mut left = acts.to_vec();
+                [4, 3, 2, 1].map(|count| {
+                    let act = left.remove(number % count);
+                    number /= count;
+                    act
+                })
+            });
+            places.filter(|order| {
+                let place = |act| order.iter().position(|other| *other == act);
+                place(Ask) < place(Renew)
+            })
+        };
+        assert_eq!(orders([Ask, Renew, LogOut, LookUp]).count(), 12);
+        with_store(async |store| {
+            for order in orders([Ask, Renew, LogOut, LookUp]) {
+                let room = Room::open(&store).await;
+                let (mut asked, mut is_in) = (None, true);
+                for act in order {
+                    match act {
+                        Ask => asked = Some(room.sessions.asking(1_000.5)),
+                        Renew => room.renew(asked.unwrap(), true),
+                        LogOut => {
+                            room.log_out().await;
+                            is_in = false;
+                        }
+                        LookUp => assert_eq!(room.knows(1_000.6).await, is_in, "{order:?}"),
+                    }
+                    assert!(is_in || !room.remembers(1_000.6), "{order:?}");
+                }
+                assert!(!room.knows(1_000.7).await, "{order:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_a_log_out_removes_while_it_is_renewed_stays_away() {
+        with_store(async |store| {
+            let room = Room::open(&store).await;
+            let (sessions, token) = (&room.sessions, &room.token);
+            let is_done = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let token = token.clone();
+                    let touched = [Touched { token, user: alice(), held: true }];
+                    while !is_done.load(Ordering::Relaxed) {
+                        sessions.renew(&touched, sessions.asking(1_000.0));
+                    }
+                });
+                let lost = (0..2_000).find(|_| {
+                    sessions.memo.insert(token.clone(), Arc::new(Found::new(alice(), 1_000.0)));
+                    sessions.forget(token);
+                    std::thread::yield_now();
+                    sessions.memo.peek(token).is_some()
+                });
+                is_done.store(true, Ordering::Relaxed);
+                assert_eq!(lost, None);
+            });
         });
     }
 }

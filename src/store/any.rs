@@ -298,7 +298,7 @@ impl SessionStore for AnyStore {
         delegate!(self, update_token(token, user, item, now))
     }
 
-    async fn touch_tokens(&self, visits: &[Visit]) -> Result<usize, StoreError> {
+    async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
         delegate!(self, touch_tokens(visits))
     }
 

@@ -38,6 +38,17 @@ pub struct Visit {
     pub items: Vec<(Item, f64)>,
 }
 
+/// What the store said of a visit.
+#[derive(Clone, Debug)]
+pub struct Touched {
+    /// Whose session.
+    pub token: StoredToken,
+    /// Who it was when the visit was seen.
+    pub user: User,
+    /// Whether it was still his.
+    pub held: bool,
+}
+
 /// What a log-in does with the session that the visitor had before.
 #[derive(Clone, Debug)]
 pub struct Rotation {
@@ -151,8 +162,9 @@ pub trait SessionStore {
 
     /// Records visits, each only where `login:` still holds that user: it renews, and never
     /// creates. `recent:` never goes back in time. Does not touch `viewed:`, see
-    /// [`ViewStore::count_views`]. Returns how many were still logged in.
-    fn touch_tokens(&self, visits: &[Visit]) -> impl Future<Output = Result<usize, StoreError>>;
+    /// [`ViewStore::count_views`]. Returns for each, in their order, whether it did.
+    fn touch_tokens(&self, visits: &[Visit])
+    -> impl Future<Output = Result<Vec<bool>, StoreError>>;
 
     /// A log-in: the new token is written and the old one is gone everywhere, in one atomic step.
     /// The old one's views and cart move to the new one only if it had the same user; else they are

@@ -4,14 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Next, Task};
+use super::{Next, Task, Visits};
 use crate::clock::unix_now;
 use crate::ident::TokenStorage;
 use crate::metrics::{Count, Sheet};
 use crate::session::clean::{clean_full_sessions, clean_sessions};
 use crate::session::expire::{OnExpire, clean_expiring};
 use crate::store::{AnyStore, Cursor, Eviction, SessionStore, StoreError};
-use crate::visit::VisitQueue;
 
 /// For how long a process that hands carts on keeps others from it.
 const TURN: Duration = Duration::from_secs(5);
@@ -26,7 +25,7 @@ pub struct Clean {
     /// The store.
     pub store: AnyStore,
     /// Visits that wait: whoever returned is not cleaned because nobody has written it down yet.
-    pub visits: Arc<VisitQueue>,
+    pub visits: Visits,
     /// Sessions kept.
     pub keep: u64,
     /// Sessions removed in a step.
@@ -167,10 +166,10 @@ impl Clean {
     /// Those that come meanwhile do not keep the cleaner from its work, nor does a store that refuses
     /// them: one without room gets some.
     async fn write_visits(&self) -> Result<(), StoreError> {
-        self.visits.landed().await;
-        let mut left = self.visits.backlog();
+        self.visits.queue.landed().await;
+        let mut left = self.visits.queue.backlog();
         loop {
-            let progress = self.visits.drain_all(&self.store).await;
+            let progress = self.visits.write(true).await;
             match progress.failure {
                 Some(error) if error.is_refusal() => {
                     if !self.said.replace(true) {
@@ -220,9 +219,11 @@ impl Task for Clean {
 mod tests {
     use super::*;
     use crate::ident::{StoredToken, User};
+    use crate::session::Sessions;
     use crate::session::expire::ExpiredFile;
     use crate::store::Rotation;
     use crate::store::scratch::with_store;
+    use crate::visit::VisitQueue;
 
     fn token(number: u32) -> StoredToken {
         StoredToken::from_store(format!("token-{number:04}").as_bytes()).unwrap()
@@ -243,7 +244,11 @@ mod tests {
     fn cleaner(store: &AnyStore, keep: u32, expiring: Option<Expiring>) -> Clean {
         Clean {
             store: store.clone(),
-            visits: Arc::new(VisitQueue::new(1_000, 25)),
+            visits: Visits {
+                store: store.clone(),
+                queue: Arc::new(VisitQueue::new(1_000, 25)),
+                sessions: Arc::new(Sessions::new(TokenStorage::Plain)),
+            },
             keep: keep.into(),
             batch: 120,
             every: Duration::from_secs(1),
@@ -315,7 +320,7 @@ mod tests {
             log_in(&store, 0..2 * RETURNED).await;
             let clean = cleaner(&store, RETURNED, None);
             for number in 0..RETURNED {
-                clean.visits.note(token(number), user(), None, 1_000.0);
+                clean.visits.queue.note(token(number), user(), None, 1_000.0);
             }
 
             clean.step().await.unwrap();

@@ -3,16 +3,34 @@
 use std::sync::Arc;
 
 use super::{Next, Task};
+use crate::clock::unix_now;
+use crate::session::Sessions;
 use crate::store::{AnyStore, StoreError};
-use crate::visit::VisitQueue;
+use crate::visit::{Progress, VisitQueue};
 
 /// Drains the visit queue as it falls due.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Visits {
     /// The store.
     pub store: AnyStore,
     /// The queue.
     pub queue: Arc<VisitQueue>,
+    /// The sessions, which learn from a visit whose they are.
+    pub sessions: Arc<Sessions>,
+}
+
+impl Visits {
+    /// One flush step: of what is due, or of all. The sessions remember what the store said of
+    /// whose they are, from before it was asked.
+    pub(super) async fn write(&self, all: bool) -> Progress {
+        let asked = self.sessions.asking(unix_now());
+        let progress = match all {
+            true => self.queue.drain_all(&self.store).await,
+            false => self.queue.drain(&self.store).await,
+        };
+        self.sessions.renew(&progress.touched, asked);
+        progress
+    }
 }
 
 impl Task for Visits {
@@ -21,7 +39,7 @@ impl Task for Visits {
     /// A store that refuses is no failure here: what was refused waits in the queue, which also
     /// keeps the back-off.
     async fn step(&self) -> Result<Next, StoreError> {
-        let progress = self.queue.drain(&self.store).await;
+        let progress = self.write(false).await;
         if let Some(error) = &progress.failure {
             tracing::debug!(%error, waiting = self.queue.backlog(), "visits wait for the store");
         }
@@ -30,5 +48,42 @@ impl Task for Visits {
 
     async fn rest(&self) {
         self.queue.due().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::{TokenStorage, User};
+    use crate::store::SessionStore as _;
+    use crate::store::scratch::with_store;
+
+    #[test]
+    fn sessions_learn_from_visits_whose_they_are_whoever_writes_them() {
+        with_store(async |store| {
+            let sessions = Arc::new(Sessions::new(TokenStorage::Plain));
+            let queue = Arc::new(VisitQueue::new(100, 25));
+            let visits = Visits { store, queue, sessions };
+            let (store, sessions, now) = (&visits.store, &visits.sessions, unix_now());
+            let user = User::new(b"alice").unwrap();
+            for all in [false, true] {
+                let token = sessions.log_in(store, None, user.clone(), now).await.unwrap();
+                let token = sessions.stored(&token);
+                for there in [true, true, false] {
+                    let found = sessions.check_token(store, &token, now).await.unwrap();
+                    assert_eq!(found.as_ref(), Some(&user), "he was looked up");
+                    visits.queue.note(token.clone(), user.clone(), None, now);
+                    if !there {
+                        // By another instance.
+                        store.revoke_token(&token).await.unwrap();
+                    }
+                    visits.queue.due().await;
+                    let progress = visits.write(all).await;
+                    let held: Vec<_> = progress.touched.iter().map(|it| it.held).collect();
+                    assert_eq!(held, [there]);
+                }
+                assert_eq!(sessions.check_token(store, &token, now).await.unwrap(), None);
+            }
+        });
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::{sleep_until, timeout_at};
 
 use super::once::Once;
 use crate::ident::{Item, StoredToken, User};
-use crate::store::{SessionStore, StoreError, ViewStore, Visit};
+use crate::store::{SessionStore, StoreError, Touched, ViewStore, Visit};
 
 /// How long later touches of a session are gathered, while few sessions are busy.
 const REST: Duration = Duration::from_millis(100);
@@ -48,6 +48,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::fro
 pub struct Progress {
     /// Visits handed to the store.
     pub visits: usize,
+    /// What the store said of each of them.
+    pub touched: Vec<Touched>,
     /// Items whose views were handed to the store.
     pub items: usize,
     /// Why the store did not take the rest; it was put back, and is due again after a pause.
@@ -328,8 +330,9 @@ impl VisitQueue {
     ) -> Result<(), StoreError> {
         let mut flight = TouchFlight { queue: self, visits: self.take_visits(now, all) };
         if !flight.visits.is_empty() {
-            store.touch_tokens(&flight.visits).await?;
-            progress.visits = flight.land(now);
+            let held = store.touch_tokens(&flight.visits).await?;
+            progress.touched = flight.land(now, &held);
+            progress.visits = progress.touched.len();
         }
         Ok(())
     }
@@ -578,12 +581,14 @@ struct TouchFlight<'q> {
 }
 
 impl TouchFlight<'_> {
-    fn land(&mut self, now: Instant) -> usize {
-        let visits = mem::take(&mut self.visits);
-        for visit in &visits {
-            self.queue.land(visit, now);
-        }
-        visits.len()
+    fn land(&mut self, now: Instant, held: &[bool]) -> Vec<Touched> {
+        let mut held = held.iter();
+        let land = |visit: Visit| {
+            self.queue.land(&visit, now);
+            let Visit { token, user, .. } = visit;
+            Touched { token, user, held: held.next() == Some(&true) }
+        };
+        mem::take(&mut self.visits).into_iter().map(land).collect()
     }
 }
 
@@ -622,7 +627,7 @@ impl Drop for CountFlight<'_> {
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
@@ -645,6 +650,8 @@ mod tests {
         loses: Cell<Option<fn() -> StoreError>>,
         seen: RefCell<BTreeMap<String, f64>>,
         counts: RefCell<BTreeMap<String, u64>>,
+        /// Tokens that are nobody's.
+        strangers: RefCell<BTreeSet<String>>,
         largest: Cell<usize>,
     }
 
@@ -655,7 +662,7 @@ mod tests {
     }
 
     impl SessionStore for Book {
-        async fn touch_tokens(&self, visits: &[Visit]) -> Result<usize, StoreError> {
+        async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
             self.answer(())?;
             if self.waits.get() {
                 self.told.notified().await;
@@ -670,7 +677,8 @@ mod tests {
                 let newest = seen.entry(visit.token.as_str().to_owned()).or_insert(visit.seen);
                 *newest = newest.max(visit.seen);
             }
-            Ok(visits.len())
+            let strangers = self.strangers.borrow();
+            Ok(visits.iter().map(|visit| !strangers.contains(visit.token.as_str())).collect())
         }
         async fn check_token(&self, _: &StoredToken) -> Result<Option<User>, StoreError> {
             self.answer(None)
@@ -777,6 +785,26 @@ mod tests {
 
         assert_eq!(queue.drain_at(&book, start + REST * 3, false).await.visits, 0);
         assert_eq!(queue.held.load(Ordering::Relaxed), 0, "a session at rest is let go");
+    }
+
+    #[tokio::test]
+    async fn what_the_store_said_of_each_visit_is_handed_on() {
+        let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+        book.strangers.borrow_mut().insert(token(2).as_str().to_owned());
+        for number in 0..4 {
+            queue.note(token(number), user(), Some(item(number)), 1.0);
+        }
+        let mut touched = queue.drain(&book).await.touched;
+        touched.sort_by(|a, b| a.token.cmp(&b.token));
+        let told: Vec<_> = touched.iter().map(|it| (it.token.as_str(), it.held)).collect();
+        let expected = ["token-0000", "token-0001", "token-0002", "token-0003"]
+            .map(|token| (token, token != "token-0002"));
+        assert_eq!(told, expected);
+        assert!(touched.iter().all(|it| it.user == user()));
+
+        book.refuses.set(true);
+        queue.note(token(5), user(), None, 1.0);
+        assert!(queue.drain(&book).await.touched.is_empty(), "nobody knows");
     }
 
     #[tokio::test]

@@ -59,7 +59,7 @@ fn a_visit_recorded_here_renews_the_session_of_python() {
             items: vec![(item("second"), seen)],
         };
         let visits = [visit(ANN, "ann"), visit(BOB, "bob")];
-        assert_eq!(store.touch_tokens(&visits).await.unwrap(), 1);
+        assert_eq!(store.touch_tokens(&visits).await.unwrap(), [true, false]);
         app.says(["recent"], &json!([[ANN, seen]]));
         assert_eq!(app.ask(["viewed", ANN])[0], json!(["second", seen]));
         app.says(["mentions", BOB], &json!([]));

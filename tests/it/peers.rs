@@ -77,6 +77,45 @@ fn who_logs_in_at_one_is_known_at_the_other_and_out_at_both() {
     wait_until("the other one knows", || user(&other) == "-");
 }
 
+/// How often tokens were looked up: a visit asks too, but then it writes one time, as a log-in does.
+fn look_ups(server: &RedisServer) -> i64 {
+    let stats: String = server.command(&["INFO", "commandstats"]);
+    let calls = |command: &str| -> i64 {
+        let head = format!("cmdstat_{command}:calls=");
+        let rest = stats.lines().find_map(|line| line.strip_prefix(&head));
+        rest.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    };
+    calls("hget") - calls("zadd")
+}
+
+#[test]
+fn a_busy_session_is_not_looked_up_and_out_at_both_all_the_same() {
+    let storage = Storage::redis();
+    let origin = shop(|request| Reply::unstored(request.header("x-anteroom-user").unwrap_or("-")));
+    let [one, other] = two(&origin, &storage, "session.mint = true");
+    let alice = log_in(&one, "alice");
+    let token = alice.strip_prefix("login=").unwrap();
+    let server = redis(&storage);
+    let is_alice = || one.post("/").cookie(&alice).send().text() == "alice";
+    assert!(is_alice());
+    wait_until("the visit is in redis", || look_ups(server) == 1);
+
+    // A token that was looked up is remembered for a second.
+    let (mut known, mut since) = (0, f64::INFINITY);
+    wait_until("visits over two seconds and more come without a look-up", || {
+        assert!(is_alice());
+        let seen: f64 = server.command(&["ZSCORE", "recent:", token]);
+        let now = look_ups(server);
+        if now != known {
+            (known, since) = (now, seen);
+        }
+        seen - since > 2.5
+    });
+
+    other.post("/logout").cookie(&alice).send();
+    wait_until("the busy one knows", || !is_alice());
+}
+
 #[test]
 fn two_proxies_clean_one_redis_and_do_no_work_twice() {
     let storage = Storage::redis();

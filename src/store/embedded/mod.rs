@@ -186,8 +186,11 @@ impl SessionStore for EmbeddedStore {
         self.step(SessionStep::Update { token, user, item, now }).await.map(drop)
     }
 
-    async fn touch_tokens(&self, visits: &[Visit]) -> Result<usize, StoreError> {
-        self.step(SessionStep::Touch(visits.to_vec())).await
+    async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.step(SessionStep::Touch { visits: visits.to_vec(), reply }).await?;
+        // The step is done, so it has answered.
+        answer.await.map_err(|_gone| StoreError::Away)
     }
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<(), StoreError> {

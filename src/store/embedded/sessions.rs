@@ -48,8 +48,8 @@ const AFTER_ITEMS: &[u8] = &[0xff];
 pub(super) enum SessionStep {
     /// `update_token`
     Update { token: StoredToken, user: User, item: Option<Item>, now: f64 },
-    /// `touch_tokens`
-    Touch(Vec<Visit>),
+    /// `touch_tokens`; which of them it renewed goes to `reply`.
+    Touch { visits: Vec<Visit>, reply: oneshot::Sender<Vec<bool>> },
     /// `rotate_token`
     Rotate(Rotation),
     /// `revoke_token`
@@ -103,7 +103,7 @@ impl Ledger for SessionLedger {
             // Before a cart is told of elsewhere, its session must be gone for good.
             SessionStep::EvictExpiring { farewell, .. } => *farewell != Farewell::Keep,
             SessionStep::Row(step) => step.must_be_durable(),
-            SessionStep::Touch(_)
+            SessionStep::Touch { .. }
             | SessionStep::Evict(_)
             | SessionStep::Count(_)
             | SessionStep::Rescale(_) => false,
@@ -164,10 +164,11 @@ impl<'t> Tables<'t> {
                 }
                 Ok(1)
             }
-            SessionStep::Touch(mut visits) => {
-                // PERF: neighbours share blocks of the tables.
-                visits.sort_unstable_by(|a, b| a.token.cmp(&b.token));
-                visits.iter().try_fold(0, |known, visit| Ok(known + self.touch(visit)?))
+            SessionStep::Touch { visits, reply } => {
+                let held = self.touch_all(&visits)?;
+                // Nobody may be waiting any more: the visits are recorded all the same.
+                let _ = reply.send(held);
+                Ok(visits.len())
             }
             SessionStep::Rotate(rotation) => self.rotate(&rotation).map(|()| 1),
             SessionStep::Revoke(token) => self.revoke(bytes_of(&token)).map(|()| 1),
@@ -201,13 +202,24 @@ impl<'t> Tables<'t> {
 
     /// Renews a session, unless it is gone or somebody else's by now: a queued visit must not
     /// bring back what a log-out or the cleaner removed.
-    fn touch(&mut self, visit: &Visit) -> Result<usize, redb::Error> {
+    fn touch_all(&mut self, visits: &[Visit]) -> Result<Vec<bool>, redb::Error> {
+        let mut held = vec![false; visits.len()];
+        let mut answers: Vec<_> = visits.iter().zip(&mut held).collect();
+        // PERF: neighbours share blocks of the tables.
+        answers.sort_unstable_by(|(a, _), (b, _)| a.token.cmp(&b.token));
+        for (visit, held) in answers {
+            *held = self.touch(visit)?;
+        }
+        Ok(held)
+    }
+
+    fn touch(&mut self, visit: &Visit) -> Result<bool, redb::Error> {
         let Visit { token, user, seen, items } = visit;
         if self.owner(bytes_of(token))?.as_ref() != Some(user) {
-            return Ok(0);
+            return Ok(false);
         }
         self.renew(bytes_of(token), user, *seen, items, &[])?;
-        Ok(1)
+        Ok(true)
     }
 
     pub(super) fn owner(&self, token: &[u8]) -> Result<Option<User>, redb::Error> {

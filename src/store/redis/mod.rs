@@ -164,7 +164,7 @@ impl RedisStore {
         Ok(self.0.link.call(Call::Write, step).await?.unwrap_or_default())
     }
 
-    async fn touch_batch(&self, visits: &[Visit]) -> Result<usize, StoreError> {
+    async fn touch_batch(&self, visits: &[Visit]) -> Result<Vec<u8>, StoreError> {
         let mut script = script::TOUCH.prepare_invoke();
         script.key(&self.keys().login).key(&self.keys().recent);
         script.arg(self.limits().viewed_items);
@@ -176,7 +176,9 @@ impl RedisStore {
                 script.arg(*seen).arg(item.as_str());
             }
         }
-        self.run(&script).await
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<Vec<u8>>(&mut on).await };
+        self.0.link.call(Call::Write, step).await
     }
 
     /// The connection for what is large. A call over it fails while it is not there yet.
@@ -281,12 +283,13 @@ impl SessionStore for RedisStore {
         self.write(&step).await
     }
 
-    async fn touch_tokens(&self, visits: &[Visit]) -> Result<usize, StoreError> {
-        let mut known = 0;
+    async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
+        let mut held = Vec::with_capacity(visits.len());
         for batch in visits.chunks(TOUCH_BATCH) {
-            known += self.touch_batch(batch).await?;
+            let told = self.touch_batch(batch).await?;
+            held.extend((0..batch.len()).map(|at| told.get(at) == Some(&b'1')));
         }
-        Ok(known)
+        Ok(held)
     }
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<(), StoreError> {

@@ -18,26 +18,28 @@ end"#;
 ///
 /// KEYS: `login:`, `recent:`, then `viewed:<token>` of each visit. ARGV: how many items to keep,
 /// then for each visit: token, user, time, number of items, and their times and ids.
-/// Returns how many were logged in.
+/// Returns a digit for each visit: 1 where it was that user's. One text costs less than an array.
 pub(super) static TOUCH: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-local keep, at, known = tonumber(ARGV[1]), 2, 0
+local keep, at, held = tonumber(ARGV[1]), 2, {}
 for visit = 3, #KEYS do
   local token, user, seen, items = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   at = at + 4
   if redis.call('HGET', KEYS[1], token) == user then
-    known = known + 1
+    held[visit - 2] = '1'
     redis.call('ZADD', KEYS[2], 'GT', seen, token)
     if items > 0 then
       -- pcall: one key that is no ZSET must not hold up the visits behind it.
       redis.pcall('ZADD', KEYS[visit], 'GT', unpack(ARGV, at, at + 2 * items - 1))
       redis.pcall('ZREMRANGEBYRANK', KEYS[visit], 0, -keep - 1)
     end
+  else
+    held[visit - 2] = '0'
   end
   at = at + 2 * items
 end
-return known
+return table.concat(held)
 ",
     )
 });
