@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{AGE, IF_MODIFIED_SINCE, IF_NONE_MATCH, SET_COOKIE};
+use ::http::header::{AGE, CONTENT_TYPE, IF_MODIFIED_SINCE, IF_NONE_MATCH, SET_COOKIE};
 use ::http::{HeaderMap, Request, StatusCode, Uri};
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -16,7 +16,6 @@ use crate::clock::unix_now;
 use crate::http::conditional::{Validators, fits, update, validators};
 use crate::http::freshness::initial_age;
 use crate::http::tags::{strip_tags, tags};
-use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::http::{forwarded, hop};
 use crate::ident::PageKey;
 use crate::metrics::{Count, Sheet};
@@ -129,8 +128,6 @@ pub struct Filler {
     pub policy: Policy,
     /// Counters of this thread.
     pub sheet: Arc<Sheet>,
-    /// This thread, as the store knows it by its leases.
-    pub who: u64,
 }
 
 impl Filler {
@@ -145,8 +142,8 @@ impl Filler {
 
     /// Fetches the page, unless another proxy of the fleet does.
     async fn fly(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) {
-        let lease = self.lease(flight, &order).await;
-        match lease {
+        let who = fastrand::u64(..);
+        match self.lease(flight, &order, who).await {
             Leased::Landed(entry) => {
                 flight.answer(&entry);
                 say(tell, Led::Elsewhere(entry));
@@ -160,7 +157,7 @@ impl Filler {
             Leased::No => drop(self.fetch(flight, order, tell).await),
             Leased::Ours => {
                 let is_shareable = self.fetch(flight, order, tell).await;
-                let ended = self.store.end_lease(flight.key(), self.who, is_shareable).await;
+                let ended = self.store.end_lease(flight.key(), who, is_shareable).await;
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a lease lasts for its time");
                 }
@@ -170,10 +167,12 @@ impl Filler {
 
     /// Asks for the lease on the page. While another has it, waits for what that brings. A store that
     /// cannot say grants everything.
-    async fn lease(&self, flight: &Flight, order: &Order) -> Leased {
+    async fn lease(&self, flight: &Flight, order: &Order, who: u64) -> Leased {
         let patience = tokio::time::Instant::now() + LEASE;
+        let mut has_waited = false;
         loop {
-            match self.store.lease(flight.key(), self.who, LEASE).await {
+            match self.store.lease(flight.key(), who, LEASE).await {
+                Ok(Lease::Ours) if has_waited => break,
                 Ok(Lease::Ours) => return Leased::Ours,
                 Ok(Lease::Unshareable) => return Leased::Unshareable,
                 Ok(Lease::Theirs) if tokio::time::Instant::now() < patience => {}
@@ -183,13 +182,17 @@ impl Filler {
                     return Leased::No;
                 }
             }
+            has_waited = true;
             tokio::time::sleep(LOOK_AGAIN).await;
-            let (primary, now) = (&order.primary, unix_now() as u64);
-            let found = self.pages.look_up(&self.store, primary, &flight.sent, now).await;
-            if let Ok(Lookup::Fresh(entry, _)) = found {
-                return Leased::Landed(entry);
-            }
         }
+        // The other has done with it: the page is there, or has failed.
+        let (primary, now) = (&order.primary, unix_now() as u64);
+        let found = self.pages.look_up(&self.store, primary, &flight.sent, now).await;
+        let Ok(Lookup::Fresh(entry, _)) = found else { return Leased::Ours };
+        if let Err(error) = self.store.end_lease(flight.key(), who, true).await {
+            tracing::debug!(%error, "a lease lasts for its time");
+        }
+        Leased::Landed(entry)
     }
 
     /// Fetches the page. Returns whether others may have it.
@@ -198,6 +201,7 @@ impl Filler {
         let Order { primary, class, mut request, route, loss, held, withhold } = order;
         let target = request.uri().clone();
         let marks = flight.marks.clone();
+        let replaces = held.is_some();
         let held = held.filter(|held| held.has_validator());
         if let Some(held) = &held {
             ask_whether(&held.headers, request.headers_mut());
@@ -218,6 +222,7 @@ impl Filler {
             class,
             loss,
             withhold,
+            replaces,
             asked_at,
             came_at: unix_now(),
             marks,
@@ -232,7 +237,11 @@ impl Filler {
         match self.judge(&fetch, flight, &came) {
             Ok(storing) => self.share(fetch, flight, came, storing, Lead { seat, tell }).await,
             Err(reason) => {
+                let outdates = fetch.replaces && !passes(came.response.status());
                 self.refuse(&fetch, flight, came, reason, tell);
+                if outdates {
+                    self.forget(&fetch).await;
+                }
                 false
             }
         }
@@ -305,6 +314,15 @@ impl Filler {
             Some(Err(reason)) => return self.outdated(fetch, flight, reason, tell).await,
             None => return self.outdated(fetch, flight, Reason::Stale, tell).await,
         };
+        // What was no html, or in another charset, was read by no guard as what it is now.
+        let is_as_before = headers.get(CONTENT_TYPE) == held.headers.get(CONTENT_TYPE);
+        if storing.guarded
+            && !is_as_before
+            && let Err(finding) =
+                guard::inspect(&headers, std::slice::from_ref(&held.body), self.decoded_max())
+        {
+            return self.outdated(fetch, flight, reason_of(finding), tell).await;
+        }
         let is_fresh = storing.is_fresh;
         // Its tags are those that the 304 says, else the page's.
         let told = tags(said).ok().filter(|told| !told.is_empty());
@@ -321,7 +339,7 @@ impl Filler {
             lifetime: storing.lifetime,
             source: storing.source,
             stale: storing.stale,
-            static_proof: storing.static_proof,
+            static_proof: storing.static_proof && held.static_proof,
             own_tag: false,
             vary: storing.vary,
             marks: Arc::new(fetch.marks.clone().with(&slots)),
@@ -352,12 +370,17 @@ impl Filler {
     ) -> bool {
         self.sheet.refused(reason);
         flight.decide(Verdict::Refused(reason));
+        self.forget(fetch).await;
+        say(tell, Led::Again(reason));
+        false
+    }
+
+    /// What we hold is not what the origin answers any more (RFC 9111 §4.3.3).
+    async fn forget(&self, fetch: &Fetch) {
         let gone = self.pages.invalidate(&fetch.primary, fetch.came_at as u64);
         if let Err(error) = self.store.delete_pages(&gone).await {
             tracing::debug!(%error, "an outdated page stays in the store for its time");
         }
-        say(tell, Led::Again(reason));
-        false
     }
 
     /// The response is for nobody else.
@@ -461,6 +484,9 @@ impl Filler {
                 if let Some(lead) = waiting {
                     say(lead.tell, Led::Again(reason));
                 }
+                if fetch.replaces {
+                    self.forget(&fetch).await;
+                }
                 return false;
             }
             Err(Stop::Failed(error)) => {
@@ -547,6 +573,12 @@ impl Filler {
         if length > self.policy.max_object { Reason::TooLarge } else { Reason::Crowded }
     }
 
+    /// How large a page may be that the guard reads decoded, in bytes.
+    fn decoded_max(&self) -> usize {
+        let most = self.policy.max_object.saturating_mul(DECODED_FACTOR as u64);
+        usize::try_from(most).unwrap_or(usize::MAX)
+    }
+
     fn inspect(
         &self,
         head: &Entry,
@@ -554,9 +586,7 @@ impl Filler {
         guarded: bool,
     ) -> Result<Option<Bytes>, Stop> {
         let (true, Some(body)) = (guarded, &body) else { return Ok(body) };
-        let decoded_max = self.policy.max_object.saturating_mul(DECODED_FACTOR as u64);
-        let decoded_max = usize::try_from(decoded_max).unwrap_or(usize::MAX);
-        guard::inspect(&head.headers, std::slice::from_ref(body), decoded_max)
+        guard::inspect(&head.headers, std::slice::from_ref(body), self.decoded_max())
             .map_err(|finding| Stop::Refused(reason_of(finding)))?;
         Ok(Some(body.clone()))
     }
@@ -653,8 +683,6 @@ fn shown(mut headers: HeaderMap) -> HeaderMap {
     // What the route lets a fill lose; any other Set-Cookie made the response unshareable.
     headers.remove(SET_COOKIE);
     headers.remove(AGE);
-    // RFC 9213 §2: it was for us.
-    headers.remove(&CDN_CACHE_CONTROL);
     let own: Vec<_> =
         headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
     for name in own {
@@ -715,6 +743,8 @@ struct Fetch {
     class: ShareClass,
     loss: Loss,
     withhold: bool,
+    /// Whether a page was there.
+    replaces: bool,
     /// Unix times, in seconds.
     asked_at: f64,
     came_at: f64,

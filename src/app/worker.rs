@@ -111,7 +111,6 @@ async fn work(kit: Kit) {
         store: lane.clone(),
         policy: kit.policy,
         sheet: Arc::clone(&sheet),
-        who: fastrand::u64(..),
     });
     let room = Rc::new(Room {
         settings: Arc::clone(&shared.settings),

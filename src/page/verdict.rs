@@ -222,7 +222,9 @@ pub fn may_store(
         }
         found => found?,
     };
-    let stale = stale(&control, source, always_asks, policy);
+    // Where neither the origin nor the operator named a lifetime, the operator named no time behind it.
+    let granted = if why_not == Reason::NoLifetime { Stale::default() } else { ours(policy) };
+    let stale = stale(&control, source, always_asks, granted);
     let is_fresh = lifetime > answer.age;
     let can_be_asked = answer.status == StatusCode::OK && has_validator(answer.headers);
     if !is_fresh && !can_be_asked && !outlives(&control, stale, lifetime, answer.age) {
@@ -237,6 +239,14 @@ pub fn may_store(
     Ok(Storing { lifetime, is_fresh, source, stale, static_proof, vary, guarded })
 }
 
+/// For how long pages may be served stale by the operator's word.
+fn ours(policy: &Policy) -> Stale {
+    Stale {
+        while_revalidate: policy.stale_while_revalidate.as_secs(),
+        if_error: policy.stale_if_error.as_secs(),
+    }
+}
+
 /// Whether the origin itself says that a page may be served stale, and for longer than it is by now.
 fn outlives(control: &CacheControl, stale: Stale, lifetime: u64, age: u64) -> bool {
     let said = control.stale_while_revalidate.is_some() || control.stale_if_error.is_some();
@@ -246,16 +256,7 @@ fn outlives(control: &CacheControl, stale: Stale, lifetime: u64, age: u64) -> bo
 /// For how long a page may be served stale: by the origin's word (RFC 5861), else by the operator's,
 /// and never where the origin forbids it (RFC 9111 §4.2.4). `s-maxage` forbids it (§5.2.2.10), unless
 /// the same field says more.
-fn stale(
-    control: &CacheControl,
-    source: LifetimeSource,
-    always_asks: bool,
-    policy: &Policy,
-) -> Stale {
-    let ours = Stale {
-        while_revalidate: policy.stale_while_revalidate.as_secs(),
-        if_error: policy.stale_if_error.as_secs(),
-    };
+fn stale(control: &CacheControl, source: LifetimeSource, always_asks: bool, ours: Stale) -> Stale {
     if source == LifetimeSource::Override {
         return ours;
     }
@@ -349,7 +350,7 @@ fn lifetime(
 ) -> Result<(u64, LifetimeSource), Reason> {
     if let Some(ttl) = route.override_ttl {
         default_applies(asked, answer, kind)?;
-        return Ok((ours(answer, ttl), LifetimeSource::Override));
+        return Ok((granted_ttl(answer, ttl), LifetimeSource::Override));
     }
     let said = said(answer.headers);
     if let Some(seconds) = said.lifetime(answer) {
@@ -366,7 +367,7 @@ fn lifetime(
     }
     if let Some(ttl) = route.ttl {
         default_applies(asked, answer, kind)?;
-        return Ok((ours(answer, ttl), LifetimeSource::Route));
+        return Ok((granted_ttl(answer, ttl), LifetimeSource::Route));
     }
     if policy.default_ttl.is_zero() {
         return guess(asked, class, answer, kind, &said.control);
@@ -379,7 +380,7 @@ fn lifetime(
     if !media::accept_names_pages(asked.headers) {
         return Err(Reason::Accept);
     }
-    Ok((ours(answer, policy.default_ttl), LifetimeSource::Default))
+    Ok((granted_ttl(answer, policy.default_ttl), LifetimeSource::Default))
 }
 
 /// RFC 9111 §4.2.2, for responses to requests without a login, and not for long.
@@ -390,14 +391,14 @@ fn guess(
     kind: Kind,
     control: &CacheControl,
 ) -> Result<(u64, LifetimeSource), Reason> {
-    let guessed = freshness::heuristic(answer.status, control, answer.headers, answer.now);
-    let seconds = guessed.filter(|_| class != ShareClass::Public).ok_or(Reason::NoLifetime)?;
     if query::has_uncacheable_parameter(asked.query) {
         return Err(Reason::QueryParameter);
     }
     if media::contradicts(asked.path, kind) {
         return Err(Reason::Deception);
     }
+    let guessed = freshness::heuristic(answer.status, control, answer.headers, answer.now);
+    let seconds = guessed.filter(|_| class != ShareClass::Public).ok_or(Reason::NoLifetime)?;
     Ok((seconds.min(GUESSED_MAX), LifetimeSource::Heuristic))
 }
 
@@ -429,7 +430,7 @@ impl Said {
 }
 
 /// A lifetime that we grant begins when the response arrives, however old it is by then.
-fn ours(answer: &Answered<'_>, ttl: Duration) -> u64 {
+fn granted_ttl(answer: &Answered<'_>, ttl: Duration) -> u64 {
     let ttl = if is_gone(answer.status) { ttl.min(GONE_TTL) } else { ttl };
     ttl.as_secs().saturating_add(answer.age)
 }

@@ -26,6 +26,7 @@ use crate::origin::OriginResponse;
 use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::flight::{EndGuard, Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
+use crate::page::purge::Standing;
 use crate::page::verdict::Access;
 use crate::page::{From, Lookup};
 use crate::reason::Reason;
@@ -240,6 +241,10 @@ async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut T
         Ok(Fetched::Forward(Reason::Origin | Reason::ServerError)) => {}
         Ok(fetched) => return fetched,
     }
+    // It may have been purged while we waited.
+    if is_gone(want, held) {
+        return Fetched::Forward(Reason::Invalidated);
+    }
     let until = unix_now() as u64 + FAILING_TTL;
     want.case.room.pages.memory().mark_failing(key, until);
     Fetched::from(stale(want, held, trail).await)
@@ -310,6 +315,11 @@ async fn coming(
     }
 }
 
+/// Whether a page that is held must not be shown any more.
+fn is_gone(want: &Want<'_>, held: &Held) -> bool {
+    want.case.room.pages.purged.standing(&held.entry.marks) == Standing::Gone
+}
+
 fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::Receiver<Led> {
     let case = want.case;
     let (request, loss) = outgoing::fill(case, &flight.sent);
@@ -319,7 +329,7 @@ fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::
         request,
         route: Arc::clone(case.route),
         loss,
-        held: held.map(|held| Arc::clone(&held.entry)),
+        held: held.filter(|held| !is_gone(want, held)).map(|held| Arc::clone(&held.entry)),
         withhold: held.is_some_and(|held| held.rescues),
     };
     case.room.filler.begin(flight, order)

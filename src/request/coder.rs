@@ -202,7 +202,11 @@ pub(super) async fn ready(case: &Case<'_>, page: &Arc<Entry>, keep: bool) -> Res
         return Ok(Ready::stored(page, true));
     }
     let coding = match coded::delivery(request, &page.headers, page.body.len(), &coder.ours) {
-        Delivery::AsStored => return Ok(Ready::stored(page, true)),
+        Delivery::AsStored => {
+            // He may have the start of a form that we made.
+            let is_one_of_many = coded::recodable(&page.headers).is_some();
+            return Ok(Ready::stored(page, !is_one_of_many || wants_parts(case)));
+        }
         Delivery::Recoded(coding) => coding,
         Delivery::Unreadable => return Err(Reason::Vary),
     };

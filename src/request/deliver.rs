@@ -15,6 +15,7 @@ use crate::http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
 use crate::http::conditional::{self, Condition};
 use crate::http::range::{self, Multipart, Selection};
 use crate::http::tags::strip_tags;
+use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::http::{forwarded, hop};
 use crate::log::VisitorClass;
 use crate::origin::OriginBody;
@@ -224,6 +225,8 @@ fn head(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Bo
     // PERF: three fields more than stored fit without the map's growing.
     let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
     headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+    // RFC 9213 §2: it was for us, and is kept for the next 304.
+    headers.remove(&CDN_CACHE_CONTROL);
     let age = entry.age(case.now as u64);
     headers.insert(AGE, HeaderValue::from(age));
     if case.room.coder.is_on() && coded::recodable(&entry.headers).is_some() {
