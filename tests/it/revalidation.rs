@@ -564,3 +564,74 @@ fn what_public_makes_of_a_stranger_s_page_is_not_asked_of_logins() {
     assert!(!answer.is_hit(), "{}", answer.cache_status());
     assert_eq!(origin.last().header("authorization"), Some("Basic YW5uOg=="));
 }
+
+#[test]
+fn a_304_that_makes_a_page_html_has_the_guard_read_it() {
+    const FORM: &str = "<form><input type=hidden name=csrf_token value=ABC></form>";
+    let origin = Origin::start(|request| {
+        if is_question(request) {
+            return unchanged("max-age=60").header("Content-Type", "text/html");
+        }
+        let page = Reply::typed("text/plain", FORM).header("Age", "100").header("ETag", TAG);
+        page.header("Cache-Control", "max-age=60")
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    keep(&proxy);
+    for _ in 0..3 {
+        let answer = proxy.get("/").send();
+        assert!(!answer.is_hit(), "{}", answer.cache_status());
+        assert_eq!(answer.header("content-type"), Some("text/plain"));
+    }
+}
+
+#[test]
+fn what_took_a_stale_page_s_place_and_is_not_kept_ends_it() {
+    let deleted = Arc::new(AtomicBool::new(false));
+    let is_deleted = Arc::clone(&deleted);
+    let origin = Origin::start(move |_| match is_deleted.load(Ordering::SeqCst) {
+        false => stale("old", "max-age=60, stale-while-revalidate=3600"),
+        true => Reply::status("404 Not Found").header("Cache-Control", "no-store").body("gone"),
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    keep(&proxy);
+    assert!(is_stale_hit(&proxy.get("/").send()));
+    deleted.store(true, Ordering::SeqCst);
+    wait_until("it is not served any more", || proxy.get("/").send().status == 404);
+    wait_until("it is forgotten", || proxy.metric("anteroom_memory_pages") == 0.0);
+}
+
+#[test]
+fn a_304_leaves_what_was_said_to_caches_like_us() {
+    let origin = Origin::start(|request| {
+        if is_question(request) {
+            return Reply::status("304 Not Modified").header("ETag", TAG);
+        }
+        let page =
+            Reply::html("a page").header("ETag", TAG).header("CDN-Cache-Control", "no-cache");
+        page.header("Cache-Control", "max-age=86400")
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    keep(&proxy);
+    for _ in 0..3 {
+        let answer = proxy.get("/").send();
+        let said = answer.cache_status();
+        assert!(said.contains("fwd-status=304"), "{said}");
+        assert_eq!(answer.header("cdn-cache-control"), None);
+    }
+}
+
+#[test]
+fn a_page_of_which_nobody_named_a_lifetime_is_never_served_stale() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_failing = Arc::clone(&fails);
+    let origin = Origin::start(move |_| match is_failing.load(Ordering::SeqCst) {
+        false => Reply::typed("application/json", "{}").header("ETag", TAG),
+        true => Reply::status("503 Service Unavailable").body("later"),
+    });
+    let settings = "cache.default_ttl = \"0s\"\ncache.stale_while_revalidate = \"60s\"";
+    let proxy = Proxy::embedded(&origin, settings);
+    keep(&proxy);
+    assert!(!is_stale_hit(&proxy.get("/").send()));
+    fails.store(true, Ordering::SeqCst);
+    assert_eq!(proxy.get("/").send().status, 503);
+}

@@ -10,7 +10,9 @@ pub(crate) mod redis;
 pub(crate) mod relay;
 pub(crate) mod wire;
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,11 +29,14 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A loopback port that nobody listens on. It lies below the range from which the kernel takes
-/// ports for outgoing connections, so that a process that is restarted finds it free again.
+/// A loopback port that nobody listens on, and that nobody here was given. It lies below the range
+/// from which the kernel takes ports for outgoing connections, so that a process that is restarted
+/// finds it free again.
 pub(crate) fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     (0..1_000)
         .map(|_| fastrand::u16(10_000..32_000))
+        .filter(|port| GIVEN.lock().unwrap().insert(*port))
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
         .expect("one of a thousand ports is free")
 }
