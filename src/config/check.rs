@@ -281,6 +281,14 @@ impl<'a> Check<'a> {
                     let text = format!("\"none\" is for loopback and private addresses, not {net}");
                     self.problem("purge.purge_token", text);
                 }
+                // Every visitor behind such a proxy comes from its address.
+                let trusted = &self.plan.client.trusted_proxies;
+                let overlaps = |net: &&IpNet| trusted.iter().any(|other| meet(net, other));
+                if let Some(net) = purge.purge_from.iter().find(overlaps) {
+                    let text =
+                        format!("\"none\" is not for {net}, which [client] trusted_proxies has");
+                    self.problem("purge.purge_token", text);
+                }
             }
         }
     }
@@ -349,4 +357,9 @@ fn overlap(a: &Pattern, b: &Pattern) -> bool {
         }
         (a, b) => a == b,
     }
+}
+
+/// Whether two networks have an address in common: then one lies within the other.
+fn meet(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
 }

@@ -226,6 +226,11 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:4: [purge] purge_token: \"none\" is for loopback and private addresses, not 8.8.8.8/32",
     ),
     (
+        "[client]\ntrusted_proxies = [\"10.1.2.3\"]\n[purge]\nmethod = true\n\
+         purge_from = [\"10.0.0.0/8\"]\npurge_token = \"none\"",
+        "proxy.toml:6: [purge] purge_token: \"none\" is not for 10.0.0.0/8, which [client] trusted_proxies has",
+    ),
+    (
         "[session]\nmint = true\ncookie = [\"a\", \"b\"]",
         "proxy.toml:2: [session] mint: is true, and needs [session] cookie to be one name, without *",
     ),
