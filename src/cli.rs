@@ -77,7 +77,7 @@ Examples:
   anteroom purge --all --json --config /etc/anteroom/proxy.toml
 
 A path alone stands for the sites of [origin] hosts. When the command returns, the purge holds in every
-proxy on the same store. It speaks to the running proxy, over the socket of [admin] socket.";
+proxy on the same store; it says so where one has not confirmed it. It speaks to the running proxy, over the socket of [admin] socket.";
 
 /// A caching reverse proxy for web apps with logins: it knows who is asking, and shares only what
 /// may be shared

@@ -319,13 +319,16 @@ impl Purged {
         if !self.seen.borrow().includes(purge) {
             self.nudge.notify_one();
         }
-        // The sender is ours: it does not go.
-        let _ = self.seen.subscribe().wait_for(|seen| seen.includes(purge)).await;
+        let mut seen = self.seen.subscribe();
+        drop(
+            seen.wait_for(|seen| seen.includes(purge)).await.expect("the sender is in this table"),
+        );
     }
 
     /// Returns when the store was read once.
     pub async fn known(&self) {
-        let _ = self.seen.subscribe().wait_for(|seen| seen.era > 0).await;
+        let mut seen = self.seen.subscribe();
+        drop(seen.wait_for(|seen| seen.era > 0).await.expect("the sender is in this table"));
     }
 
     /// Returns when the store should be asked for news.
