@@ -125,7 +125,7 @@ mod redis_alone {
 
     async fn command<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, line: &str) -> T {
         let mut command = redis::Cmd::new();
-        command.arg(&line.split(' ').collect::<Vec<_>>());
+        command.arg(line.split(' ').collect::<Vec<_>>());
         command.query_async(raw).await.unwrap()
     }
 
