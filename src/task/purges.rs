@@ -46,19 +46,15 @@ impl Task for Purges {
     const DROPPED_AT_STOP: bool = true;
 
     async fn step(&self) -> Result<Next, StoreError> {
-        let learnt = match self.purged.learn(&self.store).await {
-            Ok(true) => return Ok(Next::Again),
-            Ok(false) => self.purged.send_left(&self.store).await,
-            Err(error) => Err(error),
-        };
-        self.say_waiting(learnt.as_ref().err());
-        if let Ok(true) = learnt {
+        let kept_up = self.purged.keep_up(&self.store).await;
+        self.say_waiting(kept_up.as_ref().err());
+        if let Ok(true) = kept_up {
             return Ok(Next::Again);
         }
         // The next look comes sooner than the rest after a failure, and until then no page is fresh
         // for long.
         let is_cut_off = self.purged.is_cut_off();
-        match learnt {
+        match kept_up {
             Err(error) if is_cut_off && !self.said.replace(true) => {
                 tracing::warn!(%error, "the store does not tell of purges: pages are fresh for a second");
             }

@@ -245,7 +245,7 @@ impl Purged {
     }
 
     /// Purges: here at once, then in the store for all. Returns when this process has seen it in its
-    /// place among the others. Dropped or failed, it is sent again by [`Self::send_left`]. Where the
+    /// place among the others. Dropped or failed, it is sent again by [`Self::keep_up`]. Where the
     /// store is in another era it waits until that is learnt: put a deadline round it.
     ///
     /// # Errors
@@ -301,12 +301,24 @@ impl Purged {
         self.nudge.notify_one();
     }
 
-    /// Learns what others have purged, a bounded piece of it. Returns whether there is more, or whether
-    /// others wait to hear that this was seen.
+    /// Learns what others have purged, a bounded piece of it, and sends some of what the store did not
+    /// take in the first place. Returns whether there is more, or whether others wait to hear that this
+    /// was seen.
     ///
     /// # Errors
-    /// When the store cannot be asked.
-    pub async fn learn<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
+    /// When the store cannot be asked, or still does not take it.
+    pub async fn keep_up<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
+        let more = self.learn(store).await?;
+        match self.send_left(store).await {
+            Ok(sent) => Ok(more || sent),
+            Err(_) if more => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Learns what others have purged. Returns whether there is more, or whether others wait to hear that
+    /// this was seen.
+    async fn learn<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
         let known = self.latest().moment;
         let asked_at = millis(self.started.elapsed());
         match store.purged_since(self.who, known).await? {
@@ -356,11 +368,8 @@ impl Purged {
         self.era.store(upto.era(), Ordering::Release);
     }
 
-    /// Sends some of what the store did not take in the first place. Returns whether there may be more.
-    ///
-    /// # Errors
-    /// When it still does not.
-    pub async fn send_left<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
+    /// Sends some of what is left. Returns whether there may be more.
+    async fn send_left<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
         if self.unsent_count.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
@@ -391,8 +400,7 @@ impl Purged {
             if self.unsent().left(1).is_empty() {
                 return Ok(());
             }
-            self.learn(store).await?;
-            self.send_left(store).await?;
+            self.keep_up(store).await?;
         }
         Err(StoreError::TimedOut)
     }
@@ -667,7 +675,7 @@ mod tests {
 
     /// What follows has to hold however the store's count and a process's own fall together.
     async fn catch_up(purged: &Purged, store: &Ledger) {
-        while purged.learn(store).await.unwrap() || purged.send_left(store).await.unwrap() {}
+        while purged.keep_up(store).await.unwrap() {}
     }
 
     #[tokio::test]
@@ -730,6 +738,18 @@ mod tests {
         catch_up(&other, &store).await;
         assert_eq!(other.standing(&fetched), Standing::Gone);
         assert_eq!(other.standing(&elsewhere), Standing::Current);
+    }
+
+    #[tokio::test]
+    async fn whoever_always_has_something_to_learn_sends_all_the_same() {
+        let store = Ledger::new();
+        let (one, other) = (ready(&store).await, ready(&store).await);
+        store.away.store(true, Ordering::Relaxed);
+        one.purge(&store, &[PAGE.aim(true)]).await.unwrap_err();
+        store.away.store(false, Ordering::Relaxed);
+        other.purge(&store, &[Scope::Everything.aim(false)]).await.unwrap();
+        assert!(one.keep_up(&store).await.unwrap());
+        assert_eq!(one.waiting().0, 0);
     }
 
     #[tokio::test]

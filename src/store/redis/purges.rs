@@ -24,7 +24,7 @@ pub(super) const NONCES: usize = 65_536;
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// Era, number, whether the table has to be read, the purges, the last one's nonce, and the key.
-type Told = (String, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
+type Told = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
 
 impl PurgeStore for RedisStore {
     async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
@@ -51,7 +51,7 @@ impl PurgeStore for RedisStore {
         let step = |mut on| async move { script.invoke_async::<Told>(&mut on).await };
         let (era, number, is_behind, purges, nonce, key) =
             self.0.link.call(Call::Read, step).await?;
-        let (now, nonce) = (Generation { era: era_of(&era)?, number }, nonce_of(&nonce)?);
+        let (now, nonce) = (Generation { era, number }, nonce_of(&nonce)?);
         if is_behind > 0 {
             let key = key_of(&key)?;
             return Ok(News::All {
@@ -68,7 +68,7 @@ impl PurgeStore for RedisStore {
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
         let mut script = script::IS_SEEN.prepare_invoke();
         script.key(&self.keys().seen);
-        script.arg(purge.era.to_string()).arg(purge.number).arg(LIVES.as_millis() as u64);
+        script.arg(purge.era).arg(purge.number).arg(LIVES.as_millis() as u64);
         script.arg((CUT_OFF_AFTER + MARGIN).as_millis() as u64);
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<u8>(&mut on).await };
@@ -77,13 +77,13 @@ impl PurgeStore for RedisStore {
 }
 
 impl RedisStore {
-    /// What [`script::PURGE_ERA`] wants to know. Eras go as text, for a number of Lua holds 53 bits.
+    /// What [`script::PURGE_ERA`] wants to know.
     fn ask_as(&self, known: Moment, script: &mut redis::ScriptInvocation<'_>) {
         let keys = self.keys();
         script.key(&keys.purges).key(&keys.purging).key(&keys.purged);
-        script.arg(known.at.era.to_string()).arg(known.at.number);
+        script.arg(known.at.era).arg(known.at.number);
         script.arg(&known.nonce.to_be_bytes()[..]);
-        script.arg(fastrand::u64(1..u64::MAX).to_string()).arg(&MarkKey::random().bytes()[..]);
+        script.arg(later_than(known.at.era)).arg(&MarkKey::random().bytes()[..]);
         script.arg(&keys.purge_channel);
     }
 
@@ -106,9 +106,13 @@ impl RedisStore {
     }
 }
 
-fn era_of(text: &str) -> Result<u64, StoreError> {
-    let era = text.parse().ok().filter(|era| (1..u64::MAX).contains(era));
-    era.ok_or_else(|| foreign("era"))
+/// An era to begin: no other store's, and later than any that whoever begins it has known, so that it is
+/// seen when an earlier one comes back. A number of Lua holds 53 bits.
+fn later_than(era: u64) -> u64 {
+    match era {
+        0 => fastrand::u64(1..1 << 40),
+        _ => era + fastrand::u64(1..1 << 20),
+    }
 }
 
 /// Before the first purge there is none.

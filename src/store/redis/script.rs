@@ -352,10 +352,10 @@ return 1
 
 /// What both scripts of purges begin with: `era`, `number`, `key` and `held` as the store has them, and
 /// `is_new`, whether the era begins here. One does where there is none, where the table has been evicted,
-/// and where what the asker knows is not part of this history, or too long ago to tell: the store was set
-/// back then, and numbers that pages carry may mean other purges. `KEYS`: `purges:`, `purging:`,
-/// `purged:`. `ARGV`: era, number and nonce of the moment that the asker knows, an era and a key where one
-/// begins, and the channel.
+/// and where what the asker knows is of a later era, not part of this history, or too long ago to tell: the
+/// store was set back then, and numbers that pages carry may mean other purges. `KEYS`: `purges:`,
+/// `purging:`, `purged:`. `ARGV`: era, number and nonce of the moment that the asker knows, a later era and
+/// a key where one begins, and the channel.
 ///
 /// The first write takes no memory. After it Redis lets a script go on where it has no room, and purges
 /// need little: keys of a fixed size, and a bounded list.
@@ -371,14 +371,15 @@ local function nonce_of(number)
   return redis.call('GETRANGE', KEYS[3], place_of(number), place_of(number) + 7)
 end
 local era, number, key, held = unpack(redis.call('HMGET', KEYS[1], 'era', 'number', 'key', 'held'))
-number, held = tonumber(number or '') or 0, tonumber(held or '') or 0
-local known, is_new = tonumber(ARGV[2]), not era or not key
+era, number, held = tonumber(era or ''), tonumber(number or '') or 0, tonumber(held or '') or 0
+local known_era, known = tonumber(ARGV[1]), tonumber(ARGV[2])
+local is_new = not era or era < 1 or not key or known_era > era
 if not is_new and number > 0 then is_new = redis.call('EXISTS', KEYS[3]) == 0 end
-if not is_new and era == ARGV[1] and known > 0 then
+if not is_new and era == known_era and known > 0 then
   is_new = known > number or number - known >= {NONCES} or nonce_of(known) ~= ARGV[3]
 end
 if is_new then
-  era, number, key, held = ARGV[4], 0, ARGV[5], 0
+  era, number, key, held = tonumber(ARGV[4]), 0, ARGV[5], 0
   redis.call('HSET', KEYS[1], 'era', era, 'number', 0, 'key', key, 'held', 0)
   redis.call('UNLINK', KEYS[2], KEYS[3])
   redis.call('PUBLISH', ARGV[6], 0)
@@ -395,7 +396,7 @@ end
 pub(super) static PURGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&format!(
         r"{}
-if is_new or era ~= ARGV[1] then return 0 end
+if era ~= known_era then return 0 end
 number = number + 1
 for at = 10, #ARGV do
   redis.call('BITFIELD', KEYS[3], 'SET', 'i64', '#' .. ARGV[at], number)
@@ -442,7 +443,7 @@ if redis.call('HLEN', KEYS[4]) > 16 then
   end
 end
 local behind = number - known
-if era ~= ARGV[1] or behind > redis.call('LLEN', KEYS[2]) then
+if era ~= known_era or behind > redis.call('LLEN', KEYS[2]) then
   return {{era, number, 1, {{}}, nonce_of(number), key}}
 end
 if behind == 0 then return {{era, number, 0, {{}}, ARGV[3], key}} end
