@@ -382,7 +382,7 @@ if is_new then
   era, number, key, held = tonumber(ARGV[4]), 0, ARGV[5], 0
   redis.call('HSET', KEYS[1], 'era', era, 'number', 0, 'key', key, 'held', 0)
   redis.call('UNLINK', KEYS[2], KEYS[3])
-  redis.call('PUBLISH', ARGV[6], 0)
+  redis.pcall('PUBLISH', ARGV[6], 0)
 end
 "
     )
@@ -409,7 +409,7 @@ while length > tonumber(ARGV[7]) or (held > tonumber(ARGV[8]) and length > 0) do
   held, length = held - #redis.call('LPOP', KEYS[2]), length - 1
 end
 redis.call('HSET', KEYS[1], 'number', number, 'held', held)
-redis.call('PUBLISH', ARGV[6], number)
+redis.pcall('PUBLISH', ARGV[6], number)
 return number
 ",
         *PURGE_ERA
