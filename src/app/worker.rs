@@ -125,6 +125,7 @@ async fn work(kit: Kit) {
         filler,
         sheet: Arc::clone(&sheet),
         pen,
+        left: Rc::default(),
     });
     // The first visitors shall be recognised, too; but nobody waits for a store that is away.
     let ready = async {

@@ -14,6 +14,7 @@ mod error;
 mod forward;
 mod login;
 mod outgoing;
+mod outlive;
 mod purge;
 mod rows;
 mod told;
@@ -51,6 +52,8 @@ pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use outgoing::{OriginRules, StatusDetail};
+pub use outlive::Left;
+use outlive::Outliving;
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
 pub use visitor::CookieRules;
@@ -117,10 +120,25 @@ pub struct Room {
     pub sheet: Arc<Sheet>,
     /// This thread's part of the access log, if there is one.
     pub pen: Option<Arc<Pen>>,
+    /// Requests that go on without their clients.
+    pub left: Rc<Left>,
 }
 
-/// Answers a request. Never fails: an error is a response, too.
+/// Answers a request. Never fails: an error is a response, too. One that may change something goes on
+/// when this is dropped, for its client has left.
 pub async fn respond(
+    room: Rc<Room>,
+    client: Rc<Client>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    if request.method().is_safe() {
+        return carry_out(room, client, request).await;
+    }
+    let left = Rc::clone(&room.left);
+    Outliving::begin(&left, carry_out(room, client, request)).await
+}
+
+async fn carry_out(
     room: Rc<Room>,
     client: Rc<Client>,
     request: Request<Incoming>,
