@@ -58,6 +58,7 @@ pub(super) fn start(
         stale_if_error: plan.cache.stale_if_error,
         static_for_all: plan.cache.static_for_all,
         max_object: plan.cache.max_object,
+        client_directives: plan.cache.client_directives,
     };
     let limits = &plan.limits;
     let connection = Settings {

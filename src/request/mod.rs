@@ -39,6 +39,7 @@ use crate::origin::Origin;
 use crate::page::key::{KeyParts, ShareClass, hash_request};
 use crate::page::purge::url_slots;
 use crate::page::verdict::{Access, can_cache};
+use crate::page::wish::Wish;
 use crate::page::{Pages, verdict};
 use crate::route::{self, Routes};
 use crate::row::{self, Names};
@@ -197,6 +198,10 @@ async fn answer(
         return Ok(response);
     }
     let response = match access {
+        // RFC 9111 §5.2.1.7.
+        Access::Bypass(_) if is_read && Wish::of(&head.headers, false).only_if_cached => {
+            Err(Error::NotStored)
+        }
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await
