@@ -217,3 +217,29 @@ async fn is_confirmed(store: &AnyStore, purge: Generation) -> bool {
     };
     timeout(OTHERS_PATIENCE, all).await.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::flight::Flights;
+    use crate::page::purge::Purged;
+
+    #[test]
+    fn an_order_for_too_much_ends_at_the_bound() {
+        let flights = Flights::new(1 << 20, 10);
+        let purged = Arc::new(Purged::new(false));
+        let pages = Arc::new(Pages::new(1 << 20, flights, purged, 1, Duration::ZERO));
+        let hosts = (0..100).map(|host| format!("h{host}.test")).collect();
+        let purger = Purger { pages, hosts, ignore_query: Vec::new() };
+        let aims = |paths: u32| {
+            let urls = (0..2 * paths).map(|path| format!("/{}", path % paths)).collect();
+            purger.aims(&Order { urls, ..Order::default() })
+        };
+        assert_eq!(aims(10).unwrap().len(), 1_000, "what is named twice counts once");
+        assert!(aims(11).unwrap_err().to_string().contains("at most 1000"));
+        // It does not look at what is behind the bound.
+        let urls = [(0..11).map(|path| format!("/{path}")).collect(), vec!["no URL".to_owned()]];
+        let error = purger.aims(&Order { urls: urls.concat(), ..Order::default() }).unwrap_err();
+        assert!(error.to_string().contains("at most 1000"));
+    }
+}
