@@ -77,7 +77,7 @@ impl PurgeStore for RedisStore {
 }
 
 impl RedisStore {
-    /// What [`script::PURGE_ERA`] wants to know.
+    /// What both scripts of purges want to know first.
     fn ask_as(&self, known: Moment, script: &mut redis::ScriptInvocation<'_>) {
         let keys = self.keys();
         script.key(&keys.purges).key(&keys.purging).key(&keys.purged);
