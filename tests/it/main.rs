@@ -36,6 +36,7 @@ mod rows;
 mod sharing;
 mod store_contract;
 mod support;
+mod table;
 mod variants;
 mod visitor;
 mod wsgi;
