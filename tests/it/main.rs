@@ -29,6 +29,7 @@ mod peers;
 mod popularity;
 mod purge;
 mod purge_contract;
+mod races;
 mod revalidation;
 mod route;
 mod row_contract;
