@@ -201,16 +201,23 @@ impl Hits {
     fn assert_from_memory(&self) {
         let (all, from_memory) = *self.0.lock().unwrap();
         let share = f64::from(from_memory) / f64::from(all);
-        println!("{from_memory} of {all} answers came from memory");
+        tell(&format!("{from_memory} of {all} answers came from memory"));
         assert!(share >= 0.95, "{from_memory} of {all} answers came from memory");
     }
 }
 
-fn print(needed: &[Duration]) {
+fn tell_times(needed: &[Duration]) {
     let worst = needed.iter().max().copied().unwrap_or_default();
     let sum: Duration = needed.iter().sum();
     let count = u32::try_from(needed.len()).unwrap();
-    println!("{count} purges held at the other: worst after {worst:?}, mean {:?}", sum / count);
+    let mean = sum / count;
+    tell(&format!("{count} purges held at the other: worst after {worst:?}, mean {mean:?}"));
+}
+
+/// A figure for whoever looks at the output.
+#[expect(clippy::print_stdout, reason = "what a test prints is shown to whoever asks for it")]
+fn tell(figure: &str) {
+    println!("{figure}");
 }
 
 #[test]
@@ -220,7 +227,7 @@ fn a_thousand_purges_in_a_row_hold_at_the_other_within_a_second() {
 
     let needed = two.rounds(0, 1_000, &hits);
 
-    print(&needed);
+    tell_times(&needed);
     assert_eq!(needed.len(), 1_000);
     hits.assert_from_memory();
 }
@@ -250,8 +257,8 @@ fn a_thousand_purges_hold_within_a_second_while_nobody_is_told_of_them() {
         needed
     });
 
-    print(&needed);
-    println!("{} connections were killed meanwhile", killed.load(Ordering::SeqCst));
+    tell_times(&needed);
+    tell(&format!("{} connections were killed meanwhile", killed.load(Ordering::SeqCst)));
     assert_eq!(needed.len(), 1_000);
     assert!(killed.load(Ordering::SeqCst) > 0, "none was killed");
     hits.assert_from_memory();
