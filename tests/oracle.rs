@@ -42,6 +42,7 @@ const POLICY: Policy = Policy {
     stale_if_error: Duration::ZERO,
     static_for_all: true,
     max_object: 1 << 20,
+    client_directives: true,
 };
 
 /// Where the other one disagrees.

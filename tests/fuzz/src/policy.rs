@@ -15,6 +15,7 @@ use anteroom::page::purge::Marks;
 use anteroom::page::verdict::{
     Access, Answered, Asked, Policy, Storing, Who, can_cache, may_store,
 };
+use anteroom::page::wish::Wish;
 use anteroom::reason::Reason;
 use anteroom::route::Route;
 use bytes::Bytes;
@@ -123,6 +124,7 @@ impl Setting {
                 stale_if_error: ttl(6, 3_600).unwrap_or_default(),
                 static_for_all: is_set(7),
                 max_object: 1_000,
+                client_directives: is_set(7),
             },
             who: [Who::Anonymous, Who::Known, Who::Unknown(Reason::UnknownCookie)]
                 [usize::from(input.byte()) % 3],
@@ -205,7 +207,8 @@ fn check(
     }
     if let Ok(storing) = stored {
         stored_well(setting, response, storing);
-        write_down(setting, response, storing);
+        let entry = write_down(setting, response, storing);
+        wishes(setting, request, &entry);
     }
 }
 
@@ -264,7 +267,7 @@ fn largest_said(response: &HeaderMap) -> u64 {
 }
 
 /// What is kept of it says the same when it is read again.
-fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) {
+fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) -> Entry {
     let entry = Entry {
         status: setting.status.as_u16(),
         reason: None,
@@ -283,6 +286,18 @@ fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) {
     assert_eq!(entry.headers, *response);
     assert_eq!(entry.is_fresh(NOW), storing.is_fresh);
     assert!(!entry.is_fresh(NOW.saturating_add(storing.lifetime)));
-    let stored = Stored::Page(entry);
+    let stored = Stored::Page(entry.clone());
     assert_eq!(Stored::decode(stored.encode()), Ok(stored));
+    entry
+}
+
+/// A request is heard where it may wish, and only there.
+fn wishes(setting: &Setting, request: &HeaderMap, entry: &Entry) {
+    let honours = setting.policy.client_directives;
+    let is_met = |request: &HeaderMap| Wish::of(request, honours).is_met_by(entry, NOW);
+    assert!(honours || is_met(request));
+    assert_eq!(is_met(&with(request, &CACHE_CONTROL, "no-cache")), !honours);
+    let newest = is_met(&with(request, &CACHE_CONTROL, "max-age=0"));
+    assert!(!newest || !honours || entry.age(NOW) == 0);
+    assert!(Wish::of(&with(request, &CACHE_CONTROL, "only-if-cached"), honours).only_if_cached);
 }
