@@ -74,7 +74,8 @@ fn purge(proxy: &Proxy, order: &str) {
 }
 
 /// Many times: lets a batch of fetches begin, changes each page in the middle of its fetch, lets the
-/// fetches end with what is old by then, and looks at each page.
+/// fetches end with what is old by then, and looks at each page. Every other batch ends while half of
+/// its changes are still to come or under way.
 fn change_in_the_middle(storage: &Storage, change: impl Fn(&Proxy, usize) + Sync) {
     let batches: Arc<[Batch; BATCHES]> = Arc::default();
     let told = Arc::clone(&batches);
@@ -93,8 +94,14 @@ fn change_in_the_middle(storage: &Storage, change: impl Fn(&Proxy, usize) + Sync
         let readers: Vec<_> = numbers().map(|number| get(number).start()).collect();
         wait_until("each page is asked for", || origin.busy() == BATCH);
         times.turned.store(true, Ordering::SeqCst);
+        let early = numbers().nth(BATCH / 2).filter(|_| batch % 2 == 1);
         at_once(4, |quarter| {
-            numbers().skip(quarter).step_by(4).for_each(|number| change(&proxy, number));
+            for number in numbers().skip(quarter).step_by(4) {
+                if early == Some(number) {
+                    times.gate.open();
+                }
+                change(&proxy, number);
+            }
         });
         times.gate.open();
         for (mut reader, number) in readers.into_iter().zip(numbers()) {
