@@ -44,6 +44,12 @@ pub(crate) fn cache_control(data: &[u8]) {
     let stricter = CacheControl { private: true, no_store: true, max_age, ..parsed };
     let more = with(&headers, &CACHE_CONTROL, "Private, ,NO-STORE ,max-age=\"5\"");
     assert_eq!(read(&more), stricter);
+    // Whatever stands before it, be it a string that is never closed.
+    for line in lines_of(&headers, CACHE_CONTROL) {
+        let line = [line, b", private, no-store"].concat();
+        let forbidden = read(&values(&CACHE_CONTROL, &line));
+        assert!(forbidden.private && forbidden.no_store);
+    }
 }
 
 /// `CDN-Cache-Control`: lines are one dictionary, the last of a directive counts, and what is none is
