@@ -5,7 +5,6 @@
 //! the names are printed. `run` does the rest.
 
 #![no_main]
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "this is a test")]
 
 mod bodies;
 mod entries;
