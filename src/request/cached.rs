@@ -17,7 +17,6 @@ use crate::clock::unix_now;
 use crate::fill::{Led, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::coding::takes_as_it_is;
-use crate::http::cookie::cookies;
 use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::media::accept_names_pages;
 use crate::ident::PageKey;
@@ -28,26 +27,27 @@ use crate::page::flight::{EndGuard, Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
 use crate::page::purge::Standing;
 use crate::page::verdict::Access;
-use crate::page::{From, Lookup};
+use crate::page::{From, Look, Lookup};
 use crate::reason::Reason;
 
 /// A request that the cache may serve.
-struct Want<'c> {
+pub(super) struct Want<'c> {
     case: &'c Case<'c>,
     /// With whom the page would be shared: part of the key, and of what may fill it.
     class: ShareClass,
-    key: PageKey,
+    pub(super) key: PageKey,
     /// What a fill would send. PERF: a hit on a page without variants never needs it.
     sent: OnceCell<HeaderMap>,
 }
 
 impl<'c> Want<'c> {
-    fn new(case: &'c Case<'c>, target: &str, class: ShareClass) -> Self {
+    pub(super) fn new(case: &'c Case<'c>, class: ShareClass) -> Self {
+        let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
         let key = case.page_key(target, case.route, class);
         Self { case, class, key, sent: OnceCell::new() }
     }
 
-    fn sent(&self) -> &HeaderMap {
+    pub(super) fn sent(&self) -> &HeaderMap {
         self.sent.get_or_init(|| outgoing::fill_fields(self.case, self.class))
     }
 
@@ -58,21 +58,18 @@ impl<'c> Want<'c> {
         pages.flights.join(self.key, key, self.sent(), &pages.purged, slots)
     }
 
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         self.case.now as u64
     }
 
     /// Whether this visitor may be given that page, or why he is forwarded.
-    fn suits(&self, entry: &Entry) -> Result<(), Reason> {
+    pub(super) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
         let headers = &self.case.head.headers;
         if entry.source == LifetimeSource::Default && !accept_names_pages(headers) {
             return Err(Reason::Accept);
         }
         let unsent = |name: &HeaderName| match *name {
-            COOKIE => cookies(headers).any(|(cookie, _)| {
-                !self.case.route.keys_cookie(cookie)
-                    && !self.case.room.settings.cookies.is_harmless(cookie)
-            }),
+            COOKIE => outgoing::lost_cookies(self.case).next().is_some(),
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
@@ -97,12 +94,85 @@ const RESCUE_AFTER: Duration = Duration::from_secs(2);
 const FAILING_TTL: u64 = 1;
 
 /// A page that is fresh no more, and suits the visitor.
-struct Held {
-    entry: Arc<Entry>,
+pub(super) struct Held {
+    pub(super) entry: Arc<Entry>,
     /// The key under which it is fetched anew.
     key: PageKey,
     /// Whether it may be served where the origin fails.
     rescues: bool,
+}
+
+/// What is done about a request that the cache may serve.
+pub(super) enum Step {
+    /// The page is the answer.
+    Hit(Arc<Entry>, From),
+    /// He asks for himself.
+    Forward(Reason),
+    /// A page that is fresh no more is the answer; `renews`: while it is fetched anew (RFC 5861 §3), and
+    /// else because the origin failed at it a moment ago (§4).
+    Stale { held: Held, renews: bool },
+    /// The page is fetched, or a fetch under way is waited for.
+    Fetch { held: Option<Held>, key: PageKey },
+}
+
+/// Looks for the page, and decides what is done. `forwarded_for`: why he is forwarded unless the page is
+/// static by proof.
+pub(super) async fn decide(
+    want: &Want<'_>,
+    forwarded_for: Option<Reason>,
+    look: Look,
+) -> Step {
+    let case = want.case;
+    let found = match find(want, look).await {
+        // What the origin calls public when it answers a login is for strangers, too.
+        absent @ Lookup::Absent(_)
+            if want.class == ShareClass::Anonymous && case.route.trust_public =>
+        {
+            match find(&Want::new(case, ShareClass::Public), look).await {
+                fresh @ Lookup::Fresh(..) => fresh,
+                Lookup::Stale(..) | Lookup::Absent(_) => absent,
+            }
+        }
+        found => found,
+    };
+    let (held, key) = match found {
+        Lookup::Fresh(entry, from) => {
+            let refused = forwarded_for.filter(|_| !entry.static_proof);
+            return match want.suits(&entry).err().or(refused) {
+                None => Step::Hit(entry, from),
+                Some(reason) => Step::Forward(reason),
+            };
+        }
+        Lookup::Stale(entry, _, key) => {
+            let rescues = entry.serves_on_error(want.now());
+            let suits = want.suits(&entry).is_ok();
+            (suits.then_some(Held { entry, key, rescues }), key)
+        }
+        Lookup::Absent(key) => (None, key),
+    };
+    if let Some(reason) = forwarded_for {
+        return Step::Forward(reason);
+    }
+    if case.head.method == Method::HEAD {
+        return Step::Forward(Reason::Head);
+    }
+    let memory = case.room.pages.memory();
+    let uncacheable = match look {
+        Look::Use => memory.uncacheable(&want.key, want.now()),
+        Look::Peek => memory.peek_uncacheable(&want.key, want.now()).map(|(reason, _)| reason),
+    };
+    if let Some(reason) = uncacheable {
+        return Step::Forward(reason);
+    }
+    match held {
+        Some(held) if held.rescues && memory.is_failing(&held.key, want.now(), look) => {
+            Step::Stale { held, renews: false }
+        }
+        Some(held) if held.entry.serves_while_revalidating(want.now()) => {
+            Step::Stale { held, renews: true }
+        }
+        held => Step::Fetch { held, key },
+    }
 }
 
 /// Answers from the cache where that may be, else forwards.
@@ -117,55 +187,19 @@ pub(super) async fn answer(
         Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(reason)),
         Access::Bypass(reason) => return forward::forward(case, body, reason, trail).await,
     };
-    let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
-    let want = Want::new(case, target, class);
-    let found = match find(&want).await {
-        // What the origin calls public when it answers a login is for strangers, too.
-        absent @ Lookup::Absent(_) if class == ShareClass::Anonymous && case.route.trust_public => {
-            match find(&Want::new(case, target, ShareClass::Public)).await {
-                fresh @ Lookup::Fresh(..) => fresh,
-                Lookup::Stale(..) | Lookup::Absent(_) => absent,
+    let want = Want::new(case, class);
+    let fetched = match decide(&want, forwarded_for, Look::Use).await {
+        Step::Hit(entry, from) => Fetched::from(hit(&want, &entry, from, trail).await),
+        Step::Forward(reason) => Fetched::Forward(reason),
+        Step::Stale { held, renews } => {
+            if renews {
+                renew(&want, &held);
             }
+            Fetched::from(stale(&want, &held, trail).await)
         }
-        found => found,
+        Step::Fetch { held, key } => fetch(&want, held.as_ref(), key, trail).await,
     };
-    let (held, key) = match found {
-        Lookup::Fresh(entry, from) => {
-            let refused = forwarded_for.filter(|_| !entry.static_proof);
-            let answer = match want.suits(&entry).err().or(refused) {
-                None => hit(&want, &entry, from, trail).await,
-                Some(reason) => Err(reason),
-            };
-            return match answer {
-                Ok(response) => Ok(response),
-                Err(reason) => forward::forward(case, body, reason, trail).await,
-            };
-        }
-        Lookup::Stale(entry, _, key) => {
-            let rescues = entry.serves_on_error(want.now());
-            let suits = want.suits(&entry).is_ok();
-            (suits.then_some(Held { entry, key, rescues }), key)
-        }
-        Lookup::Absent(key) => (None, key),
-    };
-    if let Some(reason) = forwarded_for {
-        return forward::forward(case, body, reason, trail).await;
-    }
-    if case.head.method == Method::HEAD {
-        return forward::forward(case, body, Reason::Head, trail).await;
-    }
-    if let Some(reason) = case.room.pages.memory().uncacheable(&want.key, want.now()) {
-        return forward::forward(case, body, reason, trail).await;
-    }
-    if let Some(held) = &held
-        && is_answer_meanwhile(&want, held)
-    {
-        return match stale(&want, held, trail).await {
-            Ok(response) => Ok(response),
-            Err(reason) => forward::forward(case, body, reason, trail).await,
-        };
-    }
-    match fetch(&want, held.as_ref(), key, trail).await {
+    match fetched {
         Fetched::Answer(response) => Ok(response),
         // The fetch asked for codings that are not this visitor's.
         Fetched::Own(came, reason)
@@ -184,26 +218,15 @@ pub(super) async fn answer(
     }
 }
 
-/// Whether a page that is stale is the answer before the origin has said anything: while it is
-/// fetched anew behind the answer (RFC 5861 §3), which begins here, and right after the origin failed
-/// at it (§4).
-fn is_answer_meanwhile(want: &Want<'_>, held: &Held) -> bool {
-    let room = want.case.room;
-    if held.rescues && room.pages.memory().is_failing(&held.key, want.now()) {
-        return true;
+/// Begins to fetch a page anew behind the answer, unless somebody does already.
+fn renew(want: &Want<'_>, held: &Held) {
+    let Join::Lead(flight) = want.join(held.key) else { return };
+    // The page may have landed between the look-up and the joining.
+    match want.case.room.pages.in_memory(&want.key, || want.sent(), want.now()) {
+        Some(landed) => EndGuard(flight).0.answer(&landed),
+        // Nobody listens.
+        None => drop(begin(want, flight, Some(held))),
     }
-    if !held.entry.serves_while_revalidating(want.now()) {
-        return false;
-    }
-    if let Join::Lead(flight) = want.join(held.key) {
-        // The page may have landed between the look-up and the joining.
-        match room.pages.in_memory(&want.key, || want.sent(), want.now()) {
-            Some(landed) => EndGuard(flight).0.answer(&landed),
-            // Nobody listens.
-            None => drop(begin(want, flight, Some(held))),
-        }
-    }
-    true
 }
 
 /// What the one fetch, or waiting for it, has led to.
@@ -251,13 +274,16 @@ async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut T
 }
 
 /// Looks in memory and in the store; a store that fails has nothing.
-async fn find(want: &Want<'_>) -> Lookup {
+async fn find(want: &Want<'_>, look: Look) -> Lookup {
     let room = want.case.room;
     let pages = &room.pages;
-    if let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now()) {
+    // PERF: what a fill would send is made only where it is needed. A peek has time.
+    if look == Look::Use
+        && let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now())
+    {
         return Lookup::Fresh(entry, From::Memory);
     }
-    let looked_up = pages.look_up(&room.store, &want.key, want.sent(), want.now()).await;
+    let looked_up = pages.look(&room.store, &want.key, want.sent(), want.now(), look).await;
     looked_up.unwrap_or_else(|error| {
         tracing::debug!(%error, "a page could not be looked up");
         room.sheet.count(Count::StoreReadErrors);
