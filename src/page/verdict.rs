@@ -126,10 +126,18 @@ pub fn can_cache(asked: &Asked<'_>, route: &Route, policy: &Policy) -> Access {
     }
 }
 
+/// The fields by which a request asks for a fragment, and that its route does not key.
+pub fn fragment_fields<'h>(
+    headers: &'h HeaderMap,
+    route: &'h Route,
+) -> impl Iterator<Item = &'static HeaderName> + 'h {
+    let is_fragment =
+        move |name: &&HeaderName| headers.contains_key(*name) && !route.key_headers.contains(name);
+    FRAGMENT.iter().filter(is_fragment)
+}
+
 /// What no route can allow.
 fn never(asked: &Asked<'_>, route: &Route) -> Option<Reason> {
-    let fragment =
-        |name: &&HeaderName| asked.headers.contains_key(*name) && !route.key_headers.contains(name);
     if !matches!(*asked.method, Method::GET | Method::HEAD) {
         Some(Reason::Method)
     } else if asked.has_body {
@@ -146,7 +154,7 @@ fn never(asked: &Asked<'_>, route: &Route) -> Option<Reason> {
     } else if CacheControl::parse(asked.headers, &CACHE_CONTROL).no_store {
         // RFC 9111 §5.2.1.5: nothing of this exchange may be stored.
         Some(Reason::RequestNoStore)
-    } else if FRAGMENT.iter().any(|name| fragment(&name)) {
+    } else if fragment_fields(asked.headers, route).next().is_some() {
         Some(Reason::Fragment)
     } else {
         None

@@ -32,9 +32,9 @@ use crate::reason::Reason;
 
 /// A request that the cache may serve.
 pub(super) struct Want<'c> {
-    case: &'c Case<'c>,
+    pub(super) case: &'c Case<'c>,
     /// With whom the page would be shared: part of the key, and of what may fill it.
-    class: ShareClass,
+    pub(super) class: ShareClass,
     pub(super) key: PageKey,
     /// What a fill would send. PERF: a hit on a page without variants never needs it.
     sent: OnceCell<HeaderMap>,
@@ -68,7 +68,16 @@ impl<'c> Want<'c> {
         if entry.source == LifetimeSource::Default && !accept_names_pages(headers) {
             return Err(Reason::Accept);
         }
-        let unsent = |name: &HeaderName| match *name {
+        if entry.vary.iter().any(|name| self.is_unsent(entry, name)) {
+            return Err(Reason::Vary);
+        }
+        Ok(())
+    }
+
+    /// Whether he came with a field, by which a page was chosen, that a fill does not send as he does.
+    pub(super) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
+        let headers = &self.case.head.headers;
+        match *name {
             COOKIE => outgoing::lost_cookies(self.case).next().is_some(),
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
@@ -82,8 +91,7 @@ impl<'c> Want<'c> {
                     && entry.headers.contains_key(CONTENT_ENCODING)
             }
             _ => headers.contains_key(name) && !self.sent().contains_key(name),
-        };
-        if entry.vary.iter().any(unsent) { Err(Reason::Vary) } else { Ok(()) }
+        }
     }
 }
 
@@ -117,11 +125,7 @@ pub(super) enum Step {
 
 /// Looks for the page, and decides what is done. `forwarded_for`: why he is forwarded unless the page is
 /// static by proof.
-pub(super) async fn decide(
-    want: &Want<'_>,
-    forwarded_for: Option<Reason>,
-    look: Look,
-) -> Step {
+pub(super) async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>, look: Look) -> Step {
     let case = want.case;
     let found = match find(want, look).await {
         // What the origin calls public when it answers a login is for strangers, too.
@@ -291,20 +295,33 @@ async fn find(want: &Want<'_>, look: Look) -> Lookup {
     })
 }
 
+/// What `Cache-Status` says of a hit.
+pub(super) fn hit_status(want: &Want<'_>, entry: &Entry, from: From) -> CacheStatus<'static> {
+    let detail = match from {
+        From::Memory => "memory",
+        From::Store => "store",
+    };
+    CacheStatus::hit(entry.ttl(want.now()), detail)
+}
+
+/// The same of a page that is stale.
+pub(super) fn stale_status(want: &Want<'_>, entry: &Entry) -> CacheStatus<'static> {
+    CacheStatus::hit(entry.ttl(want.now()), "stale")
+}
+
 async fn hit(
     want: &Want<'_>,
     entry: &Arc<Entry>,
     from: From,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Reason> {
-    let (outcome, detail) = match from {
-        From::Memory => (Outcome::HitMemory, "memory"),
-        From::Store => (Outcome::HitStore, "store"),
+    let outcome = match from {
+        From::Memory => Outcome::HitMemory,
+        From::Store => Outcome::HitStore,
     };
     let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(outcome, None);
-    let status = CacheStatus::hit(entry.ttl(want.now()), detail);
-    Ok(deliver::ready(want.case, &ready, &status))
+    Ok(deliver::ready(want.case, &ready, &hit_status(want, entry, from)))
 }
 
 /// A page that is fresh no more, as the answer all the same.
@@ -312,8 +329,7 @@ async fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Result<Respon
     let entry = &held.entry;
     let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(Outcome::HitStale, None);
-    let status = CacheStatus::hit(entry.ttl(want.now()), "stale");
-    Ok(deliver::ready(want.case, &ready, &status))
+    Ok(deliver::ready(want.case, &ready, &stale_status(want, entry)))
 }
 
 /// A page that is on its way: as it comes or, where this visitor cannot read that, when it has landed.
