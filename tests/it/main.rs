@@ -15,6 +15,7 @@ mod command;
 mod drain;
 mod endpoints;
 mod expire;
+mod explain;
 mod flight;
 mod forwarding;
 mod framing;

@@ -125,8 +125,10 @@ pub struct Key {
 pub struct Fill {
     /// The target, without session ids and values of its query.
     pub target: String,
-    /// What it has.
+    /// What it has of the visitor's.
     pub fields: Vec<String>,
+    /// What we add.
+    pub own_fields: Vec<String>,
     /// What the visitor's own request has beside, and the app may look at.
     pub lost_fields: Vec<String>,
     /// The cookies among that.

@@ -103,6 +103,7 @@ fn begin(head: &Parts, site: &str) -> Explanation {
 /// The pages among which a request's page is, or would be were it a visitor's who may have it.
 fn class_of(access: Access, route: &Route) -> Option<ShareClass> {
     match (access, route.share) {
+        (Access::Bypass(Reason::Method), _) => None,
         (Access::Shared(class), _) => Some(class),
         (Access::Bypass(_), Share::None) => None,
         (Access::Bypass(_), Share::Everyone) => Some(ShareClass::Everyone),
@@ -207,6 +208,11 @@ impl Explanation {
             self.settle(room, Outcome::Row, None, Some(&rows::status()));
             "the row is kept, and answered to everyone".clone_into(&mut self.why);
             return;
+        }
+        if !case.head.method.is_safe() {
+            let note = "where the app answers 2xx or 3xx, the pages at this URL are removed, and what \
+                        purges on its route names is made stale";
+            self.notes.push(note.to_owned());
         }
         let Some(class) = class_of(access, case.route) else {
             let reason = match access {

@@ -157,20 +157,19 @@ fn words<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<String> {
 pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
     let case = want.case;
     let (request, loss) = outgoing::fill(case, want.sent());
-    let mut fields = words(request.headers().keys());
+    let is_own = |name: &&HeaderName| !want.sent().contains_key(*name);
+    let mut own_fields = words(request.headers().keys().filter(is_own));
     let held = page.filter(|page| page.has_validator() && standing(want, page) != PURGED);
     if let Some(held) = held {
         let asked = validators(&held.headers);
-        let conditions =
-            [(IF_NONE_MATCH, asked.if_none_match), (IF_MODIFIED_SINCE, asked.if_modified_since)];
-        fields.extend(
-            conditions.iter().filter(|(_, value)| value.is_some()).map(|(n, _)| n.to_string()),
-        );
+        let is_there = [asked.if_none_match.is_some(), asked.if_modified_since.is_some()];
+        let conditions = [IF_NONE_MATCH, IF_MODIFIED_SINCE].into_iter().zip(is_there);
+        own_fields.extend(conditions.filter(|(_, there)| *there).map(|(name, _)| name.to_string()));
     }
-    fields.sort_unstable();
     Fill {
         target: target(request.uri()),
-        fields,
+        fields: words(want.sent().keys()),
+        own_fields,
         lost_fields: words(outgoing::lost_fields(case, want.sent())),
         lost_cookies: outgoing::lost_cookies(case).map(text).collect(),
         own_address: !case.room.settings.origin.fill_client_address,

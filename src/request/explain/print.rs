@@ -51,7 +51,7 @@ impl Explanation {
             ("Learnt", text)
         }));
         lines.extend(self.page.iter().flat_map(page).map(|line| ("Page", line)));
-        lines.extend(self.silent.iter().map(|told| ("Else", silent(told))));
+        lines.extend(self.silent.iter().map(|told| ("Then", silent(told))));
         lines
             .extend(self.hints.iter().map(|hint| ("Hint", format!("{}: {}", hint.key, hint.text))));
         lines
@@ -102,7 +102,10 @@ fn key(told: &Key) -> Vec<String> {
 }
 
 fn fill(told: &Fill) -> Vec<String> {
-    let mut lines = vec![format!("GET {} with {}", told.target, told.fields.join(", "))];
+    let mut sent = format!("GET {}", told.target);
+    add(&mut sent, " with ", &told.fields.join(", "));
+    sent += " and Anteroom's own fields";
+    let mut lines = vec![sent];
     let mut lost = told.lost_fields.join(", ");
     if !told.lost_cookies.is_empty() {
         lost = format!("{lost} (of it {})", told.lost_cookies.join(", "));
@@ -219,5 +222,143 @@ impl Display for Shown<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::explanation::{Cookie, Hint, Uncacheable, Variants};
+    use super::*;
+
+    fn bare() -> Explanation {
+        Explanation {
+            method: "GET".to_owned(),
+            url: "http://shop.test/".to_owned(),
+            outcome: Outcome::Forward,
+            reason: Some("set-cookie".to_owned()),
+            why: "the response sets a cookie".to_owned(),
+            cache_status: None,
+            notes: Vec::new(),
+            route: None,
+            visitor: None,
+            cookies: Vec::new(),
+            key: None,
+            fill: None,
+            memory: None,
+            store: None,
+            uncacheable: None,
+            page: None,
+            silent: None,
+            hints: Vec::new(),
+        }
+    }
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_not_known_takes_no_line() {
+        let expected =
+            "GET http://shop.test/\nForwarded (set-cookie): the response sets a cookie\n";
+        assert_eq!(bare().to_string(), expected);
+    }
+
+    #[test]
+    fn sentences_stand_behind_their_headings() {
+        let cookie = |name: &str, class: &str| Cookie { name: name.into(), class: class.into() };
+        let hint = |key: &str, text: &str| Hint { key: key.into(), text: text.into() };
+        let told = Explanation {
+            cache_status: Some("anteroom; fwd=bypass; detail=set-cookie".to_owned()),
+            cookies: vec![cookie("_ga", "harmless"), cookie("lang", "keyed")],
+            uncacheable: Some(Uncacheable {
+                reason: "set-cookie".to_owned(),
+                why: "the response sets a cookie".to_owned(),
+                seconds: 93,
+            }),
+            hints: vec![hint("[a] b", "one"), hint("[a] c", "two")],
+            ..bare()
+        };
+        let expected = "\
+GET http://shop.test/
+Forwarded (set-cookie): the response sets a cookie
+Cache-Status: anteroom; fwd=bypass; detail=set-cookie
+
+Cookies   _ga is harmless, lang is keyed
+Learnt    uncacheable for 93 s more, for the last response (set-cookie): the response sets a cookie
+Hint      [a] b: one
+          [a] c: two
+";
+        assert_eq!(told.to_string(), expected);
+    }
+
+    #[test]
+    fn a_page_is_told_with_its_times() {
+        let told = Page {
+            status: 200,
+            kind: Some("text/html".to_owned()),
+            coding: None,
+            recoded: Some("zstd".to_owned()),
+            bytes: 1,
+            standing: "stale".to_owned(),
+            purged: "soft".to_owned(),
+            lifetime: 60,
+            source: "Cache-Control: max-age".to_owned(),
+            age: 100,
+            ttl: -40,
+            stale_while_revalidate: 0,
+            stale_if_error: 3600,
+            validators: words(&["etag"]),
+            vary: words(&["accept-language", "origin"]),
+            static_proof: true,
+            refused: Some("vary".to_owned()),
+        };
+        let expected = [
+            "200 text/html, 1 byte; sent in zstd",
+            "lifetime 60 s (Cache-Control: max-age), age 100 s: stale for 40 s",
+            "served stale for 0 s while it is fetched anew, for 3600 s while the app fails",
+            "purged: stale since then",
+            "the app can be asked whether it is right still, by etag",
+            "depends on accept-language, origin",
+            "static by proof: visitors with a login may have it, too",
+            "not for this request: vary",
+        ];
+        assert_eq!(page(&told), expected);
+    }
+
+    #[test]
+    fn a_tier_says_what_it_has() {
+        let nothing = Tier { error: None, variants: None, page: None, ttl: None };
+        let held = |page: &str, ttl| Tier {
+            page: Some(page.to_owned()),
+            ttl: Some(ttl),
+            ..nothing.clone()
+        };
+        let several = |count| Variants { fields: words(&["accept"]), count };
+        for (told, expected) in [
+            (nothing.clone(), "nothing"),
+            (held("fresh", 5), "a page, fresh for 5 s more"),
+            (held("stale", -5), "a page, stale for 5 s"),
+            (held("stale", 5), "a page, stale"),
+            (held("purged", 5), "a page, purged"),
+            (Tier { error: Some("away".to_owned()), ..nothing.clone() }, "cannot be told: away"),
+            (
+                Tier { variants: Some(several(1)), ..nothing.clone() },
+                "1 variant by accept; for this request none",
+            ),
+            (
+                Tier { variants: Some(several(2)), ..held("fresh", 5) },
+                "2 variants by accept; for this request a page, fresh for 5 s more",
+            ),
+        ] {
+            assert_eq!(tier(&told), expected);
+        }
+    }
+
+    #[test]
+    fn others_text_does_not_speak_to_the_terminal() {
+        let told = Explanation { url: "http://a/\u{1b}[2J\u{9b}1m".to_owned(), ..bare() };
+        let text = told.to_string();
+        assert!(text.contains("\\u{1b}[2J\\u{9b}1m"), "{text}");
     }
 }

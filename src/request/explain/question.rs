@@ -131,12 +131,17 @@ impl Question {
             return Err(Unclear::TooMany);
         }
         let mut headers = HeaderMap::new();
-        for (name, value) in &self.headers {
+        for (name, line) in &self.headers {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Unclear::Field)?;
             let value =
-                HeaderValue::from_bytes(value.trim().as_bytes()).map_err(|_| Unclear::Field)?;
+                HeaderValue::from_bytes(line.trim().as_bytes()).map_err(|_| Unclear::Field)?;
             if name == HOST {
                 return Err(Unclear::Host);
+            }
+            // What has no name would be told in its place.
+            let is_nameless = |pair: &str| !pair.trim().is_empty() && !is_cookie(pair.trim());
+            if name == COOKIE && line.split(';').any(is_nameless) {
+                return Err(Unclear::Cookie);
             }
             headers.append(name, value);
         }

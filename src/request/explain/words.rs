@@ -169,7 +169,10 @@ fn against_the_app(reason: Reason) -> Vec<Hint> {
              visitor without a login does not need them",
         )],
         Reason::Private => vec![
-            hint(OVERRIDE, "override_ttl = \"60s\" on a named route for this path, and beside it"),
+            hint(
+                OVERRIDE,
+                "override_ttl = \"60s\" on a named route for this path, with the next one",
+            ),
             hint(
                 "[[route]] override_private",
                 "override_private = true, where the app says private of what it gives to anybody; \
