@@ -487,7 +487,9 @@ impl ToStore {
 mod tests {
     use ::http::header::{ACCEPT, ACCEPT_LANGUAGE};
 
+    use super::purge::Marks;
     use super::*;
+    use crate::store::Generation;
 
     fn pages() -> Pages {
         let purged = Arc::new(Purged::new(false));
@@ -557,20 +559,52 @@ mod tests {
         }
     }
 
+    /// What a future gives that waits for nothing.
+    fn at_once<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(value) => value,
+            std::task::Poll::Pending => panic!("this store answers at once"),
+        }
+    }
+
+    #[test]
+    fn a_peek_finds_the_same_and_leaves_all_as_it_was() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, none) = (pages(), HeaderMap::new());
+        let store = Late(Stored::Page(page(&[])).encode());
+        let peek = |now| at_once(pages.look(&store, &KEY, &none, now, Look::Peek)).unwrap();
+        let held = |now| at_once(pages.held_in_store(&store, &KEY, &none, now)).unwrap().page;
+        for _ in 0..2 {
+            assert!(matches!(peek(100), Lookup::Fresh(_, From::Store)));
+        }
+        assert!(matches!(peek(300), Lookup::Stale(_, From::Store, KEY)));
+        assert!(pages.memory.is_empty());
+        assert!(pages.held_in_memory(&KEY, &none).page.is_none() && held(300).is_some());
+        let _ = pages.invalidate(&KEY, 100);
+        assert!(matches!(peek(100), Lookup::Absent(KEY)), "the store is not believed");
+
+        pages.keep(KEY, &none, page(&[]), 200).unwrap();
+        assert!(matches!(peek(200), Lookup::Fresh(_, From::Memory)));
+        // Of an era that is over.
+        let marks = Marks::stored(Generation { era: 9, number: 1 }, vec![1]).unwrap();
+        let gone = Entry { marks: Arc::new(marks), ..page(&[]) };
+        pages.memory.put(KEY, Slot::Page(Arc::new(gone)));
+        assert!(matches!(peek(100), Lookup::Absent(KEY)));
+        assert!(
+            pages.held_in_memory(&KEY, &none).page.is_some(),
+            "it is still there to be told of"
+        );
+    }
+
     #[test]
     fn right_after_a_change_the_store_is_not_believed() {
         const KEY: PageKey = PageKey([1; 32]);
         let (pages, none) = (pages(), HeaderMap::new());
         let store = Late(Stored::Page(page(&[])).encode());
-        let found = |now| {
-            let looked_up = pages.look_up(&store, &KEY, &none, now);
-            let mut looked_up = std::pin::pin!(looked_up);
-            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-            match looked_up.as_mut().poll(&mut cx) {
-                std::task::Poll::Ready(found) => matches!(found, Ok(Lookup::Fresh(..))),
-                std::task::Poll::Pending => panic!("this store answers at once"),
-            }
-        };
+        let found =
+            |now| matches!(at_once(pages.look_up(&store, &KEY, &none, now)), Ok(Lookup::Fresh(..)));
         assert!(found(100));
         let _ = pages.invalidate(&KEY, 100);
         assert_eq!([100, 104, 105].map(found), [false, false, true]);

@@ -348,6 +348,25 @@ mod tests {
     }
 
     #[test]
+    fn a_peek_says_the_same_and_remembers_nothing() {
+        with_store(async |store| {
+            let room = Room::open(&store).await;
+            room.sessions.memo.remove(&room.token);
+            let peek =
+                async |now| room.sessions.peek_token(&store, &room.token, now).await.unwrap();
+            assert_eq!(peek(1_000.0).await, Some(alice()));
+            assert!(!room.remembers(1_000.0));
+            assert!(room.knows(1_000.0).await);
+            room.revoke().await;
+            assert_eq!(peek(1_000.9).await, Some(alice()), "as who asks is answered");
+            assert_eq!(peek(1_001.0).await, None);
+            room.sessions.denied().insert(room.token.clone());
+            room.sessions.forget(&room.token);
+            assert_eq!(peek(1_000.5).await, None);
+        });
+    }
+
+    #[test]
     fn a_visit_renews_what_is_remembered_from_when_it_was_sent() {
         with_store(async |store| {
             let room = Room::open(&store).await;

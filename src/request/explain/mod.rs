@@ -2,7 +2,7 @@
 //! one, and without doing it. Nothing is sent to the origin, no visit is noted, nothing counts as used.
 //!
 //! What only the moment can say is left out: whether the fetch of a page is crowded, whether another
-//! proxy has it, and what the origin would answer.
+//! proxy has it, whether a page in another coding can be made, and what the origin would answer.
 
 mod explanation;
 mod parts;
