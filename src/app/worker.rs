@@ -161,6 +161,7 @@ fn room(
         filler,
         sheet,
         pen,
+        left: Rc::default(),
     })
 }
 
@@ -178,6 +179,7 @@ fn policy(cache: &Cache) -> Policy {
         stale_if_error: cache.stale_if_error,
         static_for_all: cache.static_for_all,
         max_object: cache.max_object,
+        client_directives: cache.client_directives,
     }
 }
 

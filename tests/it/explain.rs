@@ -231,16 +231,18 @@ fn speaking() -> Origin {
 }
 
 const ROUTES: &str = "[[route]]\nmatch.path = \"/mine/**\"\nshare = \"none\"\n\
+                      [[route]]\nmatch.path = \"/all\"\nshare = \"everyone\"\n\
                       [[route]]\nmatch.path = \"/keyed\"\nkey_cookies = [\"lang\"]\n";
 
 fn what_is_told_is_what_happens(storage: &Storage) {
     let origin = speaking();
-    let proxy = Proxy::start(&origin, storage, &format!("session.cookie = \"login\"\n{ROUTES}"));
+    let proxy =
+        Proxy::start(&origin, storage, &format!("cache.client_directives = \"honour\"\n{ROUTES}"));
     // What a page turned out to be, and what is there.
     for target in ["/set-cookie", "/no-store", "/private", "/no-cache", "/vary-any", "/csrf"] {
         proxy.get(target).send();
     }
-    for target in ["/json", "/found", "/by-form", "/a.css", "/", "/keyed"] {
+    for target in ["/json", "/found", "/by-form", "/a.css", "/", "/keyed", "/all"] {
         proxy.get(target).send();
     }
     let unknown: &[_] = &[("Cookie", "_ga=1; consent=1")];
@@ -260,6 +262,11 @@ fn what_is_told_is_what_happens(storage: &Storage) {
         Case::of("/", "accept").with(&[("Accept", "application/json")]),
         Case::of("/by-form", "vary").with(&[("X-Form", "one")]),
         Case::of("/mine/a", "route"),
+        Case::of("/a.css", "request-directive")
+            .with(&[("Cookie", "consent=1"), ("Cache-Control", "no-cache")]),
+        Case::of("/never", "request-directive").with(&[("Cache-Control", "only-if-cached")]),
+        Case::of("/mine/a", "request-directive").with(&[("Cache-Control", "only-if-cached")]),
+        Case::of("/all", "").with(unknown),
         Case::of("/a;jsessionid=0123456789", "session-in-url"),
         Case::of("/a//b%2fc", "odd-path"),
         Case::of("/_anteroom/me", "endpoint"),
@@ -467,6 +474,21 @@ fn https_is_what_a_trusted_proxy_says() {
 }
 
 #[test]
+fn what_a_request_asks_of_freshness_is_told() {
+    let origin = page();
+    let proxy = Proxy::embedded(&origin, "cache.client_directives = \"honour\"");
+    proxy.get("/").send();
+    let told = explain(&proxy, "/", &["--header", "Cache-Control: no-cache"]);
+    assert_eq!((&told["outcome"], &told["page"]["standing"]), (&"fetch".into(), &"fresh".into()));
+    assert_eq!(hints(&told), ["[cache] client_directives"]);
+    let answer = proxy.get("/").header("Cache-Control", "no-cache").send();
+    assert!(answer.cache_status().contains("fwd=request"), "{}", answer.cache_status());
+    let told = explain(&proxy, "/never", &["--header", "Cache-Control: only-if-cached"]);
+    assert!(told["why"].as_str().unwrap().starts_with("504"), "{told}");
+    assert_eq!(hints(&told), Vec::<&str>::new());
+}
+
+#[test]
 fn an_explanation_needs_the_running_proxy() {
     let origin = page();
     let mut proxy = Proxy::embedded(&origin, "");
@@ -504,6 +526,41 @@ fn who_has_the_token_may_ask_over_the_listener() {
     ] {
         assert_eq!(ask("secret-token", wrong).status, 400, "{wrong}");
     }
+}
+
+#[test]
+fn what_the_app_calls_public_is_told() {
+    let public = Reply::html("a page").header("Cache-Control", "public, max-age=60");
+    let origin = Origin::always(public);
+    let proxy = Proxy::embedded(&origin, "cache.trust_public = true");
+    let login: &[_] = &[("Authorization", "Basic YW5uOg==")];
+    assert_eq!(Case::of("/", "").with(login).told(&proxy)["outcome"], "fetch");
+    Case::of("/", "").with(login).sent(&proxy);
+    for fields in [login, &[]] {
+        Case::of("/", "").with(fields).assert_same(&proxy);
+    }
+    let told = explain(&proxy, "/", &[]);
+    assert!(told["notes"][0].as_str().unwrap().contains("public"), "{told}");
+}
+
+#[test]
+fn the_rank_of_an_item_is_looked_up_and_nothing_more() {
+    let server = RedisServer::start();
+    server.command::<()>(&["ZADD", "viewed:", "-2", "mug", "-1", "cup"]);
+    let storage = Storage::Redis(server);
+    let settings = "[[route]]\nmatch.path = \"/item/{item}\"\nonly_top = 1";
+    let origin = page();
+    let proxy = Proxy::start(&origin, &storage, settings);
+    for (target, reason, item) in [("/item/cup", "rank", "cup"), ("/item/mug", "", "mug")] {
+        let told = explain(&proxy, target, &[]);
+        assert_eq!(told["reason"].as_str().unwrap_or_default(), reason, "{told}");
+        assert_eq!(told["route"]["item"], item);
+    }
+    let Storage::Redis(server) = &storage else { unreachable!() };
+    // What was looked up for an explanation is not remembered for a visitor.
+    server.command::<()>(&["ZADD", "viewed:", "-9", "cup"]);
+    let answer = proxy.get("/item/cup").send();
+    assert!(answer.cache_status().contains("uri-miss"), "{}", answer.cache_status());
 }
 
 #[test]

@@ -21,12 +21,16 @@ use self::question::Imagined;
 use self::words::{Circumstances, hint, hints, why};
 use super::cached::{self, Step, Want};
 use super::error::Error;
-use super::{Case, Room, access, admit, coder, deliver, endpoint, purge, route_of, rows, visitor};
+use super::{
+    Case, Room, access, admit, coder, deliver, endpoint, purge, route_of, rows, takes_stored_only,
+    visitor,
+};
 use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::ident::Item;
 use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::key::ShareClass;
+use crate::page::purge::Standing;
 use crate::page::verdict::{Access, Named, fragment_fields, named_by};
 use crate::page::{From, Look, Lookup, Tier};
 use crate::reason::Reason;
@@ -111,6 +115,11 @@ fn class_of(access: Access, route: &Route) -> Option<ShareClass> {
     }
 }
 
+/// Whether a page is fresh by time and purges.
+fn is_current(want: &Want<'_>, page: &Entry) -> bool {
+    want.case.room.pages.standing(page, want.now()) == Standing::Current
+}
+
 /// What would be done, and the page that is held.
 struct Decided {
     outcome: Outcome,
@@ -126,6 +135,17 @@ impl Decided {
         let (outcome, reason, why) = (Outcome::Forward, Some(reason), why(reason));
         Self { outcome, reason, why, status, page: None }
     }
+
+    fn not_stored() -> Self {
+        let why = "504: only-if-cached takes nothing but a stored page, and there is none for it";
+        let forwarded = Self::forward(Error::NotStored.reason());
+        Self { outcome: Outcome::Refuse, why, ..forwarded }
+    }
+
+    /// A request that the cache may not serve.
+    fn bypass(head: &Parts, reason: Reason) -> Self {
+        if takes_stored_only(head) { Self::not_stored() } else { Self::forward(reason) }
+    }
 }
 
 /// What is done about a request that the cache may serve.
@@ -133,6 +153,11 @@ async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
     let unreadable = |entry: &Entry| coder::recoding(want.case, entry).err();
     match cached::decide(want, forwarded_for, Look::Peek).await {
         Step::Forward(reason) => Decided::forward(reason),
+        Step::Head(held) => {
+            let page = held.map(|held| held.entry);
+            Decided { page, ..Decided::forward(Reason::Head) }
+        }
+        Step::NotStored => Decided::not_stored(),
         Step::Hit(entry, from) => match unreadable(&entry) {
             Some(reason) => Decided { page: Some(entry), ..Decided::forward(reason) },
             None => Decided {
@@ -162,7 +187,10 @@ async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
         Step::Fetch { held, .. } => Decided {
             outcome: Outcome::Fetch,
             reason: None,
-            why: match held {
+            why: match &held {
+                Some(held) if is_current(want, &held.entry) => {
+                    "what is stored is not fresh enough for this request: it is fetched anew"
+                }
                 Some(_) => "what is stored is stale: it is fetched anew, once for all who wait",
                 None => "it is not stored: it is fetched, once for all who wait",
             },
@@ -219,7 +247,7 @@ impl Explanation {
                 Access::Bypass(reason) | Access::StaticOnly(reason) => reason,
                 Access::Shared(_) => Reason::Route,
             };
-            self.conclude(case, &Decided::forward(reason));
+            self.conclude(case, &Decided::bypass(case.head, reason));
             self.help(case, &[reason], &[]);
             return;
         };
@@ -230,7 +258,7 @@ impl Explanation {
         let mut decided = match access {
             Access::Shared(_) => decide(&want, None).await,
             Access::StaticOnly(reason) => decide(&want, Some(reason)).await,
-            Access::Bypass(reason) => Decided::forward(reason),
+            Access::Bypass(reason) => Decided::bypass(case.head, reason),
         };
         if decided.page.is_none() {
             let stored = store.as_ref().ok().and_then(|tier| tier.page.clone());
@@ -306,11 +334,16 @@ impl Explanation {
 
 /// All that stands in the way of a hit: now, lately, and in the page that is held.
 fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
-    let mut reasons: Vec<Reason> = decided.reason.into_iter().collect();
+    // A refusal is the request's own wish.
+    let reason = decided.reason.filter(|_| decided.outcome != Outcome::Refuse);
+    let mut reasons: Vec<Reason> = reason.into_iter().collect();
     let memory = want.case.room.pages.memory();
     reasons.extend(memory.peek_uncacheable(&want.key, want.now()).map(|(reason, _)| reason));
     if let Some(page) = &decided.page {
         reasons.extend(want.suits(page).err());
+        if decided.outcome == Outcome::Fetch && is_current(want, page) {
+            reasons.push(Reason::RequestDirective);
+        }
         let is_explicit = page.source == LifetimeSource::Explicit;
         if is_explicit && named_by(&page.headers, page.stored_at).what == Some(Named::NoCache) {
             reasons.push(Reason::NoCache);

@@ -54,6 +54,8 @@ pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
         ("ttl", route.ttl.is_some()),
         ("override_ttl", route.override_ttl.is_some()),
         ("override_private", route.override_private),
+        ("stale_while_revalidate", route.stale_while_revalidate.is_some()),
+        ("stale_if_error", route.stale_if_error.is_some()),
         ("only_top", route.only_top.is_some()),
         ("trust_public", route.trust_public),
         ("strip_set_cookie", !route.strip_set_cookie.is_empty()),

@@ -26,6 +26,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::BoundConnection => "NTLM and Negotiate log a connection in, which is not shared",
         Reason::Condition => "If-Match and If-Unmodified-Since are for the app to judge",
         Reason::RequestNoStore => "the request says Cache-Control: no-store",
+        Reason::RequestDirective => "the request asks for a page as the app has it now",
         Reason::Fragment => "a fragment of a page is asked for, by X-Requested-With or its like",
         Reason::Accept => "Accept names no kind of page, and this has the default lifetime only",
         Reason::OddPath => "the path could mean another one to the app",
@@ -120,6 +121,10 @@ pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
 fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
     Some(match reason {
         Reason::Route => ("[[route]] share", "share = \"anonymous\" where it may be shared"),
+        Reason::RequestDirective => (
+            "[cache] client_directives",
+            "client_directives = \"ignore\" where visitors may not have the app asked anew",
+        ),
         Reason::Rank => ("[[route]] only_top", "a larger number lets more items in"),
         Reason::Login | Reason::Authorization => (
             "[[route]] share",
@@ -127,7 +132,7 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
         ),
         Reason::UnknownToken => (
             "[session] mint",
-            "mint = true where only Anteroom makes that cookie; else the app writes login:",
+            "mint = true where only Anteroom makes that cookie; else the app has to keep login:",
         ),
         Reason::StoreAway => ("[store] url", "the store is away, or slower than [store] timeout"),
         Reason::Status => (
