@@ -315,6 +315,12 @@ fn what_blocks_is_named_with_what_would_help() {
     }
     proxy.get("/csrf").send();
     assert_eq!(hints(&explain(&proxy, "/csrf", &[])), Vec::<&str>::new(), "no key helps");
+    proxy.get("/by-form").send();
+    let vary = explain(&proxy, "/by-form", &["--header", "X-Form: a"]);
+    assert_eq!(
+        (&vary["page"]["refused"], hints(&vary)),
+        (&"vary".into(), vec!["[[route]] send_headers"])
+    );
     let fragment = explain(&proxy, "/", &["--header", "X-Requested-With: XMLHttpRequest"]);
     assert!(fragment["hints"][0]["text"].as_str().unwrap().contains("x-requested-with"));
 }
@@ -581,4 +587,22 @@ fn a_row_is_told() {
     let told = explain(&proxy, "/api/7", &[]);
     assert_eq!((&told["outcome"], &told["route"]["item"]), (&"row".into(), &"7".into()));
     assert_eq!(told["cache_status"], "anteroom; hit; detail=rows");
+}
+
+#[test]
+fn a_store_that_is_away_is_told() {
+    let storage = Storage::redis();
+    let origin = page();
+    let proxy = Proxy::start(&origin, &storage, "");
+    let Storage::Redis(mut server) = storage else { unreachable!() };
+    server.kill();
+    let cookie: &[_] = &[("Cookie", "login=0123456789abcdef")];
+    wait_until("the proxy knows", || {
+        let answer = Case::of("/", "").with(cookie).sent(&proxy);
+        answer.cache_status().ends_with("detail=store-away")
+    });
+    Case::of("/", "store-away").with(cookie).assert_same(&proxy);
+    let told = explain(&proxy, "/", &[]);
+    assert!(!told["store"]["error"].as_str().unwrap().is_empty(), "{told}");
+    assert!(said(&proxy, "/", &[]).contains("Store     cannot be told: "));
 }

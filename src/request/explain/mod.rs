@@ -104,14 +104,16 @@ fn begin(head: &Parts, site: &str) -> Explanation {
     }
 }
 
-/// The pages among which a request's page is, or would be were it a visitor's who may have it.
-fn class_of(access: Access, route: &Route) -> Option<ShareClass> {
+/// The pages among which a request's page is, or would be were it a visitor's who may have it. None
+/// where nobody may.
+fn class_of(access: Access, route: &Route) -> Result<ShareClass, Reason> {
     match (access, route.share) {
-        (Access::Bypass(Reason::Method), _) => None,
-        (Access::Shared(class), _) => Some(class),
-        (Access::Bypass(_), Share::None) => None,
-        (Access::Bypass(_), Share::Everyone) => Some(ShareClass::Everyone),
-        (Access::StaticOnly(_) | Access::Bypass(_), _) => Some(ShareClass::Anonymous),
+        (Access::Shared(class), _) => Ok(class),
+        (Access::StaticOnly(_), _) => Ok(ShareClass::Anonymous),
+        (Access::Bypass(reason @ Reason::Method), _) => Err(reason),
+        (Access::Bypass(reason), Share::None) => Err(reason),
+        (Access::Bypass(_), Share::Everyone) => Ok(ShareClass::Everyone),
+        (Access::Bypass(_), Share::Anonymous) => Ok(ShareClass::Anonymous),
     }
 }
 
@@ -242,14 +244,12 @@ impl Explanation {
                         purges on its route names is made stale";
             self.notes.push(note.to_owned());
         }
-        let Some(class) = class_of(access, case.route) else {
-            let reason = match access {
-                Access::Bypass(reason) | Access::StaticOnly(reason) => reason,
-                Access::Shared(_) => Reason::Route,
-            };
-            self.conclude(case, &Decided::bypass(case.head, reason));
-            self.help(case, &[reason], &[]);
-            return;
+        let class = match class_of(access, case.route) {
+            Ok(class) => class,
+            Err(reason) => {
+                self.conclude(case, &Decided::bypass(case.head, reason));
+                return self.help(case, &[reason], &[]);
+            }
         };
         let want = Want::new(case, class);
         self.key = Some(parts::key(&want));

@@ -94,6 +94,7 @@ pub(super) struct Circumstances<'a> {
 pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
     match reason {
         Reason::UnknownCookie => against_cookies(about.unknown_cookies),
+        Reason::Vary => against_vary(about),
         Reason::SetCookie
         | Reason::NoStore
         | Reason::NoCache
@@ -107,11 +108,6 @@ pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
                  personal, either"
             );
             vec![hint("[[route]] key_headers", &text)]
-        }
-        Reason::Vary if !about.unsent.is_empty() => {
-            let list = list(about.unsent.iter());
-            let text = format!("send_headers = [{list}] has a fill send what this page depends on");
-            vec![hint("[[route]] send_headers", &text)]
         }
         _ => one_key(reason).map(|(key, text)| hint(key, text)).into_iter().collect(),
     }
@@ -165,6 +161,21 @@ fn against_cookies(names: &[String]) -> Vec<Hint> {
     ]
 }
 
+/// Against fields that a fill does not send as the request does. Of a login none may be sent.
+fn against_vary(about: &Circumstances<'_>) -> Vec<Hint> {
+    const NEVER: [&str; 3] = ["cookie", "authorization", "accept-encoding"];
+    let mut hints = Vec::new();
+    if about.unsent.iter().any(|name| name == "cookie") && !about.unknown_cookies.is_empty() {
+        hints = against_cookies(about.unknown_cookies);
+    }
+    let names = list(about.unsent.iter().filter(|name| !NEVER.contains(&name.as_str())));
+    if !names.is_empty() {
+        let text = format!("send_headers = [{names}] has a fill send what this page depends on");
+        hints.push(hint("[[route]] send_headers", &text));
+    }
+    hints
+}
+
 fn against_the_app(reason: Reason) -> Vec<Hint> {
     const OVERRIDE: &str = "[[route]] override_ttl";
     match reason {
@@ -204,4 +215,43 @@ fn list<'n>(names: impl Iterator<Item = &'n String>) -> String {
 
 pub(super) fn hint(key: &str, text: &str) -> Hint {
     Hint { key: key.to_owned(), text: text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Circumstances<'_> =
+        Circumstances { unknown_cookies: &[], fragments: &[], unsent: &[] };
+
+    #[test]
+    fn every_reason_has_a_sentence() {
+        for reason in Reason::ALL {
+            let sentence = why(reason);
+            assert!(sentence.contains(' '), "{reason:?} is told as {sentence:?}");
+        }
+    }
+
+    #[test]
+    fn hints_name_keys_that_there_are() {
+        let known = include_str!("../../../proxy.toml");
+        for reason in Reason::ALL {
+            for hint in hints(reason, &NOTHING) {
+                let (section, key) = hint.key.split_once("] ").unwrap();
+                let section = known.find(&format!("{section}]")).unwrap();
+                assert!(known[section..].contains(&format!("{key} =")), "{reason:?}: {hint:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_that_no_fill_may_send_is_not_hinted_at() {
+        let unsent = ["cookie", "x-form", "authorization"].map(str::to_owned);
+        let told = hints(Reason::Vary, &Circumstances { unsent: &unsent, ..NOTHING });
+        assert_eq!(told.len(), 1);
+        assert!(told[0].text.starts_with("send_headers = [\"x-form\"] "), "{told:?}");
+        let cookies = ["a\"b".to_owned()];
+        let about = Circumstances { unsent: &unsent[..1], unknown_cookies: &cookies, ..NOTHING };
+        assert!(hints(Reason::Vary, &about)[0].text.contains(r#""a\"b""#));
+    }
 }
