@@ -88,10 +88,10 @@ Examples:
   anteroom explain /item/mug --header 'Accept-Language: de' --json
   anteroom explain http://example.com/cart --method POST --config /etc/anteroom/proxy.toml
 
-It only looks: nothing is sent to the app, no visit is noted, and nothing in the cache changes. Values
-of cookies are not shown; but other users of this machine may see a command's words while it runs.
-A path alone stands for the first of [origin] hosts. It speaks to the running proxy, over the socket
-of [admin] socket.";
+It only looks: nothing is sent to the app, no visit is noted, and nothing in the cache changes.
+Values of cookies are not shown; but other users of this machine may see a command's words while it
+runs. A path alone stands for the first of [origin] hosts. It speaks to the running proxy, over the
+socket of [admin] socket.";
 
 /// A caching reverse proxy for web apps with logins: it knows who is asking, and shares only what
 /// may be shared

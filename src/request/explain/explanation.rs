@@ -138,7 +138,8 @@ pub struct Fill {
     /// Whether it asks if the page that is held is right still.
     pub validates: bool,
     /// Whether the answer is for its visitor even when nobody else may have it; else his request is
-    /// forwarded then as it came.
+    /// forwarded then as it came. With our address for his it is not where it sets a cookie, or
+    /// refuses him.
     pub spares: bool,
 }
 

@@ -120,9 +120,17 @@ fn fill(told: &Fill) -> Vec<String> {
         lines.push("asks whether the page that is held is right still".to_owned());
     }
     lines.push(
-        match told.spares {
-            true => "where it may not be shared, the answer is this visitor's all the same",
-            false => "where it may not be shared, this visitor's request is forwarded as it came",
+        match (told.spares, told.own_address) {
+            (true, false) => {
+                "where it may not be shared, the answer is this visitor's all the same"
+            }
+            (true, true) => {
+                "where it may not be shared, the answer is this visitor's all the same, unless it \
+                 sets a cookie or refuses him"
+            }
+            (false, _) => {
+                "where it may not be shared, this visitor's request is forwarded as it came"
+            }
         }
         .to_owned(),
     );
