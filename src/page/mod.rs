@@ -29,6 +29,7 @@ use entry::{Entry, LifetimeSource, Stale, Stored, VariantIndex};
 use flight::Flights;
 use key::variant_key;
 use memory::{Memory, Slot};
+use purge::scope::Aim;
 use purge::{Purged, Standing};
 
 /// For how long an index of variants is kept in the store beyond the newest variant's lifetime.
@@ -365,11 +366,12 @@ impl Pages {
         }
     }
 
-    /// How many pages in memory a purge with these marks will hit.
+    /// How many pages in memory a purge of these will hit.
     #[must_use]
-    pub fn count_hit(&self, marks: &[u32]) -> usize {
+    pub fn count_hit(&self, aims: &[Aim]) -> usize {
+        let marks = self.purged.marks(aims);
         self.memory
-            .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(marks))
+            .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(&marks))
     }
 
     /// Keeps a page in memory under `primary`, or as one of its variants, and tells what the store

@@ -38,7 +38,7 @@ use crate::log::Pen;
 use crate::metrics::{Count, Sheet};
 use crate::origin::Origin;
 use crate::page::key::{KeyParts, ShareClass, hash_request};
-use crate::page::purge::url_slots;
+use crate::page::purge::scope::{Digest, url_scopes};
 use crate::page::verdict::{Access, can_cache};
 use crate::page::wish::Wish;
 use crate::page::{Look, Pages, verdict};
@@ -263,11 +263,11 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// The slots by which the page at this request's URL is purged.
-    fn purge_slots(&self) -> Vec<u32> {
+    /// What the page at this request's URL is purged by.
+    fn purge_scopes(&self) -> Vec<Digest> {
         let query = self.head.uri.query().unwrap_or_default();
         let query = query::without(query, &self.room.settings.ignore_query);
-        url_slots(&self.admitted.site, &self.admitted.path, &query)
+        url_scopes(&self.admitted.site, &self.admitted.path, &query)
     }
 
     /// `hash_request` for a target on this request's site that falls under `route`.
