@@ -16,6 +16,7 @@ mod directives;
 mod drain;
 mod endpoints;
 mod expire;
+mod explain;
 mod flight;
 mod forwarding;
 mod framing;
