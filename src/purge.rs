@@ -10,9 +10,8 @@ use ::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
-use crate::http::host::{Host, Scheme};
 use crate::http::pattern::Pattern;
-use crate::http::reference::resolve;
+use crate::http::reference::{absolute, resolve};
 use crate::http::tags::TAG_MAX;
 use crate::http::{path, query};
 use crate::page::Pages;
@@ -165,18 +164,15 @@ impl Purger {
     fn place(&self, url: &str) -> Result<(Cow<'_, [String]>, String), PurgeError> {
         let expected =
             || wrong(format!("{url}: write the whole URL, such as http://example.com/path"));
-        let (place, target) = resolve("/", url);
-        let Some(place) = place else {
+        if let (None, target) = resolve("/", url) {
             let is_path = url.starts_with('/') && !self.hosts.is_empty();
             return if is_path {
                 Ok((Cow::Borrowed(&*self.hosts), target))
             } else {
                 Err(expected())
             };
-        };
-        let (scheme, authority) = place.split_once("://").ok_or_else(expected)?;
-        let scheme = Scheme::parse(scheme.as_bytes()).ok_or_else(expected)?;
-        let host = Host::parse(authority.as_bytes()).map_err(|_| expected())?;
+        }
+        let (scheme, host, target) = absolute(url).ok_or_else(expected)?;
         Ok((Cow::Owned(vec![host.normalised(scheme).into_owned()]), target))
     }
 }
