@@ -3,6 +3,7 @@
 //! Memory lies over the store. `verdict`, `key`, `entry`, `coded` and `guard` are pure; `flight` has locks
 //! but no runtime. Nothing here speaks to an origin or knows a client.
 
+mod asked;
 pub mod coded;
 pub mod entry;
 pub mod flight;
@@ -219,7 +220,7 @@ impl Pages {
             Ok(Stored::Plain(body)) => Slot::Page(Arc::new(self.plain(body, now))),
             Err(_) => return Ok(None),
         };
-        self.memory.put(*key, slot.clone());
+        self.memory.put(*key, slot.clone(), now);
         // Looked at last: a change from now on finds the page in memory.
         if self.changed.get(primary).is_some_and(|until| now < until) {
             self.memory.remove(key);
@@ -275,7 +276,7 @@ impl Pages {
             Some(Slot::Page(_)) | None => None,
         };
         if entry.vary.is_empty() && known.is_none() {
-            self.memory.put(primary, Slot::Page(Arc::clone(&entry)));
+            self.memory.put(primary, Slot::Page(Arc::clone(&entry)), now);
             return Ok(vec![ToStore { key: primary, what: Slot::Page(entry), ttl }]);
         }
         let fields = all_fields(known.as_deref(), &entry.vary);
@@ -297,8 +298,8 @@ impl Pages {
             keys.push(variant);
         }
         let index = Arc::new(VariantIndex { fields, keys });
-        self.memory.put(variant, Slot::Page(Arc::clone(&entry)));
-        self.memory.put(primary, Slot::Variants(Arc::clone(&index)));
+        self.memory.put(variant, Slot::Page(Arc::clone(&entry)), now);
+        self.memory.put(primary, Slot::Variants(Arc::clone(&index)), now);
         Ok(vec![
             ToStore { key: variant, what: Slot::Page(entry), ttl },
             ToStore { key: primary, what: Slot::Variants(index), ttl: ttl + INDEX_EXTRA },
