@@ -92,6 +92,8 @@ pub enum Reason {
     Variants,
     /// More tags than a page may have, or one too long.
     Tags,
+    /// More bytes of fields than a stored page may have.
+    Fields,
     /// The page was changed by an unsafe request while it was fetched.
     Invalidated,
     /// The request was for us, under `/_anteroom/`.
@@ -108,7 +110,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 49] = {
+    pub const ALL: [Self; 50] = {
         use Reason::*;
         [
             Method,
@@ -154,6 +156,7 @@ impl Reason {
             Anteroom,
             Variants,
             Tags,
+            Fields,
             Invalidated,
             Endpoint,
             Refused,
@@ -210,6 +213,7 @@ impl Reason {
             Self::Anteroom => "anteroom",
             Self::Variants => "variants",
             Self::Tags => "tags",
+            Self::Fields => "fields",
             Self::Invalidated => "invalidated",
             Self::Endpoint => "endpoint",
             Self::Refused => "refused",

@@ -1,5 +1,6 @@
 //! A worker: one thread with its own runtime, listeners, origin connections and store lane.
 
+use std::cell::Cell;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,6 +112,7 @@ async fn work(kit: Kit) {
         store: lane.clone(),
         policy: kit.policy,
         sheet: Arc::clone(&sheet),
+        coming_late: Cell::default(),
     });
     let room = Rc::new(Room {
         settings: Arc::clone(&shared.settings),

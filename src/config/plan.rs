@@ -104,7 +104,7 @@ pub struct Store {
     pub url: StoreUrl,
     /// `timeout`, 50 ms: the budget of one read.
     pub timeout: Duration,
-    /// `pages`, 1 GiB: bytes of pages in the embedded store.
+    /// `pages`, 1 GiB: bytes of pages in the store.
     pub pages: u64,
     /// `max_page`, 1 MiB: larger pages stay in memory only.
     pub max_page: u64,

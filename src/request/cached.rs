@@ -275,6 +275,9 @@ async fn hit(
         From::Memory => (Outcome::HitMemory, "memory"),
         From::Store => (Outcome::HitStore, "store"),
     };
+    if from == From::Memory {
+        want.case.room.filler.found(&want.key, || want.sent(), want.now());
+    }
     let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(outcome, None);
     let status = CacheStatus::hit(entry.ttl(want.now()), detail);

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Generation,
-    Lease, Limits, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction, Farewell,
+    Generation, Lease, Limits, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
     SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -111,6 +111,7 @@ pub struct Counters {
     timeouts: AtomicU64,
     failures: AtomicU64,
     breaker_openings: AtomicU64,
+    page_bytes: AtomicU64,
 }
 
 /// One reading of the [`Counters`].
@@ -136,8 +137,22 @@ impl Counters {
             StoreError::Failed(_) | StoreError::Unanswered(_) => {
                 self.failures.fetch_add(1, Ordering::Relaxed)
             }
-            StoreError::Away | StoreError::Full | StoreError::RowsFull => 0,
+            StoreError::Away
+            | StoreError::Full
+            | StoreError::NearlyFull
+            | StoreError::TooLarge
+            | StoreError::RowsFull => 0,
         };
+    }
+
+    /// Bytes of pages in the store, as it was last told.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn holds(&self, page_bytes: u64) {
+        self.page_bytes.store(page_bytes, Ordering::Relaxed);
     }
 
     /// The counters now.
@@ -398,8 +413,14 @@ impl PageStore for AnyStore {
         delegate!(self, page(key))
     }
 
-    async fn put_page(&self, key: &PageKey, page: Bytes, ttl: Duration) -> Result<(), StoreError> {
-        delegate!(self, put_page(key, page, ttl))
+    async fn put_page(
+        &self,
+        key: &PageKey,
+        page: Bytes,
+        ttl: Duration,
+        demand: Demand,
+    ) -> Result<(), StoreError> {
+        delegate!(self, put_page(key, page, ttl, demand))
     }
 
     async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
