@@ -159,7 +159,8 @@ impl Filler {
             }
             Leased::No => drop(self.fetch(flight, order, tell).await),
             Leased::Ours => {
-                let is_shareable = self.fetch(flight, order, tell).await;
+                let fetch = self.fetch(flight, order, tell);
+                let is_shareable = self.leased(flight, who, fetch).await;
                 let ended = self.store.end_lease(flight.key(), who, is_shareable).await;
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a lease lasts for its time");

@@ -68,23 +68,29 @@ impl Filler {
     }
 
     /// The same for a body that is held back until it is whole, for a page that is there could be
-    /// served should it break off. What is too large for that is let go by `release`.
+    /// served should it break off. What is too large or too slow for that is let go by `release`, which is
+    /// told whether it may still be kept.
     pub(super) async fn read_withheld(
         &self,
         flight: &Flight,
         mut body: OriginBody,
-        release: impl FnOnce(),
+        release: impl FnOnce(bool),
     ) -> Result<Option<Bytes>, Stop> {
         let patience = tokio::time::Instant::now() + GUARD_PATIENCE;
-        loop {
-            let Ok(frame) = tokio::time::timeout_at(patience, body.frame()).await else { break };
+        let mut length = 0;
+        let may_be_kept = loop {
+            let Ok(frame) = tokio::time::timeout_at(patience, body.frame()).await else {
+                break true;
+            };
             let Some(frame) = frame else { return Ok(flight.body()) };
             let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            length += part.len() as u64;
             if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
-                break;
+                self.sheet.refused(self.no_room(length));
+                break false;
             }
-        }
-        release();
+        };
+        release(may_be_kept);
         self.read(flight, body).await
     }
 

@@ -48,12 +48,12 @@ impl Filler {
             (false, false) => self.read(flight, body).await,
             (false, true) => {
                 let (head, is_fresh) = (&head, is_fresh);
-                self.read_withheld(flight, body, || {
+                self.read_withheld(flight, body, |may_be_kept| {
                     if is_fresh {
                         flight.decide(Verdict::Shared(Arc::clone(head), length));
                     }
                     if let Some(lead) = waiting.take() {
-                        lead.shared(head, length, true);
+                        lead.shared(head, length, may_be_kept);
                     }
                 })
                 .await

@@ -12,6 +12,7 @@ pub mod key;
 pub mod memory;
 pub mod purge;
 pub mod verdict;
+pub mod wish;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
