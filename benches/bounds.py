@@ -32,6 +32,8 @@ UNITS = {"KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
 BESIDE = 256
 VARIANTS = 32
 TAGS_OF_PAGE = 64
+CLIENTS = 64
+SPELL_S = 3
 
 LOCATIONS = """
         location /variants {{
@@ -55,13 +57,10 @@ LOCATIONS = """
 """
 
 FLOOD = """
-local asked, last = {first}, {last}
+local asked = {first}
 function request()
   asked = asked + 1
   return wrk.format("GET", "/page/" .. asked)
-end
-function response()
-  if asked >= last then wrk.thread:stop() end
 end
 """
 
@@ -191,16 +190,20 @@ def tags(report, proxy, redis, number):
     report.say("  Redis grew by", grown, most=4 * MIB, unit="bytes")
 
 
-def flood(proxy, folder, first, last):
-    script = folder / "flood.lua"
-    script.write_text(FLOOD.format(first=first, last=last))
-    command = [lab.need("wrk", "wrk"), "-t1", "-c64", "-d3600s", "--timeout", "30s"]
-    command += ["-s", str(script), f"http://127.0.0.1:{proxy.port}"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = re.search(r"(\d+) requests in ([\d.]+)(s|m)", said)
-    if found is None or "Socket errors" in said or "Non-2xx" in said:
-        sys.exit(f"wrk met errors:\n{said}")
-    return int(found[1])
+def flood(proxy, folder, first, number):
+    """Asks for at least so many URLs, each once; the last of them."""
+    script, last = folder / "flood.lua", first
+    while last < first + number:
+        script.write_text(FLOOD.format(first=last))
+        command = [lab.need("wrk", "wrk"), "-t1", f"-c{CLIENTS}", f"-d{SPELL_S}s", "-s", str(script)]
+        command += ["--timeout", "30s", f"http://127.0.0.1:{proxy.port}"]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found = re.search(r"(\d+) requests in", said)
+        if found is None or "Socket errors" in said or "Non-2xx" in said:
+            sys.exit(f"wrk met errors:\n{said}")
+        # Those that were asked for when the time was up had no answer yet.
+        last += int(found[1]) + CLIENTS
+    return last
 
 
 def urls(report, proxy, redis, folder, options):
@@ -210,7 +213,7 @@ def urls(report, proxy, redis, folder, options):
     asked = flood(proxy, folder, 0, early)
     hot = Hot(proxy.port, options.hot)
     hot.start()
-    asked += flood(proxy, folder, early + 1_000, options.urls + 1_000)
+    asked = flood(proxy, folder, asked, options.urls - asked)
     took = time.monotonic() - start
     hot.end()
     figures = lab.metrics(proxy)
