@@ -94,16 +94,20 @@ class Redis:
         (text,) = self.ask(["INFO", "memory"])
         return int(re.search(rf"^{name}:(\d+)", text.decode(), re.M)[1])
 
-    def pages(self):
-        """How many pages there are, and the bytes of their values."""
-        cursor, count, size = "0", 0, 0
+    def look(self):
+        """How many pages there are, the bytes of their values, and the keys that never expire."""
+        cursor, count, size, lasting = "0", 0, 0, []
         while True:
-            ((after, keys),) = self.ask(["SCAN", cursor, "MATCH", "cache:*", "COUNT", "5000"])
-            sizes = self.ask(*(["STRLEN", key.decode()] for key in keys))
+            ((after, keys),) = self.ask(["SCAN", cursor, "COUNT", "5000"])
+            names = [key.decode() for key in keys]
+            pages = [name for name in names if name.startswith("cache:")]
             # SCAN may name a key twice; here nothing is added meanwhile, which is when it does not.
-            count, size, cursor = count + len(keys), size + sum(sizes), after.decode()
+            count, size = count + len(pages), size + sum(self.ask(*(["STRLEN", page] for page in pages)))
+            times = self.ask(*(["TTL", name] for name in names))
+            lasting += [name for name, time_left in zip(names, times) if time_left == -1]
+            cursor = after.decode()
             if cursor == "0":
-                return count, size
+                return count, size, lasting
 
 
 class Hot(threading.Thread):
@@ -232,18 +236,18 @@ def urls(report, proxy, redis, folder, options):
 
 
 def ledger(report, redis, options):
-    (booked,), ((keys, size), fields) = (
-        redis.ask(["HGET", "pagebytes:", "all"]),
-        (redis.pages(), redis.ask(["HLEN", "pagebytes:"])[0]),
-    )
+    # What was on its way when the flood ended has arrived.
+    time.sleep(3)
+    keys, size, lasting = redis.look()
+    booked, fields = redis.ask(["HGET", "pagebytes:", "all"], ["HLEN", "pagebytes:"])
     booked, truth = int(booked), size + BESIDE * keys
     report.say("  pages in Redis", keys)
     report.say("  bytes by the ledger", booked, most=options.pages, unit="bytes")
     report.say(f"  bytes that are there, {BESIDE} beside each", truth, most=booked, unit="bytes")
     report.say("  the ledger's excess", booked - truth, most=booked // 10, unit="bytes")
     report.say("  the ledger's fields", fields, most=4_000)
-    (every,) = redis.ask(["DBSIZE"])
-    report.say("  keys in Redis that are no pages", every - keys, most=16)
+    # The ledger, and three keys of purges.
+    report.say("  keys without a time to live", len(lasting), most=4)
     used = redis.info("used_memory")
     report.say("  Redis used_memory", used, most=1.25 * options.pages + 16 * MIB, unit="bytes")
 

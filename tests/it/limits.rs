@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::redis::RedisServer;
 use crate::support::{DEADLINE, wait_until};
 
 on_both_stores!(
@@ -259,6 +260,35 @@ fn pages_of_a_fleet_in_redis_have_one_bound() {
     assert_eq!(booked, sum + 256 * keys.len() as u64);
     assert!(booked <= 1 << 20, "{booked}");
     assert!(booked > 700 << 10, "{booked}");
+}
+
+#[test]
+fn pages_may_be_in_a_redis_of_their_own() {
+    let [sessions, pages] = [RedisServer::start(), RedisServer::start()];
+    let origin = shop(|request| {
+        let page = Reply::html(request.path()).header("Cache-Control", "max-age=60");
+        page.header("Vary", "Accept-Language")
+    });
+    let settings = format!(
+        "store.url = \"{}\"\nstore.pages_url = \"{}\"\nsession.mint = true",
+        sessions.url(),
+        pages.url()
+    );
+    let proxies = [(); 2].map(|()| Proxy::with_settings(&origin, &settings));
+    proxies[0].get("/a").send();
+    log_in(&proxies[0], "ann");
+    wait_until("the page is stored with its index", || pages.keys("cache:*").len() == 2);
+    let answer = proxies[1].get("/a").send();
+    assert!(answer.cache_status().contains("detail=store"), "{}", answer.cache_status());
+    assert!(sessions.keys("cache:*").is_empty() && pages.keys("login:*").is_empty());
+    assert_eq!(sessions.keys("login:").len(), 1);
+
+    // A change holds in both proxies, and the page that it hits goes.
+    proxies[0].post("/a").send();
+    wait_until("the page is gone", || {
+        let on_its_way = proxies[1].get("/a").send();
+        !on_its_way.is_hit() && origin.count() > 3
+    });
 }
 
 #[test]

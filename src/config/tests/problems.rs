@@ -108,6 +108,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         "[session] verify: unknown key; valid here: cookie, mint, ",
     ),
     ("warmth.keep = 1", "warmth: unknown key; valid here: threads, listen, "),
+    (
+        r#"store = { url = "redis://127.0.0.1", pages_url = "embedded:./pages" }"#,
+        "[store] pages_url: must be a Redis: the embedded store keeps its pages itself",
+    ),
     ("cache = 5", "cache: found 5; expected a table of keys"),
     (r#"listen = "127.0.0.1:80""#, r#"[[listen]]: found "127.0.0.1:80"; expected a table of keys"#),
     ("listen = []", "listen: expected at least one [[listen]]"),

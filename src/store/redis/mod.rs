@@ -109,6 +109,8 @@ struct Lane {
     large: rows::Large,
     /// Subscribed when it is first waited for.
     ear: OnceLock<ear::Ear>,
+    /// The lane to the Redis that has the pages, if that is another one.
+    pages: OnceLock<RedisStore>,
 }
 
 impl RedisStore {
@@ -122,7 +124,19 @@ impl RedisStore {
             bulk: OnceLock::new(),
             large: rows::Large::default(),
             ear: OnceLock::new(),
+            pages: OnceLock::new(),
         }))
+    }
+
+    /// The same, with pages in another Redis.
+    pub(super) fn with_pages_in(self, pages: Self) -> Self {
+        self.0.pages.get_or_init(|| pages);
+        self
+    }
+
+    /// The lane to the Redis that has the pages.
+    pub(super) fn of_pages(&self) -> &Self {
+        self.0.pages.get().unwrap_or(self)
     }
 
     pub(super) fn state(&self) -> StoreState {
