@@ -16,6 +16,7 @@ use bytes::Bytes;
 use slab::Slab;
 
 use super::entry::Entry;
+use super::purge::scope::Digest;
 use super::purge::{Marks, Purged};
 use crate::ident::PageKey;
 use crate::reason::Reason;
@@ -143,7 +144,8 @@ impl Flights {
         lock(&self.shards[usize::from(primary.0[0]) % SHARDS])
     }
 
-    /// Joins the flight for `key`, or begins one that sends `sent` for a page with these purge slots.
+    /// Joins the flight for `key`, or begins one that sends `sent` for a page that is purged by these
+    /// scopes.
     /// `primary` is the page's key without variants. A flight from before a purge that hits it is left
     /// to those who wait already.
     #[must_use]
@@ -153,7 +155,7 @@ impl Flights {
         key: PageKey,
         sent: &HeaderMap,
         purged: &Purged,
-        slots: impl FnOnce() -> Vec<u32>,
+        scopes: impl FnOnce() -> Vec<Digest>,
     ) -> Join {
         let mut shard = self.shard(&primary);
         if let Some(flight) = shard.joined.get(&key)
@@ -168,7 +170,7 @@ impl Flights {
             primary,
             key,
             sent: sent.clone(),
-            marks: purged.now(slots()),
+            marks: purged.now(&scopes()),
             state: Mutex::new(State {
                 verdict: Verdict::Pending,
                 parts: VecDeque::new(),
@@ -200,7 +202,7 @@ impl Flights {
             return None;
         }
         let place = state.participants.insert(Participant::default());
-        let joined = purged.now(Vec::new());
+        let joined = purged.now(&[]);
         Some(Seat { flight: Arc::clone(flight), place, waits_in: Some(Arc::clone(self)), joined })
     }
 

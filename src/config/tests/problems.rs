@@ -338,6 +338,10 @@ fn what_an_operator_may_regret_is_warned_of() {
             "[client]\ntrusted_proxies = [\"0.0.0.0/0\"]",
             "[client] trusted_proxies: 0.0.0.0/0 is everyone",
         ),
+        (
+            "[store]\npages_url = \"redis://127.0.0.1\"",
+            "[store] pages_url: does nothing beside the embedded store",
+        ),
         ("[[route]]\nshare = \"none\"\nttl = \"1s\"", "[[route]] share: \"none\" stores nothing"),
         (
             "[[route]]\nname = \"all\"\n[[route]]\nmatch.path = \"/a\"",
