@@ -374,6 +374,9 @@ async fn hit(
         From::Memory => Outcome::HitMemory,
         From::Store => Outcome::HitStore,
     };
+    if from == From::Memory {
+        want.case.room.filler.found(&want.key, || want.sent(), want.now());
+    }
     let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(outcome, None);
     Ok(deliver::ready(want.case, &ready, &hit_status(want, entry, from)))
