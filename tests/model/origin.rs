@@ -1,0 +1,485 @@
+//! The origin: it says what chance tells it to, and remembers all of it.
+
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anteroom::clock::unix_now;
+use fastrand::Rng;
+
+use crate::cast::PATHS;
+use crate::rules::{Control, Framing, Kind, Page};
+use crate::wire::{Fields, Framing as Read, Wire};
+use crate::world::{Event, Health, Hold, Purge, Scope, Seen, State, Url, World};
+
+/// `Last-Modified` of the answer with the number 0; each further one is a second later.
+const FIRST_CHANGE: u64 = 1_500_000_000;
+/// The tags by which pages are purged.
+pub(crate) const TAGS: [&str; 3] = ["red", "green", "blue"];
+
+/// Starts it; it ends with the process.
+pub(crate) fn start(world: &Arc<World>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let world = Arc::clone(world);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, world) = (stream.unwrap(), Arc::clone(&world));
+            thread::spawn(move || {
+                let mut wire = Wire::new(stream);
+                // The proxy may go away at any time.
+                drop(converse(&mut wire, &world));
+                drop(wire.socket().shutdown(Shutdown::Both));
+            });
+        }
+    });
+    address
+}
+
+/// What is sent.
+struct Reply {
+    head: Vec<u8>,
+    rest: Vec<u8>,
+    /// Whether the connection ends behind it.
+    ends: bool,
+}
+
+fn converse(wire: &mut Wire, world: &World) -> io::Result<()> {
+    loop {
+        let Some(head) = wire.head()? else { return Ok(()) };
+        drop(wire.body(Read::of(&head.fields, Read::Nothing)));
+        let (asked, asked_at) = (world.tick(), unix_now());
+        let mut words = head.first.split(' ');
+        let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let Some(seen) = seen(method, target, &head.fields) else {
+            let what = format!("the origin was asked for {} {:?}", head.first, head.fields);
+            panic!("{what}");
+        };
+        let hold = hold(&mut world.state(), &seen);
+        if hold == Some(false) {
+            world.pass();
+        }
+        let reply = {
+            let mut state = world.state();
+            look(&mut state, &seen, &head.fields);
+            answer(&mut state, seen, (asked, asked_at), world, &head.fields)
+        };
+        send(wire.socket(), &reply, hold == Some(true), world)?;
+        if reply.ends {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether this answer is held up: in the body or before it.
+fn hold(state: &mut State, seen: &Seen) -> Option<bool> {
+    let Hold::Wanted { url, in_body } = &state.hold else { return None };
+    let in_body = *in_body;
+    (*url == seen.url && seen.method == "GET").then(|| {
+        state.hold = Hold::Held;
+        in_body
+    })
+}
+
+fn send(socket: &mut TcpStream, reply: &Reply, is_held: bool, world: &World) -> io::Result<()> {
+    if is_held {
+        socket.write_all(&reply.head)?;
+        world.pass();
+        return socket.write_all(&reply.rest);
+    }
+    socket.write_all(&[reply.head.as_slice(), &reply.rest].concat())
+}
+
+fn seen(method: &str, target: &str, fields: &Fields) -> Option<Seen> {
+    let text = |name: &str| fields.get(name).map(str::to_owned);
+    let scheme = fields.get("x-forwarded-proto")?;
+    let (url, query) = Url::of(scheme, fields.get("host")?, target)?;
+    Some(Seen {
+        method: method.to_owned(),
+        url,
+        query,
+        id: fields.get("sec-fetch-id").and_then(|id| id.parse().ok()),
+        user: text("x-anteroom-user"),
+        cookie: text("cookie"),
+        authorization: text("authorization"),
+        variant: text("x-variant"),
+        language: text("accept-language"),
+        agent: text("user-agent"),
+        custom: text("x-custom"),
+    })
+}
+
+/// Looks whether the request is one that may have been sent.
+fn look(state: &mut State, seen: &Seen, fields: &Fields) {
+    state.tell(Some(&seen.url), &format!("the origin sees {}", seen.text()));
+    match seen.id {
+        Some(id) => look_at_own(state, seen, id, fields),
+        None => look_at_fill(state, seen, fields),
+    }
+}
+
+/// A visitor's own request comes as he sent it.
+fn look_at_own(state: &mut State, seen: &Seen, id: u64, fields: &Fields) {
+    if seen.method == "POST" {
+        let writes = state.writes.entry(id).or_default();
+        *writes += 1;
+        if *writes > 1 {
+            state.wrong(&seen.url, format!("the write {id} came twice"));
+        }
+    }
+    let Some(sent) = state.sent.iter().find(|sent| sent.ask.id == id) else { return };
+    let ask = &sent.ask;
+    let is_known = fields.get("x-anteroom-session") == Some("known");
+    let user = ask.user().filter(|_| is_known);
+    if (ask.method, &ask.url, ask.query.as_str(), user, ask.cookies(), ask.authorization())
+        != (
+            seen.method.as_str(),
+            &seen.url,
+            seen.query.as_str(),
+            seen.user.as_deref(),
+            seen.cookie.clone(),
+            seen.authorization.clone(),
+        )
+    {
+        let what = format!("{} came to the origin as {}", ask.text(), seen.text());
+        state.wrong(&seen.url, what);
+    }
+}
+
+/// A request for all carries nothing of a visitor, and is made for one who may.
+fn look_at_fill(state: &mut State, seen: &Seen, fields: &Fields) {
+    let rule = seen.url.rule();
+    let cookie_is_keyed =
+        seen.cookie.as_ref().is_none_or(|line| rule.is_keyed && line.starts_with("lang=") && !line.contains(';'));
+    let may_authorize = rule.share == crate::cast::Share::Public;
+    let is_bare = cookie_is_keyed
+        && seen.user.is_none()
+        && (seen.authorization.is_none() || may_authorize)
+        && (seen.variant.is_none() || rule.is_keyed)
+        && seen.custom.is_none()
+        && seen.method == "GET"
+        && seen.query == seen.url.kept_query
+        && fields.get("x-anteroom-session") == Some("none")
+        && fields.get("x-forwarded-for") == Some("127.0.0.1");
+    if !is_bare {
+        let what = format!("a fetch for all carries something of a visitor: {fields:?}");
+        state.wrong(&seen.url, what);
+    }
+    let step = state.step;
+    let is_wanted = state.sent.iter().any(|sent| {
+        (sent.step == step || sent.goes_on) && sent.ask.url == seen.url && sent.ask.may_fill()
+    });
+    if !is_wanted {
+        state.wrong(&seen.url, "a fetch for all is made for nobody who may".to_owned());
+    }
+    let about = condition(fields).and_then(|number| state.events.get(number));
+    if about.is_some_and(|page| page.seen.id.is_some() || page.seen.url != seen.url) {
+        state.wrong(&seen.url, format!("a fetch asks about another page: {fields:?}"));
+    }
+}
+
+/// The answer that a conditional request is about.
+fn condition(fields: &Fields) -> Option<usize> {
+    if let Some(tag) = fields.get("if-none-match") {
+        return tag.strip_prefix("\"s")?.strip_suffix('"')?.parse().ok();
+    }
+    let date = httpdate::parse_http_date(fields.get("if-modified-since")?).ok()?;
+    let seconds = date.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    usize::try_from(seconds.checked_sub(FIRST_CHANGE)?).ok()
+}
+
+fn answer(
+    state: &mut State,
+    seen: Seen,
+    (asked, asked_at): (u64, f64),
+    world: &World,
+    fields: &Fields,
+) -> Reply {
+    let fails = state.health == Health::Failing || state.rng.u8(..100) < 6;
+    let now = unix_now();
+    if fails {
+        state.failures.insert(seen.url.place(), (state.step, now));
+    }
+    if fails && state.rng.u8(..3) == 0 {
+        state.tell(Some(&seen.url), "the origin hangs up");
+        return Reply { head: Vec::new(), rest: Vec::new(), ends: true };
+    }
+    let number = state.events.len();
+    let rng = &mut state.rng;
+    let mut page = Page::any(rng);
+    let mut of = number;
+    let is_cut = fails && rng.bool() && seen.method == "GET";
+    if fails && !is_cut {
+        page = Page { status: [500, 503][rng.usize(..2)], control: None, targeted: None, expires: None, ..page };
+    } else if is_cut && page.framing == Framing::Close {
+        page.framing = Framing::Chunks;
+    }
+    let mut purges = Vec::new();
+    if seen.method == "POST" {
+        page = Page { status: if fails { 500 } else { [200, 204, 303][rng.usize(..3)] }, ..page };
+        page.framing = Framing::Length;
+    } else if !fails && let Some(held) = right_still(state, &seen, fields) {
+        of = held.of;
+        page = revised(&held.page, &mut state.rng);
+    }
+    let location = (page.status == 303).then(|| PATHS[state.rng.usize(..PATHS.len())]);
+    if seen.method == "POST" && !fails {
+        purges = change(state, &seen, location, world.tick());
+    }
+    let event = Event { number, of, page, seen, asked, asked_at, came: now, is_cut, uses: 0, purges };
+    let reply = written(&event, location);
+    let head = String::from_utf8_lossy(&reply.head);
+    let head = head.split("\r\n\r\n").next().unwrap_or_default().replace("\r\n", "; ");
+    let kinds = format!("{:?} {:?}", event.page.framing, event.page.has_token);
+    let told = format!("the origin answers {number} (of {of}, cut {is_cut}) {kinds}: {head}");
+    state.tell(Some(&event.seen.url), &told);
+    state.events.push(event);
+    reply
+}
+
+/// The page that the request asks about, where it is right still.
+fn right_still(state: &mut State, seen: &Seen, fields: &Fields) -> Option<Event> {
+    let about = state.events.get(condition(fields)?)?;
+    let changed = state.changes.get(&seen.url.place()).copied().unwrap_or(0);
+    let is_right = about.seen.is_like(seen)
+        && about.page.status == 200
+        && about.of == about.number
+        && about.asked > changed
+        && !about.is_cut;
+    if is_right && state.rng.u8(..10) < 7 { Some(about.clone()) } else { None }
+}
+
+/// What a 304 makes of a page.
+fn revised(page: &Page, rng: &mut Rng) -> Page {
+    let fresh = Control { max_age: Some(seconds(rng)), ..Control::any(rng) };
+    Page {
+        targeted: page.targeted.as_ref().map(|_| fresh.clone()),
+        control: Some(fresh),
+        expires: None,
+        dated: page.dated.map(|_| u64::from(rng.u8(..50))),
+        age: (rng.u8(..6) == 0).then(|| u64::from(rng.u8(..100))),
+        sets_cookie: (rng.u8(..20) == 0).then_some("mine"),
+        ..page.clone()
+    }
+}
+
+/// Carries out what a write changes; the places of the purges.
+fn change(
+    state: &mut State,
+    seen: &Seen,
+    location: Option<&'static str>,
+    begun: u64,
+) -> Vec<usize> {
+    let (host, path, query) = seen.url.place();
+    let mut scopes = vec![(Scope::Url { host, path, query }, true)];
+    state.changes.insert((host, path, query), begun);
+    if let Some(path) = location {
+        state.changes.insert((host, path, ""), begun);
+        scopes.push((Scope::Url { host, path, query: "" }, true));
+    }
+    if path.starts_with("/w/") {
+        scopes.push((Scope::Prefix { host, path: "/a" }, false));
+        scopes.push((Scope::Url { host, path: "/e/1", query: "" }, false));
+    }
+    let first = state.purges.len();
+    state.purges.extend(
+        scopes.into_iter().map(|(scope, is_hard)| Purge { scope, is_hard, begun, ended: None }),
+    );
+    (first..state.purges.len()).collect()
+}
+
+/// The bytes of an answer.
+fn written(event: &Event, location: Option<&str>) -> Reply {
+    let (page, number) = (&event.page, event.number);
+    let is_validation = event.of != number;
+    let status = if is_validation { 304 } else { page.status };
+    let mut head = format!("HTTP/1.1 {status} So\r\nX-Event: {number}\r\n");
+    let mut line = |name: &str, value: &str| head += &format!("{name}: {value}\r\n");
+    if let Some(dated) = page.dated {
+        let at = UNIX_EPOCH + Duration::from_secs_f64(event.came) - Duration::from_secs(dated);
+        line("Date", &httpdate::fmt_http_date(at));
+    }
+    if let Some(control) = &page.control {
+        line("Cache-Control", &control.text());
+    }
+    if let Some(targeted) = &page.targeted {
+        line("CDN-Cache-Control", &targeted.text());
+    }
+    if let Some(expires) = page.expires {
+        let at = UNIX_EPOCH + Duration::from_secs_f64(event.came) + Duration::from_secs(expires);
+        line("Expires", &httpdate::fmt_http_date(at));
+    }
+    if let Some(age) = page.age {
+        line("Age", &age.to_string());
+    }
+    if !page.vary.is_empty() {
+        line("Vary", &page.vary.join(", "));
+    }
+    if let Some(name) = page.sets_cookie {
+        line("Set-Cookie", &format!("{name}=of-{number}; Path=/"));
+    }
+    if page.has_tag {
+        line("ETag", &format!("\"s{}\"", event.of));
+    }
+    if page.has_date_of_change {
+        let at = UNIX_EPOCH + Duration::from_secs(FIRST_CHANGE + event.of as u64);
+        line("Last-Modified", &httpdate::fmt_http_date(at));
+    }
+    if !page.purge_tags.is_empty() {
+        line("Surrogate-Key", &page.purge_tags.join(" "));
+    }
+    if page.speaks_of_visitor {
+        line("Anteroom-Item", "lamp");
+    }
+    if let Some(location) = location {
+        line("Location", location);
+    }
+    if is_validation || status == 204 {
+        return Reply { head: format!("{head}\r\n").into_bytes(), rest: Vec::new(), ends: false };
+    }
+    line("Content-Type", page.kind.name());
+    with_body(event, head)
+}
+
+/// Adds the body, or a part of it.
+fn with_body(event: &Event, mut head: String) -> Reply {
+    let page = &event.page;
+    let body = body(event.number, page);
+    match page.framing {
+        Framing::Length => head += &format!("Content-Length: {}\r\n\r\n", body.len()),
+        Framing::Chunks => head += "Transfer-Encoding: chunked\r\n\r\n",
+        Framing::Close => head += "Connection: close\r\n\r\n",
+    }
+    let ends = event.is_cut || page.framing == Framing::Close;
+    if event.seen.method == "HEAD" {
+        return Reply { head: head.into_bytes(), rest: Vec::new(), ends };
+    }
+    let (first, second) = body.split_at(body.len() / 2);
+    let part = |part: &str| match page.framing {
+        Framing::Chunks if part.is_empty() => String::new(),
+        Framing::Chunks => format!("{:x}\r\n{part}\r\n", part.len()),
+        Framing::Length | Framing::Close => part.to_owned(),
+    };
+    let mut rest = if event.is_cut { String::new() } else { part(second) };
+    if page.framing == Framing::Chunks && !event.is_cut {
+        rest += "0\r\n\r\n";
+    }
+    Reply { head: (head + &part(first)).into_bytes(), rest: rest.into_bytes(), ends }
+}
+
+/// The whole body of an answer.
+pub(crate) fn body(number: usize, page: &Page) -> String {
+    let mut body = match page.kind {
+        Kind::Html => format!("<p>{number:08}</p>\n"),
+        Kind::Css => format!("/*{number:08}*/\n"),
+        Kind::Image | Kind::Json => format!("\"{number:08}\"\n"),
+    }
+    .repeat(page.copies);
+    if page.has_token {
+        body += "<form><input type=\"hidden\" name=\"csrf_token\" value=\"3f9a\"></form>\n";
+    }
+    body
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Html => "text/html; charset=utf-8",
+            Self::Css => "text/css",
+            Self::Image => "image/png",
+            Self::Json => "application/json",
+        }
+    }
+}
+
+/// Some lifetime.
+fn seconds(rng: &mut Rng) -> u64 {
+    [0, 5, 20, 60, 120, 300, 300, 600][rng.usize(..8)]
+}
+
+impl Control {
+    /// Mostly what can be shared.
+    fn any(rng: &mut Rng) -> Self {
+        let mut some = |of: u8| rng.u8(..of) == 0;
+        let (private, no_store, no_cache) = (some(40), some(40), some(40));
+        let (public, must_revalidate) = (some(3), some(12));
+        let (has_age, has_shared, has_swr, has_sie) = (!some(10), some(10), some(6), some(6));
+        Self {
+            private,
+            no_store,
+            no_cache,
+            public,
+            must_revalidate,
+            max_age: has_age.then(|| seconds(rng)),
+            s_maxage: has_shared.then(|| seconds(rng)),
+            while_revalidate: has_swr.then(|| u64::from(rng.u8(..60))),
+            if_error: has_sie.then(|| u64::from(rng.u8(..60))),
+        }
+    }
+}
+
+impl Page {
+    fn any(rng: &mut Rng) -> Self {
+        if rng.u8(..5) < 2 { Self::wild(rng) } else { Self::plain(rng) }
+    }
+
+    /// What most pages are like.
+    fn plain(rng: &mut Rng) -> Self {
+        let max_age = Some(60 * rng.u64(1..11));
+        let has_control = rng.u8(..4) > 0;
+        Self {
+            status: 200,
+            framing: [Framing::Length, Framing::Chunks][rng.usize(..2)],
+            kind: [Kind::Html, Kind::Css][rng.usize(..2)],
+            control: has_control.then(|| Control { max_age, ..Control::default() }),
+            targeted: None,
+            expires: None,
+            dated: rng.bool().then_some(0),
+            age: None,
+            vary: if rng.u8(..10) == 0 { vec!["Accept-Language"] } else { Vec::new() },
+            sets_cookie: None,
+            has_token: false,
+            speaks_of_visitor: false,
+            ..Self::wild(rng)
+        }
+    }
+
+    /// Anything.
+    fn wild(rng: &mut Rng) -> Self {
+        let mut some = |of: u8| rng.u8(..of) == 0;
+        let (has_control, has_target, has_expires) = (!some(3), some(20), some(12));
+        let (has_date, has_age, has_vary, sets_cookie) = (some(2), some(8), some(6), some(30));
+        let (has_tag, has_date_of_change) = (some(2), some(4));
+        let (has_token, speaks_of_visitor, is_large) = (some(25), some(60), some(50));
+        let vary = [
+            &["Accept-Language"][..],
+            &["Accept-Language", "User-Agent"],
+            &["X-Custom"],
+            &["Cookie"],
+            &["*"],
+            &["Accept-Language"],
+        ];
+        let kind = [Kind::Html, Kind::Html, Kind::Css, Kind::Image, Kind::Json][rng.usize(..5)];
+        let framing = [Framing::Length, Framing::Chunks, Framing::Close];
+        Self {
+            status: [200, 200, 200, 200, 200, 200, 200, 200, 200, 404, 302][rng.usize(..11)],
+            kind,
+            framing: framing[if rng.u8(..30) == 0 { 2 } else { rng.usize(..2) }],
+            copies: if is_large { 4_000 } else { rng.usize(1..30) },
+            control: has_control.then(|| Control::any(rng)),
+            targeted: has_target.then(|| Control { max_age: Some(seconds(rng)), ..Control::any(rng) }),
+            expires: has_expires.then(|| seconds(rng)),
+            dated: has_date.then(|| u64::from(rng.u8(..4)) * u64::from(rng.u8(..40))),
+            age: has_age.then(|| u64::from(rng.u8(..200))),
+            vary: if has_vary { vary[rng.usize(..vary.len())].to_vec() } else { Vec::new() },
+            sets_cookie: sets_cookie.then(|| if rng.bool() { "mine" } else { "track" }),
+            has_tag,
+            has_date_of_change,
+            purge_tags: TAGS.into_iter().filter(|_| rng.u8(..3) == 0).collect(),
+            has_token: has_token && kind == Kind::Html,
+            speaks_of_visitor,
+        }
+    }
+}
