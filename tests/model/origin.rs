@@ -50,7 +50,7 @@ fn converse(wire: &mut Wire, world: &World) -> io::Result<()> {
     loop {
         let Some(head) = wire.head()? else { return Ok(()) };
         drop(wire.body(Read::of(&head.fields, Read::Nothing)));
-        let (asked, asked_at) = (world.tick(), unix_now());
+        let asked = world.tick();
         let mut words = head.first.split(' ');
         let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         let Some(seen) = seen(method, target, &head.fields) else {
@@ -64,7 +64,7 @@ fn converse(wire: &mut Wire, world: &World) -> io::Result<()> {
         let reply = {
             let mut state = world.state();
             look(&mut state, &seen, &head.fields);
-            answer(&mut state, seen, (asked, asked_at), world, &head.fields)
+            answer(&mut state, seen, asked, world, &head.fields)
         };
         send(wire.socket(), &reply, hold == Some(true), world)?;
         if reply.ends {
@@ -193,10 +193,12 @@ fn condition(fields: &Fields) -> Option<usize> {
 fn answer(
     state: &mut State,
     seen: Seen,
-    (asked, asked_at): (u64, f64),
+    asked: u64,
     world: &World,
     fields: &Fields,
 ) -> Reply {
+    // It may have asked before, of which nothing came.
+    let asked_at = state.step_began;
     let fails = state.health == Health::Failing || state.rng.u8(..100) < 6;
     let now = unix_now();
     if fails {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anteroom::clock::{self, unix_now};
 use fastrand::Rng;
 
-use crate::cast::{Ask, Url};
+use crate::cast::{Ask, Share, Url};
 use crate::check::{Answer, check};
 use crate::origin::TAGS;
 use crate::proxy::{self, Proxy, TOKEN};
@@ -102,6 +102,7 @@ impl Play {
         {
             let mut state = self.world.state();
             state.step += 1;
+            state.step_began = unix_now();
             state.health = match (state.health, self.rng.u8(..100)) {
                 (Health::Well, 0) | (Health::Failing, 15..) => Health::Failing,
                 (Health::Well, _) | (Health::Failing, _) => Health::Well,
@@ -111,17 +112,17 @@ impl Play {
         match self.rng.u8(..100) {
             0..72 => self.exchange(vec![url]),
             72..82 => self.burst(&url),
-            82..85 => self.write(&url),
-            85..88 => self.purge(&url),
-            88..93 => self.hold(&url),
-            93..95 => self.leave(&url),
+            82..84 => self.write(&url),
+            84..86 => self.purge(&url),
+            86..90 => self.hold(&url),
+            90..92 => self.leave(&url),
             _ => {
                 for _ in 0..3 {
                     self.exchange(vec![url.clone()]);
                 }
             }
         }
-        if self.rng.u8(..10) == 0 {
+        if self.rng.u8(..16) == 0 {
             self.wait();
         }
     }
@@ -129,7 +130,7 @@ impl Play {
     /// Time goes by.
     fn wait(&mut self) {
         let seconds = [0.3, 1.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 60.0][self.rng.usize(..9)];
-        let seconds = if self.rng.u8(..40) == 0 { 700.0 } else { seconds };
+        let seconds = if self.rng.u8(..60) == 0 { 700.0 } else { seconds };
         clock::advance(Duration::from_secs_f64(seconds));
         self.world.state().tell(None, &format!("{seconds} s go by"));
     }
@@ -354,9 +355,9 @@ impl Play {
     /// Whether the proxy is sure to have a page for that request.
     fn is_expected(&self, ask: &Ask) -> bool {
         let (state, now) = (self.world.state(), unix_now());
-        let Some(kept) = self.kept.get(&ask.url).filter(|_| ask.is_shareable()) else {
-            return false;
-        };
+        // Two kinds of pages lie there, by who was answered.
+        let is_plain = ask.is_shareable() && ask.url.rule().share != Share::Public;
+        let Some(kept) = self.kept.get(&ask.url).filter(|_| is_plain) else { return false };
         // What came later, for whomever it was, may have outdated it or given it other variants.
         let newest = state.events.iter().rev().take(400).find(|event| {
             event.seen.url == ask.url && event.seen.id.is_none()

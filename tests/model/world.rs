@@ -74,7 +74,7 @@ pub(crate) struct Event {
     pub(crate) seen: Seen,
     /// When the request had come, in the order of things.
     pub(crate) asked: u64,
-    /// The same in Unix time.
+    /// The earliest moment at which the proxy may have asked, in Unix time.
     pub(crate) asked_at: f64,
     /// When it was answered, in Unix time.
     pub(crate) came: f64,
@@ -137,6 +137,8 @@ pub(crate) struct State {
     /// The origin's.
     pub(crate) rng: Rng,
     pub(crate) step: u64,
+    /// In Unix time.
+    pub(crate) step_began: f64,
     pub(crate) health: Health,
     pub(crate) hold: Hold,
     pub(crate) events: Vec<Event>,
@@ -217,6 +219,7 @@ impl World {
             state: Mutex::new(State {
                 rng: Rng::with_seed(seed),
                 step: 0,
+                step_began: 0.0,
                 health: Health::Well,
                 hold: Hold::None,
                 events: Vec::new(),
