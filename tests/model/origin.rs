@@ -84,7 +84,8 @@ fn hold(state: &mut State, seen: &Seen) -> Option<bool> {
 }
 
 fn send(socket: &mut TcpStream, reply: &Reply, is_held: bool, world: &World) -> io::Result<()> {
-    if is_held {
+    // What has no body is whole with its head.
+    if is_held && !reply.rest.is_empty() {
         socket.write_all(&reply.head)?;
         world.pass();
         return socket.write_all(&reply.rest);
@@ -167,11 +168,7 @@ fn look_at_fill(state: &mut State, seen: &Seen, fields: &Fields) {
         let what = format!("a fetch for all carries something of a visitor: {fields:?}");
         state.wrong(&seen.url, what);
     }
-    let step = state.step;
-    let is_wanted = state.sent.iter().any(|sent| {
-        (sent.step == step || sent.goes_on) && sent.ask.url == seen.url && sent.ask.may_fill()
-    });
-    if !is_wanted {
+    if !state.open(&seen.url).any(|sent| sent.ask.may_fill()) {
         state.wrong(&seen.url, "a fetch for all is made for nobody who may".to_owned());
     }
     let about = condition(fields).and_then(|number| state.events.get(number));
@@ -198,7 +195,7 @@ fn answer(
     fields: &Fields,
 ) -> Reply {
     // It may have asked before, of which nothing came.
-    let asked_at = state.step_began;
+    let asked_at = state.open(&seen.url).map(|sent| sent.at).fold(unix_now(), f64::min);
     let fails = state.health == Health::Failing || state.rng.u8(..100) < 6;
     let now = unix_now();
     if fails {
@@ -237,6 +234,12 @@ fn answer(
     let kinds = format!("{:?} {:?}", event.page.framing, event.page.has_token);
     let told = format!("the origin answers {number} (of {of}, cut {is_cut}) {kinds}: {head}");
     state.tell(Some(&event.seen.url), &told);
+    if event.seen.id.is_none() {
+        state.newest.insert(event.seen.url.clone(), number);
+        if !event.page.vary.is_empty() {
+            state.varied.insert(event.seen.url.clone());
+        }
+    }
     state.events.push(event);
     reply
 }
@@ -245,7 +248,7 @@ fn answer(
 fn right_still(state: &mut State, seen: &Seen, fields: &Fields) -> Option<Event> {
     let about = state.events.get(condition(fields)?)?;
     let changed = state.changes.get(&seen.url.place()).copied().unwrap_or(0);
-    let is_right = about.seen.is_like(seen)
+    let is_right = about.seen.is_like(seen, &about.page.vary)
         && about.page.status == 200
         && about.of == about.number
         && about.asked > changed
@@ -424,7 +427,7 @@ impl Control {
 
 impl Page {
     fn any(rng: &mut Rng) -> Self {
-        if rng.u8(..5) < 2 { Self::wild(rng) } else { Self::plain(rng) }
+        if rng.u8(..5) == 0 { Self::wild(rng) } else { Self::plain(rng) }
     }
 
     /// What most pages are like.
@@ -440,7 +443,7 @@ impl Page {
             expires: None,
             dated: rng.bool().then_some(0),
             age: None,
-            vary: if rng.u8(..10) == 0 { vec!["Accept-Language"] } else { Vec::new() },
+            vary: if rng.u8(..20) == 0 { vec!["Accept-Language"] } else { Vec::new() },
             sets_cookie: None,
             has_token: false,
             speaks_of_visitor: false,

@@ -36,6 +36,7 @@ pub(crate) struct Tally {
     purges: u64,
     holds: u64,
     broken: u64,
+    why: std::collections::BTreeMap<String, u64>,
 }
 
 impl Tally {
@@ -102,9 +103,8 @@ impl Play {
         {
             let mut state = self.world.state();
             state.step += 1;
-            state.step_began = unix_now();
             state.health = match (state.health, self.rng.u8(..100)) {
-                (Health::Well, 0) | (Health::Failing, 15..) => Health::Failing,
+                (Health::Well, 0) | (Health::Failing, 20..) => Health::Failing,
                 (Health::Well, _) | (Health::Failing, _) => Health::Well,
             };
         }
@@ -279,7 +279,7 @@ impl Play {
             let mut state = self.world.state();
             let told = format!("{} (a hit is expected: {is_expected})", ask.text());
             state.tell(Some(&ask.url), &told);
-            state.sent(&ask);
+            state.sent(&ask, unix_now());
         }
         let (begun, begun_at, since) = (self.world.tick(), unix_now(), Instant::now());
         let wire = self.connections[place].get_or_insert_with(|| open(self.proxy.visitors));
@@ -294,7 +294,12 @@ impl Play {
         let read = read(wire, ask.method);
         let mut state = self.world.state();
         let Some((status, fields, body, goes_on)) = read else {
-            state.wrong(&ask.url, format!("no answer to {}", ask.text()));
+            // What breaks off may do so before the head is on its way.
+            if !state.has_failed(&ask.url, unix_now()) {
+                state.wrong(&ask.url, format!("no answer to {}", ask.text()));
+            }
+            self.tally.broken += 1;
+            self.connections[place] = None;
             return;
         };
         let (ended_at, took) = (unix_now(), since.elapsed());
@@ -328,6 +333,7 @@ impl Play {
         if ask.is_shareable() {
             tally.shareable += 1;
             tally.hits += u64::from(got.is_hit());
+            if !got.is_hit() { let w: String = got.cache_status().split(';').filter(|p| !p.contains("ttl")).collect(); *tally.why.entry(w).or_default() += 1; }
             tally.validated += u64::from(got.is_validated());
             tally.expected += u64::from(is_expected);
             let is_missed = is_expected && !got.is_hit();
@@ -358,14 +364,18 @@ impl Play {
         // Two kinds of pages lie there, by who was answered.
         let is_plain = ask.is_shareable() && ask.url.rule().share != Share::Public;
         let Some(kept) = self.kept.get(&ask.url).filter(|_| is_plain) else { return false };
-        // What came later, for whomever it was, may have outdated it or given it other variants.
-        let newest = state.events.iter().rev().take(400).find(|event| {
-            event.seen.url == ask.url && event.seen.id.is_none()
-        });
+        // What came later may have outdated it.
+        let newest = state.newest.get(&ask.url);
+        let has_variants = state.varied.contains(&ask.url);
         kept.iter().any(|number| {
             let event = &state.events[*number];
-            newest.is_some_and(|newest| newest.number == *number)
+            newest == Some(number)
                 && event.suits(ask).is_ok()
+                // Where other pages at the address had variants, this is one of them.
+                && (!has_variants
+                    || (ask.language == event.seen.language.as_deref()
+                        && ask.agent == event.seen.agent.as_deref()
+                        && ask.custom == event.seen.custom.as_deref()))
                 && event.fresh_until().is_some_and(|until| until > now + TO_SPARE)
                 && !state.purges.iter().rev().take_while(|p| p.begun > event.asked).any(|p| p.hits(event))
         })
@@ -378,9 +388,11 @@ fn written(ask: Ask) -> Ask {
 }
 
 impl Ask {
-    /// Whether it may be answered from the cache, and fill it.
+    /// Whether it may be answered from the cache, and fill it whatever the origin says of logins.
     fn is_shareable(&self) -> bool {
-        matches!(self.method, "GET" | "HEAD") && Self { method: "GET", ..self.clone() }.may_fill()
+        let may_fill = Self { method: "GET", ..self.clone() }.may_fill();
+        let is_for_all = self.url.rule().share != Share::Public || self.is_anonymous();
+        matches!(self.method, "GET" | "HEAD") && may_fill && is_for_all
     }
 }
 

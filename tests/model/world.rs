@@ -2,7 +2,7 @@
 //!
 //! The order is a count and no clock. Whoever changes something takes the next number.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const ASKS: usize = 96;
 /// Lines of the story that are remembered: those about one address are told when something is wrong.
 const STORY: usize = 3_000;
 /// How long anything may take.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A request as the origin saw it.
 #[derive(Clone, Debug)]
@@ -46,20 +46,19 @@ impl Seen {
         format!("{method} of {id:?} {told:?}")
     }
 
-    /// Whether the origin would answer both alike.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let fields = |seen: &Self| {
-            [
-                seen.user.clone(),
-                seen.cookie.clone(),
-                seen.authorization.clone(),
-                seen.variant.clone(),
-                seen.language.clone(),
-                seen.agent.clone(),
-                seen.custom.clone(),
-            ]
+    /// Whether the origin would answer both alike with a page that varies so.
+    pub(crate) fn is_like(&self, other: &Self, vary: &[&str]) -> bool {
+        let own = |seen: &Self| {
+            [&seen.user, &seen.cookie, &seen.authorization, &seen.variant].map(Option::clone)
         };
-        self.url == other.url && fields(self) == fields(other)
+        let same = |name: &str, of: fn(&Self) -> &Option<String>| {
+            !vary.contains(&name) || of(self) == of(other)
+        };
+        self.url == other.url
+            && own(self) == own(other)
+            && same("Accept-Language", |seen| &seen.language)
+            && same("User-Agent", |seen| &seen.agent)
+            && same("X-Custom", |seen| &seen.custom)
     }
 }
 
@@ -126,6 +125,8 @@ pub(crate) enum Hold {
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) ask: Ask,
+    /// When, in Unix time.
+    pub(crate) at: f64,
     pub(crate) step: u64,
     /// Whether what it began may go on behind its answer.
     pub(crate) goes_on: bool,
@@ -137,8 +138,6 @@ pub(crate) struct State {
     /// The origin's.
     pub(crate) rng: Rng,
     pub(crate) step: u64,
-    /// In Unix time.
-    pub(crate) step_began: f64,
     pub(crate) health: Health,
     pub(crate) hold: Hold,
     pub(crate) events: Vec<Event>,
@@ -148,6 +147,10 @@ pub(crate) struct State {
     pub(crate) failures: HashMap<Place, (u64, f64)>,
     /// When an address was changed last, in the order of things.
     pub(crate) changes: HashMap<Place, u64>,
+    /// The newest answer for all that was made for an address.
+    pub(crate) newest: HashMap<Url, usize>,
+    /// Addresses of which there were variants.
+    pub(crate) varied: HashSet<Url>,
     /// Unsafe requests that the origin saw.
     pub(crate) writes: HashMap<u64, u32>,
     /// What was found wrong first, with what led to it.
@@ -183,11 +186,17 @@ impl State {
         }
     }
 
-    pub(crate) fn sent(&mut self, ask: &Ask) {
+    pub(crate) fn sent(&mut self, ask: &Ask, at: f64) {
         if self.sent.len() == ASKS {
             self.sent.pop_front();
         }
-        self.sent.push_back(Sent { ask: ask.clone(), step: self.step, goes_on: false });
+        self.sent.push_back(Sent { ask: ask.clone(), at, step: self.step, goes_on: false });
+    }
+
+    /// The requests for an address that the proxy may be busy with.
+    pub(crate) fn open(&self, url: &Url) -> impl Iterator<Item = &Sent> {
+        let is_open = |sent: &&Sent| sent.step == self.step || sent.goes_on;
+        self.sent.iter().filter(is_open).filter(|sent| sent.ask.url == *url)
     }
 
     /// Says that what a request began may go on behind its answer.
@@ -219,7 +228,6 @@ impl World {
             state: Mutex::new(State {
                 rng: Rng::with_seed(seed),
                 step: 0,
-                step_began: 0.0,
                 health: Health::Well,
                 hold: Hold::None,
                 events: Vec::new(),
@@ -227,6 +235,8 @@ impl World {
                 sent: VecDeque::new(),
                 failures: HashMap::new(),
                 changes: HashMap::new(),
+                newest: HashMap::new(),
+                varied: HashSet::new(),
                 writes: HashMap::new(),
                 wrongs: String::new(),
                 story: VecDeque::new(),
@@ -255,6 +265,10 @@ impl World {
     pub(crate) fn pass(&self) {
         let held = |state: &mut State| state.hold == Hold::Held;
         let waited = self.changed.wait_timeout_while(self.state(), DEADLINE, held).unwrap();
-        assert!(!waited.1.timed_out(), "nobody let the origin go on");
+        let (mut state, is_late) = (waited.0, waited.1.timed_out());
+        if is_late {
+            let last: String = state.story.iter().rev().take(30).rev().map(|(_, line)| format!("  {line}\n")).collect();
+            state.wrongs = format!("nobody let the origin go on\n{last}");
+        }
     }
 }
