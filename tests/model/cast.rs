@@ -168,6 +168,8 @@ pub(crate) struct Ask {
     pub(crate) agent: Option<&'static str>,
     pub(crate) custom: Option<&'static str>,
     pub(crate) address: Option<&'static str>,
+    /// `Accept-Encoding`.
+    pub(crate) coding: Option<&'static str>,
     /// `If-None-Match`.
     pub(crate) tag: Option<String>,
 }
@@ -177,7 +179,8 @@ impl Ask {
     pub(crate) fn any(rng: &mut Rng, id: u64, url: Url) -> Self {
         let mut some = |of: u8| rng.u8(..of) == 0;
         let (noise, is_head, has_lang) = (some(8), some(25), some(if url.rule().is_keyed { 2 } else { 40 }));
-        let (has_variant, has_custom, has_address) = (some(3), some(12), some(3));
+        let (has_variant, has_custom, has_address) = (some(3), some(20), some(3));
+        let is_coded = some(5);
         let query = match (noise, url.kept_query) {
             (false, kept) => kept.to_owned(),
             (true, "") => "utm_source=x".to_owned(),
@@ -194,6 +197,7 @@ impl Ask {
             custom: has_custom.then_some("custom"),
             address: has_address.then_some("192.0.2.7"),
             visitor: Visitor::any(rng),
+            coding: is_coded.then_some("gzip"),
             tag: None,
             url,
         }
@@ -278,6 +282,7 @@ impl Ask {
             ("User-Agent", self.agent.map(str::to_owned)),
             ("X-Custom", self.custom.map(str::to_owned)),
             ("X-Forwarded-For", self.address.map(str::to_owned)),
+            ("Accept-Encoding", self.coding.map(str::to_owned)),
             ("If-None-Match", self.tag.clone()),
         ];
         for (name, value) in lines {

@@ -1,6 +1,9 @@
 //! Holds an answer against what the origin has said, and against what has been purged.
 
+use std::io::Read as _;
 use std::time::Duration;
+
+use flate2::read::MultiGzDecoder;
 
 use crate::cast::Ask;
 use crate::origin::body;
@@ -118,8 +121,10 @@ fn own_word(state: &State, ask: &Ask, got: &Answer) -> Result<(), String> {
 fn whole(state: &State, ask: &Ask, got: &Answer, event: &Event) -> Result<(), String> {
     let is_validation = event.of != event.number;
     if got.status == 304 {
-        let tag = got.fields.get("etag");
-        let is_his = ask.tag.is_some() && ask.tag.as_deref() == tag;
+        // Weakly: another coding of it is the same page.
+        let strong = |tag: &str| tag.trim_start_matches("W/").to_owned();
+        let is_his =
+            ask.tag.is_some() && ask.tag.as_deref().map(strong) == got.fields.get("etag").map(strong);
         return if is_his { Ok(()) } else { Err("he has no such page".to_owned()) };
     }
     if is_validation && event.seen.id.is_some() {
@@ -135,14 +140,28 @@ fn whole(state: &State, ask: &Ask, got: &Answer, event: &Event) -> Result<(), St
         return Ok(());
     }
     let first = state.events.get(event.of).ok_or("there is no such page")?;
-    if got.body.bytes != body(first.number, &first.page).as_bytes() {
-        let start = String::from_utf8_lossy(&got.body.bytes[..got.body.bytes.len().min(40)]);
+    let bytes = decoded(ask, got)?;
+    if bytes != body(first.number, &first.page).as_bytes() {
+        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
         return Err(format!(
             "the body is not that of {}: {} bytes, {start:?}",
             first.number, got.body.length
         ));
     }
     Ok(())
+}
+
+/// The body without its coding.
+fn decoded(ask: &Ask, got: &Answer) -> Result<Vec<u8>, String> {
+    let Some(coding) = got.fields.get("content-encoding") else {
+        return Ok(got.body.bytes.clone());
+    };
+    if ask.coding != Some(coding) {
+        return Err("he cannot read that coding".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let read = MultiGzDecoder::new(got.body.bytes.as_slice()).read_to_end(&mut bytes);
+    read.map(|_| bytes).map_err(|error| format!("its coding is broken: {error}"))
 }
 
 /// Nothing from before a purge, nothing stale as if it were fresh, and what is for one to one.

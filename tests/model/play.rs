@@ -11,8 +11,9 @@ use fastrand::Rng;
 
 use crate::cast::{Ask, Share, Url};
 use crate::check::{Answer, check};
-use crate::origin::TAGS;
+use crate::origin::{TAGS, body};
 use crate::proxy::{self, Proxy, TOKEN};
+use crate::rules::MAX_OBJECT;
 use crate::wire::{Body, Framing, Wire};
 use crate::world::{DEADLINE, Health, Hold, Purge, Scope, World};
 
@@ -122,7 +123,7 @@ impl Play {
                 }
             }
         }
-        if self.rng.u8(..16) == 0 {
+        if self.rng.u8(..20) == 0 {
             self.wait();
         }
     }
@@ -131,6 +132,10 @@ impl Play {
     fn wait(&mut self) {
         let seconds = [0.3, 1.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 60.0][self.rng.usize(..9)];
         let seconds = if self.rng.u8(..60) == 0 { 700.0 } else { seconds };
+        self.pass(seconds);
+    }
+
+    fn pass(&mut self, seconds: f64) {
         clock::advance(Duration::from_secs_f64(seconds));
         self.world.state().tell(None, &format!("{seconds} s go by"));
     }
@@ -196,7 +201,10 @@ impl Play {
             for place in 1..=count {
                 match self.rng.u8(..6) {
                     0 => self.purge(url),
-                    1 => self.wait(),
+                    1 => {
+                        let seconds = [2.0, 70.0, 700.0][self.rng.usize(..3)];
+                        self.pass(seconds);
+                    }
                     2 => {
                         let ask = written(self.ask(url));
                         let one = self.send(ask, place);
@@ -347,7 +355,8 @@ impl Play {
         }
         let state = self.world.state();
         let event = &state.events[number];
-        if event.seen.id.is_none() && event.is_for_all() {
+        let is_small = body(event.of, &event.page).len() <= MAX_OBJECT;
+        if event.seen.id.is_none() && event.is_for_all() && is_small {
             let kept = self.kept.entry(ask.url.clone()).or_default();
             if !kept.contains(&number) {
                 kept.push(number);

@@ -12,6 +12,9 @@ const DEFAULT_TTL: f64 = 300.0;
 /// `stale_if_error` in the configuration.
 const STALE_IF_ERROR: u64 = 600;
 
+/// `max_object` in the configuration: larger pages are not kept.
+pub(crate) const MAX_OBJECT: usize = 40 << 10;
+
 /// Directives of `Cache-Control`.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent directives of one field")]
