@@ -52,6 +52,7 @@ fn decide(criterion: &mut Criterion) {
         stale_if_error: Duration::from_secs(3600),
         static_for_all: true,
         max_object: 8 << 20,
+        client_directives: false,
     };
     let asked = Asked {
         method: &Method::GET,

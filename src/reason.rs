@@ -34,6 +34,8 @@ pub enum Reason {
     Condition,
     /// The request says `Cache-Control: no-store`.
     RequestNoStore,
+    /// The request says `no-cache`, `max-age` or `min-fresh`, or `only-if-cached` of what is not stored.
+    RequestDirective,
     /// A page fragment was asked for (`X-Requested-With` and the like).
     Fragment,
     /// `Accept` names no kind of page, and the page has only the default lifetime.
@@ -108,7 +110,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 49] = {
+    pub const ALL: [Self; 50] = {
         use Reason::*;
         [
             Method,
@@ -125,6 +127,7 @@ impl Reason {
             BoundConnection,
             Condition,
             RequestNoStore,
+            RequestDirective,
             Fragment,
             Accept,
             OddPath,
@@ -181,6 +184,7 @@ impl Reason {
             Self::BoundConnection => "bound-connection",
             Self::Condition => "condition",
             Self::RequestNoStore => "request-no-store",
+            Self::RequestDirective => "request-directive",
             Self::Fragment => "fragment",
             Self::Accept => "accept",
             Self::OddPath => "odd-path",

@@ -41,6 +41,11 @@ pub struct Route {
     pub override_ttl: Option<Duration>,
     /// Whether `private` is taken like no-cache, and so overridden.
     pub override_private: bool,
+    /// For how long a stale page is served while it is fetched anew, where the origin does not say;
+    /// `None`: as the whole cache does.
+    pub stale_while_revalidate: Option<Duration>,
+    /// The same while the origin fails.
+    pub stale_if_error: Option<Duration>,
     /// Only pages of the items that are viewed most are kept: this many.
     pub only_top: Option<u64>,
     /// Whether the origin's `public` is believed for visitors with a login, too.
@@ -82,6 +87,8 @@ impl Route {
             ttl: None,
             override_ttl: None,
             override_private: false,
+            stale_while_revalidate: None,
+            stale_if_error: None,
             only_top: None,
             trust_public,
             strip_set_cookie: Vec::new(),

@@ -277,6 +277,8 @@ fn route(route: &config::Route) -> Route {
         ttl: route.ttl,
         override_ttl: route.override_ttl,
         override_private: route.override_private,
+        stale_while_revalidate: route.stale_while_revalidate,
+        stale_if_error: route.stale_if_error,
         only_top: route.only_top,
         trust_public: route.trust_public,
         strip_set_cookie: route.strip_set_cookie.clone(),

@@ -58,6 +58,7 @@ pub(super) fn start(
         stale_if_error: plan.cache.stale_if_error,
         static_for_all: plan.cache.static_for_all,
         max_object: plan.cache.max_object,
+        client_directives: plan.cache.client_directives,
     };
     let limits = &plan.limits;
     let connection = Settings {
@@ -125,6 +126,7 @@ async fn work(kit: Kit) {
         filler,
         sheet: Arc::clone(&sheet),
         pen,
+        left: Rc::default(),
     });
     // The first visitors shall be recognised, too; but nobody waits for a store that is away.
     let ready = async {

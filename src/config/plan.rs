@@ -215,6 +215,9 @@ pub struct Cache {
     pub stale_while_revalidate: Duration,
     /// `stale_if_error`, 1 h: how long it is served while the origin fails, where that does not say.
     pub stale_if_error: Duration,
+    /// `client_directives`, `"ignore"` (false) or `"honour"`: whether a visitor's `no-cache`, `max-age`
+    /// and `min-fresh` make the app be asked.
+    pub client_directives: bool,
     /// `unknown_cookies`, `"bypass"` (true) or `"ignore"`.
     pub unknown_cookies_bypass: bool,
     /// `trust_public`, false.
@@ -283,6 +286,10 @@ pub struct Route {
     pub override_ttl: Option<Duration>,
     /// `override_private`, false.
     pub override_private: bool,
+    /// `stale_while_revalidate`; default: what `[cache]` says.
+    pub stale_while_revalidate: Option<Duration>,
+    /// `stale_if_error`; default: what `[cache]` says.
+    pub stale_if_error: Option<Duration>,
     /// `only_top`: only pages of the items that are viewed most are cached: this many.
     pub only_top: Option<u64>,
     /// `trust_public`; default: what `[cache]` says.
@@ -536,6 +543,7 @@ impl Default for Cache {
             default_ttl: Duration::from_secs(300),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::from_secs(3600),
+            client_directives: false,
             unknown_cookies_bypass: true,
             trust_public: false,
             static_for_all: true,
@@ -574,6 +582,8 @@ impl Default for Route {
             ttl: None,
             override_ttl: None,
             override_private: false,
+            stale_while_revalidate: None,
+            stale_if_error: None,
             only_top: None,
             trust_public: false,
             strip_set_cookie: Vec::new(),

@@ -154,6 +154,8 @@ fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("default_ttl", &mut cache.default_ttl, &TTL);
     at.key("stale_while_revalidate", &mut cache.stale_while_revalidate, &TTL);
     at.key("stale_if_error", &mut cache.stale_if_error, &TTL);
+    let directives = [("ignore", false), ("honour", true)];
+    at.key("client_directives", &mut cache.client_directives, &Words(&directives));
     let unknown = [("bypass", true), ("ignore", false)];
     at.key("unknown_cookies", &mut cache.unknown_cookies_bypass, &Words(&unknown));
     at.key("trust_public", &mut cache.trust_public, &Flag);
@@ -194,6 +196,8 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("ttl", &mut route.ttl, &Optional(TTL));
     at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
     at.key("override_private", &mut route.override_private, &Flag);
+    at.key("stale_while_revalidate", &mut route.stale_while_revalidate, &Optional(TTL));
+    at.key("stale_if_error", &mut route.stale_if_error, &Optional(TTL));
     at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
     at.key("trust_public", &mut route.trust_public, &Flag);
     let cookies = List::of(named(text::cookie_name));

@@ -121,14 +121,19 @@ pub fn strip_for_not_modified(headers: &mut HeaderMap) {
 
 /// Whether a 304 that answers our [`validators`] speaks of the stored response (RFC 9111 §4.3.4).
 /// Where it names a tag, that must be ours; else it must not change the stored response, which then
-/// is fetched anew. Without a tag it answers the one condition that we sent.
+/// is fetched anew. Without a tag it answers the one condition that we sent, unless it names another
+/// `Last-Modified` than ours.
 ///
 /// The tags are compared weakly: nginx makes the tag of what it compresses weak and answers with
 /// the strong one. A weak tag beside none of ours tells nothing, a strong one tells of other bytes.
 #[must_use]
 pub fn fits(stored: &HeaderMap, from_304: &HeaderMap) -> bool {
     match (ETag::of(from_304), ETag::of(stored)) {
-        (None, _) => true,
+        (None, _) => {
+            let theirs = only_line(from_304, &LAST_MODIFIED);
+            let ours = only_line(stored, &LAST_MODIFIED);
+            theirs.is_none() || ours.is_none() || theirs == ours
+        }
         (Some(theirs), Some(ours)) => theirs.is_weakly(&ours),
         (Some(theirs), None) => theirs.is_weak(),
     }

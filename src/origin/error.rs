@@ -29,6 +29,12 @@ pub enum OriginError {
 }
 
 impl OriginError {
+    /// Whether the origin may have got the request, or part of it, and acted on it.
+    #[must_use]
+    pub fn may_have_reached(&self) -> bool {
+        !matches!(self, Self::Connect(_) | Self::ConnectTimedOut)
+    }
+
     /// Whether the origin was too slow, and not just unreachable or wrong.
     #[must_use]
     pub fn timed_out(&self) -> bool {

@@ -116,8 +116,14 @@ pub fn form(page: &Entry, coding: Coding, max_decoded: usize) -> Option<Entry> {
     if stored == Coding::Identity && body.len() >= page.body.len() {
         return None;
     }
+    Some(with_body(page, coding, body))
+}
+
+/// The form of a page in `coding`, whose body is known already.
+#[must_use]
+pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
     let headers = compact(&fields(&page.headers, coding));
-    Some(Entry { headers, body, ..page.clone() })
+    Entry { headers, body, ..page.clone() }
 }
 
 /// `None`: it is damaged or too large.

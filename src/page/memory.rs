@@ -6,6 +6,7 @@ use ahash::RandomState;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
+use super::coded;
 use super::entry::{Entry, VariantIndex};
 use crate::http::coding::Coding;
 use crate::ident::PageKey;
@@ -122,12 +123,23 @@ impl Memory {
         }
     }
 
-    /// Puts a page or an index. The forms of the page that was there go.
+    /// Puts a page or an index. The forms of the page that was there go, or become the new page's where
+    /// that has the very same body: a 304 changes fields only.
     pub fn put(&self, key: PageKey, slot: Slot) {
         let name = Name::Slot(key);
         // A peek: what is about to be replaced is not used.
         let before = self.pages.peek(&name);
+        let page = match &slot {
+            Slot::Page(page) => Some(Arc::clone(page)),
+            Slot::Variants(_) => None,
+        };
         self.pages.insert(name, Held::Slot(slot));
+        if let (Some(Held::Slot(Slot::Page(before))), Some(page)) = (&before, &page) {
+            if Arc::ptr_eq(before, page) {
+                return;
+            }
+            self.hand_on_forms(before, page);
+        }
         self.forget_forms(before);
     }
 
@@ -159,6 +171,28 @@ impl Memory {
     #[must_use]
     pub fn has_room_for(&self, page: &Entry) -> bool {
         SLOT + page.weight() as u64 <= self.page_max
+    }
+
+    fn hand_on_forms(&self, before: &Arc<Entry>, page: &Arc<Entry>) {
+        let is_same = before.body.as_ptr() == page.body.as_ptr()
+            && before.body.len() == page.body.len()
+            && Coding::of(&before.headers) == Coding::of(&page.headers);
+        if !is_same {
+            return;
+        }
+        for coding in Coding::ALL {
+            // A peek: nobody has asked for it.
+            let Some(Held::Form { form, .. }) = self.pages.peek(&Name::form(before, coding)) else {
+                continue;
+            };
+            let form = match form {
+                Form::Made(made) => {
+                    Form::Made(Arc::new(coded::with_body(page, coding, made.body.clone())))
+                }
+                Form::Useless => Form::Useless,
+            };
+            self.put_form(page, coding, form);
+        }
     }
 
     fn forget_forms(&self, of: Option<Held>) {
@@ -300,6 +334,29 @@ mod tests {
         let heavy = entry(1 << 19);
         memory.put_form(&heavy, Coding::Gzip, Form::Made(entry(10)));
         assert!(memory.form(&heavy, Coding::Gzip).is_none(), "nobody would find it again");
+    }
+
+    #[test]
+    fn forms_outlive_a_304() {
+        let memory = Memory::new(1 << 20);
+        let Slot::Page(stale) = page(10_000) else { panic!("a page") };
+        let fresh = Arc::new(Entry { stored_at: 7, ..Entry::clone(&stale) });
+        memory.put(key(1), Slot::Page(Arc::clone(&stale)));
+        let form = Entry { body: Bytes::from_static(b"small"), ..Entry::clone(&stale) };
+        memory.put_form(&stale, Coding::Gzip, Form::Made(Arc::new(form)));
+        memory.put_form(&stale, Coding::Zstd, Form::Useless);
+
+        memory.put(key(1), Slot::Page(Arc::clone(&fresh)));
+
+        let Some(Form::Made(form)) = memory.form(&fresh, Coding::Gzip) else { panic!("the form") };
+        assert_eq!((form.body.as_ref(), form.stored_at), (&b"small"[..], 7));
+        assert_eq!(form.headers[::http::header::CONTENT_ENCODING], "gzip");
+        assert!(matches!(memory.form(&fresh, Coding::Zstd), Some(Form::Useless)));
+        assert!(memory.form(&stale, Coding::Gzip).is_none());
+        let bytes = memory.bytes();
+        memory.put(key(1), Slot::Page(Arc::clone(&fresh)));
+        assert_eq!(memory.bytes(), bytes, "put again, it keeps them");
+        assert!(matches!(memory.form(&fresh, Coding::Gzip), Some(Form::Made(_))));
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod key;
 pub mod memory;
 pub mod purge;
 pub mod verdict;
+pub mod wish;
 
 use std::sync::Arc;
 use std::time::Duration;

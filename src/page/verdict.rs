@@ -85,6 +85,8 @@ pub struct Policy {
     pub static_for_all: bool,
     /// The largest body that is stored, in bytes.
     pub max_object: u64,
+    /// Whether a request's directives make the origin be asked for a page that is fresh.
+    pub client_directives: bool,
 }
 
 /// How far the cache may serve a request.
@@ -223,7 +225,8 @@ pub fn may_store(
         found => found?,
     };
     // Where neither the origin nor the operator named a lifetime, the operator named no time behind it.
-    let granted = if why_not == Reason::NoLifetime { Stale::default() } else { ours(policy) };
+    let granted =
+        if why_not == Reason::NoLifetime { Stale::default() } else { ours(route, policy) };
     let stale = stale(&control, source, always_asks, granted);
     let is_fresh = lifetime > answer.age;
     let can_be_asked = answer.status == StatusCode::OK && has_validator(answer.headers);
@@ -240,11 +243,10 @@ pub fn may_store(
 }
 
 /// For how long pages may be served stale by the operator's word.
-fn ours(policy: &Policy) -> Stale {
-    Stale {
-        while_revalidate: policy.stale_while_revalidate.as_secs(),
-        if_error: policy.stale_if_error.as_secs(),
-    }
+fn ours(route: &Route, policy: &Policy) -> Stale {
+    let while_revalidate = route.stale_while_revalidate.unwrap_or(policy.stale_while_revalidate);
+    let if_error = route.stale_if_error.unwrap_or(policy.stale_if_error);
+    Stale { while_revalidate: while_revalidate.as_secs(), if_error: if_error.as_secs() }
 }
 
 /// Whether the origin itself says that a page may be served stale, and for longer than it is by now.

@@ -27,9 +27,11 @@ use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::flight::{EndGuard, Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
 use crate::page::purge::Standing;
-use crate::page::verdict::Access;
+use crate::page::verdict::{Access, Who};
+use crate::page::wish::Wish;
 use crate::page::{From, Lookup};
 use crate::reason::Reason;
+use crate::store::PageStore;
 
 /// A request that the cache may serve.
 struct Want<'c> {
@@ -37,6 +39,8 @@ struct Want<'c> {
     /// With whom the page would be shared: part of the key, and of what may fill it.
     class: ShareClass,
     key: PageKey,
+    /// What the visitor asks of its freshness.
+    wish: Wish,
     /// What a fill would send. PERF: a hit on a page without variants never needs it.
     sent: OnceCell<HeaderMap>,
 }
@@ -44,7 +48,9 @@ struct Want<'c> {
 impl<'c> Want<'c> {
     fn new(case: &'c Case<'c>, target: &str, class: ShareClass) -> Self {
         let key = case.page_key(target, case.route, class);
-        Self { case, class, key, sent: OnceCell::new() }
+        let honours = case.room.filler.policy.client_directives;
+        let wish = Wish::of(&case.head.headers, honours);
+        Self { case, class, key, wish, sent: OnceCell::new() }
     }
 
     fn sent(&self) -> &HeaderMap {
@@ -56,6 +62,14 @@ impl<'c> Want<'c> {
         let pages = &self.case.room.pages;
         let slots = || self.case.purge_slots();
         pages.flights.join(self.key, key, self.sent(), &pages.purged, slots)
+    }
+
+    /// The key under which a page that was found is fetched anew.
+    fn key_of(&self, entry: &Entry) -> PageKey {
+        match entry.vary.as_slice() {
+            [] => self.key,
+            fields => variant_key(&self.key, fields, self.sent()),
+        }
     }
 
     fn now(&self) -> u64 {
@@ -96,7 +110,7 @@ const RESCUE_AFTER: Duration = Duration::from_secs(2);
 /// served stale.
 const FAILING_TTL: u64 = 1;
 
-/// A page that is fresh no more, and suits the visitor.
+/// A page that is fresh no more, or not fresh enough for him, and suits the visitor.
 struct Held {
     entry: Arc<Entry>,
     /// The key under which it is fetched anew.
@@ -129,43 +143,36 @@ pub(super) async fn answer(
         }
         found => found,
     };
-    let (held, key) = match found {
-        Lookup::Fresh(entry, from) => {
-            let refused = forwarded_for.filter(|_| !entry.static_proof);
-            let answer = match want.suits(&entry).err().or(refused) {
-                None => hit(&want, &entry, from, trail).await,
-                Some(reason) => Err(reason),
-            };
-            return match answer {
+    let (held, key) = match weigh(&want, found, forwarded_for) {
+        Weighed::Hit(entry, from) => {
+            return match hit(&want, &entry, from, trail).await {
                 Ok(response) => Ok(response),
                 Err(reason) => forward::forward(case, body, reason, trail).await,
             };
         }
-        Lookup::Stale(entry, _, key) => {
-            let rescues = entry.serves_on_error(want.now());
-            let suits = want.suits(&entry).is_ok();
-            (suits.then_some(Held { entry, key, rescues }), key)
+        Weighed::Forward(_) | Weighed::Fetch(..) if want.wish.only_if_cached => {
+            return Err(Error::NotStored);
         }
-        Lookup::Absent(key) => (None, key),
+        Weighed::Forward(reason) => return forward::forward(case, body, reason, trail).await,
+        Weighed::Fetch(held, key) => (held, key),
     };
-    if let Some(reason) = forwarded_for {
-        return forward::forward(case, body, reason, trail).await;
-    }
     if case.head.method == Method::HEAD {
-        return forward::forward(case, body, Reason::Head, trail).await;
+        let response = forward::forward(case, body, Reason::Head, trail).await?;
+        if let Some(held) = &held {
+            heed_head(&want, held, &response).await;
+        }
+        return Ok(response);
     }
     if let Some(reason) = case.room.pages.memory().uncacheable(&want.key, want.now()) {
         return forward::forward(case, body, reason, trail).await;
     }
-    if let Some(held) = &held
-        && is_answer_meanwhile(&want, held)
-    {
-        return match stale(&want, held, trail).await {
-            Ok(response) => Ok(response),
-            Err(reason) => forward::forward(case, body, reason, trail).await,
-        };
-    }
-    match fetch(&want, held.as_ref(), key, trail).await {
+    let fetched = match &held {
+        Some(held) if is_answer_meanwhile(&want, held) => {
+            Fetched::from(stale(&want, held, trail).await)
+        }
+        _ => fetch(&want, held.as_ref(), key, trail).await,
+    };
+    match fetched {
         Fetched::Answer(response) => Ok(response),
         // The fetch asked for codings that are not this visitor's.
         Fetched::Own(came, reason)
@@ -184,6 +191,42 @@ pub(super) async fn answer(
     }
 }
 
+/// What is done about what was found.
+enum Weighed {
+    Hit(Arc<Entry>, From),
+    Forward(Reason),
+    Fetch(Option<Held>, PageKey),
+}
+
+/// Whether what was found is the answer. `forwarded_for`: why this visitor may be given only what is
+/// static by proof, and fills nothing.
+fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weighed {
+    let suits = |entry: &Entry| want.suits(entry).is_ok();
+    let (held, key, reason) = match found {
+        Lookup::Fresh(entry, _) if !want.wish.is_met_by(&entry, want.now()) => {
+            let key = want.key_of(&entry);
+            let held = suits(&entry).then_some(Held { entry, key, rescues: true });
+            (held, key, Some(Reason::RequestDirective))
+        }
+        Lookup::Fresh(entry, from) => {
+            let refused = forwarded_for.filter(|_| !entry.static_proof);
+            return match want.suits(&entry).err().or(refused) {
+                None => Weighed::Hit(entry, from),
+                Some(reason) => Weighed::Forward(reason),
+            };
+        }
+        Lookup::Stale(entry, _, key) => {
+            let rescues = entry.serves_on_error(want.now());
+            (suits(&entry).then_some(Held { entry, key, rescues }), key, None)
+        }
+        Lookup::Absent(key) => (None, key, None),
+    };
+    match forwarded_for {
+        Some(forwarded_for) => Weighed::Forward(reason.unwrap_or(forwarded_for)),
+        None => Weighed::Fetch(held, key),
+    }
+}
+
 /// Whether a page that is stale is the answer before the origin has said anything: while it is
 /// fetched anew behind the answer (RFC 5861 §3), which begins here, and right after the origin failed
 /// at it (§4).
@@ -192,7 +235,8 @@ fn is_answer_meanwhile(want: &Want<'_>, held: &Held) -> bool {
     if held.rescues && room.pages.memory().is_failing(&held.key, want.now()) {
         return true;
     }
-    if !held.entry.serves_while_revalidating(want.now()) {
+    let is_wished = want.wish.is_met_by(&held.entry, want.now());
+    if !is_wished || !held.entry.serves_while_revalidating(want.now()) {
         return false;
     }
     if let Join::Lead(flight) = want.join(held.key) {
@@ -309,6 +353,7 @@ async fn coming(
             }
             let landed = case.room.pages.in_memory(&want.key, || want.sent(), want.now());
             let page = landed.ok_or(Reason::Vary)?;
+            want.suits(&page)?;
             let ready = coder::ready(case, &page, true).await?;
             Ok(deliver::ready(case, &ready, status))
         }
@@ -335,6 +380,28 @@ fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::
     case.room.filler.begin(flight, order)
 }
 
+/// Why the origin is asked although something may be stored.
+fn why(held: Option<&Held>) -> Forward {
+    match held {
+        Some(held) if held.entry.is_fresh(unix_now() as u64) => Forward::Request,
+        Some(_) => Forward::Stale,
+        None => Forward::UriMiss,
+    }
+}
+
+/// A HEAD that contradicts the stale page that is held makes it unfit to be shown again (RFC 9111
+/// §4.3.5). None makes a page fresh: it is the visitor's own request, with what is his.
+async fn heed_head(want: &Want<'_>, held: &Held, response: &Response<Body>) {
+    if !matches!(want.case.visitor.sharing, Who::Anonymous) || !held.entry.is_denied_by(response) {
+        return;
+    }
+    let room = want.case.room;
+    let gone = room.pages.invalidate(&want.key, want.now());
+    if let Err(error) = room.store.delete_pages(&gone).await {
+        tracing::debug!(%error, "an outdated page stays in the store for its time");
+    }
+}
+
 /// Begins the fetch, and answers from it.
 async fn lead(
     want: &Want<'_>,
@@ -346,6 +413,7 @@ async fn lead(
     // The page may have landed between the look-up and the joining.
     if let Some(entry) = case.room.pages.in_memory(&want.key, || want.sent(), want.now())
         && want.suits(&entry).is_ok()
+        && want.wish.is_met_by(&entry, want.now())
     {
         EndGuard(flight).0.answer(&entry);
         return Fetched::from(hit(want, &entry, From::Memory, trail).await);
@@ -359,7 +427,7 @@ async fn lead(
                 drop(seat);
                 return Fetched::Forward(reason);
             }
-            let why = if held.is_some() { Forward::Stale } else { Forward::UriMiss };
+            let why = why(held);
             let mut status = CacheStatus::forwarded(why, None);
             status.stored = stored;
             status.ttl = Some(entry.ttl(want.now()));
@@ -370,7 +438,7 @@ async fn lead(
             Fetched::from(answer)
         }
         Ok(Led::Validated(entry)) => match want.suits(&entry) {
-            Ok(()) => Fetched::from(validated(want, entry, trail).await),
+            Ok(()) => Fetched::from(validated(want, entry, why(held), trail).await),
             Err(reason) => Fetched::Forward(reason),
         },
         Ok(Led::Elsewhere(entry)) => match want.suits(&entry) {
@@ -388,15 +456,17 @@ async fn lead(
 async fn validated(
     want: &Want<'_>,
     entry: Arc<Entry>,
+    why: Forward,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Reason> {
-    // Forms belong to the page that memory has.
+    // Forms belong to the page that memory has, which may be another one by now.
     let kept = want.case.room.pages.in_memory(&want.key, || want.sent(), want.now());
+    let kept = kept.filter(|kept| want.suits(kept).is_ok());
     let is_kept = kept.is_some();
     let entry = kept.unwrap_or(entry);
     let ready = coder::ready(want.case, &entry, is_kept).await?;
     trail.outcome(Outcome::Revalidated, None);
-    let mut status = CacheStatus::forwarded(Forward::Stale, None);
+    let mut status = CacheStatus::forwarded(why, None);
     status.forwarded_status = Some(304);
     status.stored = true;
     status.ttl = Some(entry.ttl(want.now()));

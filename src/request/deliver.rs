@@ -33,7 +33,7 @@ pub(super) fn bypassed(reason: Reason) -> CacheStatus<'static> {
         Reason::Method => Forward::Method,
         Reason::Vary => Forward::VaryMiss,
         Reason::Miss | Reason::Head => Forward::UriMiss,
-        Reason::RequestNoStore | Reason::Condition => Forward::Request,
+        Reason::RequestNoStore | Reason::RequestDirective | Reason::Condition => Forward::Request,
         _ => Forward::Bypass,
     };
     CacheStatus::forwarded(why, Some(reason.as_str()))

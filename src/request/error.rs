@@ -34,6 +34,9 @@ pub(super) enum Error {
     /// Not this client.
     #[error("this is not for this client")]
     Forbidden,
+    /// The request takes nothing but a stored page, and there is none for it.
+    #[error("nothing is stored for a request that takes nothing else")]
+    NotStored,
     /// A purge did not reach the store.
     #[error("a purge did not reach the store")]
     Purge(#[source] Box<dyn std::error::Error>),
@@ -80,7 +83,8 @@ impl Error {
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
-            Self::OriginShared { timed_out: true } => StatusCode::GATEWAY_TIMEOUT,
+            // RFC 9111 §5.2.1.7.
+            Self::OriginShared { timed_out: true } | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
             Self::Origin(_) | Self::OriginShared { .. } => StatusCode::BAD_GATEWAY,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -96,6 +100,7 @@ impl Error {
             Self::BodyTooLarge => "the request body is too large",
             Self::UriTooLong => "the request target is too long",
             Self::Forbidden => "this is not for you",
+            Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected => "this site is not served here",
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
@@ -112,6 +117,7 @@ impl Error {
             self,
             Self::Origin(_)
                 | Self::OriginShared { .. }
+                | Self::NotStored
                 | Self::Session(_)
                 | Self::Cart { .. }
                 | Self::Purge(_)
@@ -122,6 +128,7 @@ impl Error {
         match self {
             Self::Origin(_) | Self::OriginShared { .. } => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
+            Self::NotStored => Reason::RequestDirective,
             _ => Reason::Refused,
         }
     }

@@ -31,7 +31,16 @@ pub(super) async fn forward(
 ) -> Result<Response<Body>, Error> {
     let keep = which_connection(case);
     let request = outgoing::forwarded(case, body);
-    let came = case.room.origin.send(request, keep).await?;
+    let came = match case.room.origin.send(request, keep).await {
+        Ok(came) => came,
+        Err(error) => {
+            // The origin may have done what it was asked, and not have lived to say so.
+            if !case.head.method.is_safe() && error.may_have_reached() {
+                invalidate(case, StatusCode::BAD_GATEWAY, &HeaderMap::new()).await;
+            }
+            return Err(error.into());
+        }
+    };
     trail.origin_answered();
     trail.outcome(Outcome::Bypass, Some(reason));
     if came.bound {
@@ -68,7 +77,7 @@ pub(super) async fn own(
     let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));
     // The origin has changed its pages, whatever became of the session.
     if !case.head.method.is_safe() && (status.is_success() || status.is_redirection()) {
-        invalidate(case, &response).await;
+        invalidate(case, status, response.headers()).await;
     }
     let (change, has_filled_cart) = change?;
     change.show(response.headers_mut());
@@ -95,18 +104,18 @@ async fn heed(case: &Case<'_>, headers: &HeaderMap) -> Result<(login::Change, bo
 /// well. By its key it is deleted, which other forms of the page, and other processes, learn as a purge.
 /// A row is read by nobody in particular, so that it is forgotten only where the answer says that the
 /// change was made: a redirection to a log-in page does not.
-async fn invalidate(case: &Case<'_>, response: &Response<Body>) {
+async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
     use crate::store::PageStore;
     let own = case.head.uri.path_and_query().map_or("/", |p| p.as_str());
     let mut targets = vec![own.to_owned()];
     for name in [::http::header::LOCATION, ::http::header::CONTENT_LOCATION] {
-        let value = response.headers().get(name).and_then(|value| value.to_str().ok());
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
         targets.extend(value.and_then(|text| same_site(case, own, text)));
     }
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
     // A route for this method alone may name a row, too.
     let (own, item) = route_of(case, &case.head.method, &targets[0]);
-    let changes_rows = has_changed_rows(response.status());
+    let changes_rows = has_changed_rows(status);
     rows.extend(rows::named(case.room, own, item.as_ref()).filter(|_| changes_rows));
     let marks = marks(case, &targets, own);
     for target in &targets {

@@ -14,6 +14,7 @@ mod error;
 mod forward;
 mod login;
 mod outgoing;
+mod outlive;
 mod purge;
 mod rows;
 mod told;
@@ -38,6 +39,7 @@ use crate::origin::Origin;
 use crate::page::key::{KeyParts, ShareClass, hash_request};
 use crate::page::purge::url_slots;
 use crate::page::verdict::{Access, can_cache};
+use crate::page::wish::Wish;
 use crate::page::{Pages, verdict};
 use crate::route::{self, Routes};
 use crate::row::{self, Names};
@@ -51,6 +53,8 @@ pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use outgoing::{OriginRules, StatusDetail};
+pub use outlive::Left;
+use outlive::Outliving;
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
 pub use visitor::CookieRules;
@@ -117,10 +121,25 @@ pub struct Room {
     pub sheet: Arc<Sheet>,
     /// This thread's part of the access log, if there is one.
     pub pen: Option<Arc<Pen>>,
+    /// Requests that go on without their clients.
+    pub left: Rc<Left>,
 }
 
-/// Answers a request. Never fails: an error is a response, too.
+/// Answers a request. Never fails: an error is a response, too. One that may change something goes on
+/// when this is dropped, for its client has left.
 pub async fn respond(
+    room: Rc<Room>,
+    client: Rc<Client>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    if request.method().is_safe() {
+        return carry_out(room, client, request).await;
+    }
+    let left = Rc::clone(&room.left);
+    Outliving::begin(&left, carry_out(room, client, request)).await
+}
+
+async fn carry_out(
     room: Rc<Room>,
     client: Rc<Client>,
     request: Request<Incoming>,
@@ -179,6 +198,10 @@ async fn answer(
         return Ok(response);
     }
     let response = match access {
+        // RFC 9111 §5.2.1.7.
+        Access::Bypass(_) if is_read && Wish::of(&head.headers, false).only_if_cached => {
+            Err(Error::NotStored)
+        }
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await

@@ -12,6 +12,7 @@ mod cart;
 mod cleanup;
 mod coding;
 mod command;
+mod directives;
 mod drain;
 mod endpoints;
 mod expire;

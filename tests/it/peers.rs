@@ -193,3 +193,33 @@ fn of_a_fleet_one_asks_the_origin() {
     let said = |reason: &str| answers.iter().any(|answer| answer.cache_status().contains(reason));
     assert!(said("detail=private") && said("detail=elsewhere"));
 }
+
+#[test]
+fn a_proxy_that_waits_long_for_the_origin_keeps_the_fetch_to_itself() {
+    let storage = Storage::redis();
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::start(move |_| {
+        held.pass();
+        Reply::html("a page").header("Cache-Control", "max-age=60")
+    });
+    let proxies = two(&origin, &storage, "");
+    let left = || {
+        let leases = redis(&storage).keys("lease:*");
+        let [lease] = leases.as_slice() else { return -1 };
+        redis(&storage).command::<i64>(&["PTTL", lease])
+    };
+    let answers = std::thread::scope(|scope| {
+        let all = scope.spawn(|| at_once(2, |n| proxies[n].get("/").send()));
+        let mut lowest = i64::MAX;
+        wait_until("the lease is renewed", || {
+            let left = left();
+            lowest = if left > 0 { lowest.min(left) } else { lowest };
+            left > lowest
+        });
+        gate.open();
+        all.join().unwrap()
+    });
+    assert!(answers.iter().all(|answer| answer.text() == "a page"));
+    assert_eq!(origin.count(), 1);
+}

@@ -19,6 +19,8 @@ on_both_stores!(
     a_change_hits_every_form_of_its_page,
     a_change_hits_what_its_route_names,
     a_change_in_the_middle_of_a_fetch_leaves_no_old_page,
+    a_change_counts_whose_client_has_left,
+    a_change_without_an_answer_may_have_been_made,
     a_purge_hits_what_it_names,
     a_purge_in_the_middle_of_a_fetch_leaves_no_old_page,
     whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page,
@@ -118,6 +120,46 @@ fn a_change_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {
     assert_eq!(first.rest(begun).text(), "old");
     let after = ask().send();
     assert_eq!((after.text().as_str(), after.is_hit()), ("new", true));
+}
+
+fn a_change_counts_whose_client_has_left(storage: &Storage) {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::start(move |request| match request.method.as_str() {
+        "POST" => {
+            held.pass();
+            Reply::status("303 See Other").header("Location", "/list").body("")
+        }
+        _ => Reply::html(request.path()).header("Cache-Control", "max-age=300"),
+    });
+    let proxy = Proxy::start(&origin, storage, "");
+    for page in ["/a", "/list"] {
+        proxy.get(page).send();
+        assert!(proxy.get(page).send().is_hit());
+    }
+    let client = proxy.post("/a").start();
+    wait_until("the origin is asked", || origin.last().method == "POST");
+    client.leave();
+    assert!(proxy.get("/a").send().is_hit(), "nothing is known yet");
+    gate.open();
+    for page in ["/a", "/list"] {
+        wait_until("the change is known", || !proxy.get(page).send().is_hit());
+    }
+}
+
+fn a_change_without_an_answer_may_have_been_made(storage: &Storage) {
+    let origin = Origin::start(|request| match request.method.as_str() {
+        "POST" => Reply::nothing(),
+        _ => Reply::html(request.path()).header("Cache-Control", "max-age=300"),
+    });
+    let proxy = Proxy::start(&origin, storage, "");
+    for page in ["/a", "/b"] {
+        proxy.get(page).send();
+        assert!(proxy.get(page).send().is_hit());
+    }
+    assert_eq!(proxy.post("/a").send().status, 502);
+    assert!(!proxy.get("/a").send().is_hit());
+    assert!(proxy.get("/b").send().is_hit());
 }
 
 /// `anteroom purge`, and what it says.

@@ -36,6 +36,8 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         query: vec![("view".to_owned(), "full".to_owned())],
         ttl: Some(Duration::from_secs(300)),
         override_ttl: Some(Duration::from_secs(60)),
+        stale_while_revalidate: Some(Duration::from_secs(30)),
+        stale_if_error: Some(Duration::from_secs(24 * 3600)),
         only_top: Some(10_000),
         rows: Some("inventory".to_owned()),
         ..Route::default()

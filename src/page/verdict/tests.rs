@@ -17,6 +17,7 @@ const POLICY: Policy = Policy {
     stale_if_error: Duration::from_secs(3600),
     static_for_all: true,
     max_object: 1_000,
+    client_directives: false,
 };
 
 type Lines<'a> = &'a [(&'a str, &'a str)];

@@ -1,7 +1,7 @@
 //! A visitor's end: requests byte for byte, and answers as they came.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use super::DEADLINE;
 use super::wire::{Body, Fields, Framing, Wire};
@@ -123,6 +123,12 @@ impl Client {
     /// The status of the next head alone, interim ones included.
     pub(crate) fn next_status(&mut self) -> Option<u16> {
         self.0.head().ok()??.first.split(' ').nth(1)?.parse().ok()
+    }
+
+    /// The client is gone; the proxy has noticed when this returns.
+    pub(crate) fn leave(mut self) {
+        self.0.socket().shutdown(Shutdown::Write).unwrap();
+        assert!(self.is_closed(), "the proxy closes its side, too");
     }
 
     /// Whether the proxy ends this connection within the deadline.

@@ -1,0 +1,82 @@
+//! A fetch whose response has begun, and the page that it makes.
+
+use std::sync::Arc;
+
+use ::http::header::{AGE, SET_COOKIE};
+use ::http::{HeaderMap, Uri};
+use bytes::Bytes;
+
+use super::Loss;
+use crate::http::freshness::initial_age;
+use crate::http::tags::{strip_tags, tags};
+use crate::http::{forwarded, hop};
+use crate::ident::PageKey;
+use crate::page::entry::{Entry, compact};
+use crate::page::key::ShareClass;
+use crate::page::purge::{Marks, tag_slots};
+use crate::page::verdict::Storing;
+use crate::route::Route;
+
+/// A fetch whose response has begun.
+pub(super) struct Fetch {
+    pub(super) primary: PageKey,
+    pub(super) target: Uri,
+    pub(super) route: Arc<Route>,
+    pub(super) class: ShareClass,
+    pub(super) loss: Loss,
+    pub(super) withhold: bool,
+    /// Whether a page was there.
+    pub(super) replaces: bool,
+    /// Unix times, in seconds.
+    pub(super) asked_at: f64,
+    pub(super) came_at: f64,
+    /// Which purges hit it, but for the tags.
+    pub(super) marks: Marks,
+}
+
+impl Fetch {
+    /// The time that the fetch took counts in whole seconds: were both moments rounded first, a
+    /// fetch of a few milliseconds would make some pages a second older.
+    pub(super) fn age(&self, headers: &HeaderMap) -> u64 {
+        let (came, took) = (self.came_at as u64, (self.came_at - self.asked_at) as u64);
+        initial_age(headers, came.saturating_sub(took), came)
+    }
+
+    /// The head of the page as it is kept and shown to everyone.
+    pub(super) fn entry(&self, mut head: ::http::response::Parts, storing: Storing) -> Entry {
+        let initial_age = self.age(&head.headers);
+        let slots = tags(&head.headers).map(|tags| tag_slots(&tags)).unwrap_or_default();
+        strip_tags(&mut head.headers);
+        let headers = shown(std::mem::take(&mut head.headers));
+        let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
+        Entry {
+            status: head.status.as_u16(),
+            reason: reason.map(|phrase| Bytes::copy_from_slice(phrase.as_bytes())),
+            headers: compact(&headers),
+            body: Bytes::new(),
+            stored_at: self.came_at as u64,
+            initial_age,
+            lifetime: storing.lifetime,
+            source: storing.source,
+            stale: storing.stale,
+            static_proof: storing.static_proof,
+            own_tag: false,
+            vary: storing.vary,
+            marks: Arc::new(self.marks.clone().with(&slots)),
+        }
+    }
+}
+
+/// What everyone is shown of a response's fields, and of those that a 304 brings to a page.
+pub(super) fn shown(mut headers: HeaderMap) -> HeaderMap {
+    hop::strip_for_storing(&mut headers);
+    // What the route lets a fill lose; any other Set-Cookie made the response unshareable.
+    headers.remove(SET_COOKIE);
+    headers.remove(AGE);
+    let own: Vec<_> =
+        headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    for name in own {
+        headers.remove(name);
+    }
+    headers
+}

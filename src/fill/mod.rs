@@ -1,0 +1,284 @@
+//! A fill: one fetch from the origin for the cache, carried out for a flight.
+//!
+//! The fetch belongs to the flight and not to the request that began it. What the response may be
+//! used for is `page::verdict`'s word; what is done about it is done here: `lease` asks who of a fleet
+//! may fetch, `refresh` takes a 304, `refuse` a response that is for nobody else, `share` one that others
+//! may have, which `read` reads and `keep` keeps.
+
+mod fetched;
+mod keep;
+mod lease;
+mod read;
+mod refresh;
+mod refuse;
+mod share;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::header::SET_COOKIE;
+use ::http::{Request, StatusCode};
+use tokio::sync::oneshot;
+
+use crate::clock::unix_now;
+use crate::http::tags::tags;
+use crate::ident::PageKey;
+use crate::metrics::Sheet;
+use crate::origin::{Keep, Origin, OriginError, OriginResponse, Outgoing};
+use crate::page::Pages;
+use crate::page::entry::Entry;
+use crate::page::flight::{EndGuard, Flight, Seat, Verdict};
+use crate::page::key::ShareClass;
+use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
+use crate::reason::Reason;
+use crate::route::Route;
+use crate::store::{AnyStore, PageStore};
+
+use fetched::Fetch;
+use lease::Leased;
+use refresh::ask_whether;
+use refuse::passes;
+
+/// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
+/// room, in seconds.
+const ERROR_TTL: u64 = 1;
+
+/// How the fetch differs from the visitor's own request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Not at all, as far as a response can depend on it.
+    None,
+    /// It names another client address.
+    Address,
+    /// Something of the visitor's was left out.
+    Visitor,
+}
+
+impl Loss {
+    /// Whether an unshareable response is still the right one for the visitor whose request it was.
+    fn spares(self, head: &::http::response::Parts) -> bool {
+        match self {
+            Self::None => true,
+            // A session or a refusal may hang on the address.
+            Self::Address => {
+                !head.headers.contains_key(SET_COOKIE)
+                    && !matches!(head.status.as_u16(), 401 | 403 | 407 | 429 | 451)
+            }
+            Self::Visitor => false,
+        }
+    }
+}
+
+/// What to fetch, and as what to keep it.
+#[derive(Debug)]
+pub struct Order {
+    /// The key without variants.
+    pub primary: PageKey,
+    /// With whom the page is shared.
+    pub class: ShareClass,
+    /// The request to the origin, without what is not in the key.
+    pub request: Request<Outgoing>,
+    /// The route.
+    pub route: Arc<Route>,
+    /// How the fetch differs from the visitor's own request.
+    pub loss: Loss,
+    /// The stale page that is fetched anew: the origin may say that it is right still.
+    pub held: Option<Arc<Entry>>,
+    /// Whether that page may be served should the origin fail: what comes is held back until it is
+    /// whole then, as long as the first to ask cares to wait.
+    pub withhold: bool,
+}
+
+/// What the request that began the flight gets.
+#[derive(Debug)]
+pub enum Led {
+    /// The response, unshared.
+    Own(OriginResponse, Reason),
+    /// The shared response.
+    Shared {
+        /// Its head.
+        head: Arc<Entry>,
+        /// Its body.
+        seat: Seat,
+        /// The body's length, where it is known.
+        length: Option<u64>,
+        /// Whether it is kept, as far as can be told: the guard may still have to read the body.
+        stored: bool,
+    },
+    /// The origin says that the page is right still, and it is as fresh as this says.
+    Validated(Arc<Entry>),
+    /// The page that another proxy of the fleet has fetched meanwhile.
+    Elsewhere(Arc<Entry>),
+    /// Nothing: the request is to be forwarded as it came.
+    Again(Reason),
+    /// No response.
+    Failed(OriginError),
+}
+
+/// Fetches for the cache. One a thread.
+#[derive(Debug)]
+pub struct Filler {
+    /// The pages to fill.
+    pub pages: Arc<Pages>,
+    /// Where from.
+    pub origin: Rc<Origin>,
+    /// The store behind the pages.
+    pub store: AnyStore,
+    /// The cache's settings.
+    pub policy: Policy,
+    /// Counters of this thread.
+    pub sheet: Arc<Sheet>,
+}
+
+impl Filler {
+    /// Begins the fetch in a task of its own. The first to ask hears from it once.
+    pub fn begin(self: &Rc<Self>, flight: Arc<Flight>, order: Order) -> oneshot::Receiver<Led> {
+        let (tell, told) = oneshot::channel();
+        let this = Rc::clone(self);
+        let end = EndGuard(flight);
+        tokio::task::spawn_local(async move { this.fly(&end.0, order, tell).await });
+        told
+    }
+
+    /// Fetches the page, unless another proxy of the fleet does.
+    async fn fly(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) {
+        let who = fastrand::u64(..);
+        match self.lease(flight, &order, who).await {
+            Leased::Landed(entry) => {
+                flight.answer(&entry);
+                say(tell, Led::Elsewhere(entry));
+            }
+            Leased::Unshareable => {
+                let (memory, now) = (self.pages.memory(), unix_now() as u64);
+                memory.mark_uncacheable_for(order.primary, Reason::Elsewhere, now, ERROR_TTL);
+                flight.decide(Verdict::Refused(Reason::Elsewhere));
+                say(tell, Led::Again(Reason::Elsewhere));
+            }
+            Leased::No => drop(self.fetch(flight, order, tell).await),
+            Leased::Ours => {
+                let fetch = self.fetch(flight, order, tell);
+                let is_shareable = self.leased(flight, who, fetch).await;
+                let ended = self.store.end_lease(flight.key(), who, is_shareable).await;
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a lease lasts for its time");
+                }
+            }
+        }
+    }
+
+    /// Fetches the page. Returns whether others may have it.
+    async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
+        let seat = flight.lead_seat();
+        let Order { primary, class, mut request, route, loss, held, withhold } = order;
+        let target = request.uri().clone();
+        let marks = flight.marks.clone();
+        let replaces = held.is_some();
+        let held = held.filter(|held| held.has_validator());
+        if let Some(held) = &held {
+            ask_whether(&held.headers, request.headers_mut());
+        }
+        let asked_at = unix_now();
+        let came = match self.origin.send(request, Keep::Pool(None)).await {
+            Ok(came) => came,
+            Err(error) => {
+                flight.decide(Verdict::Failed { timed_out: error.timed_out() });
+                say(tell, Led::Failed(error));
+                return true;
+            }
+        };
+        let fetch = Fetch {
+            primary,
+            target,
+            route,
+            class,
+            loss,
+            withhold,
+            replaces,
+            asked_at,
+            came_at: unix_now(),
+            marks,
+        };
+        if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
+            return self.refresh(&fetch, flight, &held, came.response.headers(), tell).await;
+        }
+        if withhold && is_server_error(came.response.status()) {
+            self.refuse(&fetch, flight, came, Reason::ServerError, tell);
+            return true;
+        }
+        match self.judge(&fetch, flight, &came) {
+            Ok(storing) => self.share(fetch, flight, came, storing, Lead { seat, tell }).await,
+            Err(reason) => {
+                let outdates = fetch.replaces && !passes(came.response.status());
+                self.refuse(&fetch, flight, came, reason, tell);
+                if outdates {
+                    self.forget(&fetch).await;
+                }
+                false
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        came: &OriginResponse,
+    ) -> Result<Storing, Reason> {
+        let headers = came.response.headers();
+        let answer = Answered {
+            status: came.response.status(),
+            headers,
+            length: came.length,
+            unframed: came.unframed,
+            age: fetch.age(headers),
+            now: fetch.came_at as u64,
+        };
+        self.may_store(fetch, flight, &answer)
+    }
+
+    fn may_store(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        answer: &Answered<'_>,
+    ) -> Result<Storing, Reason> {
+        let asked = Asked {
+            method: &::http::Method::GET,
+            path: fetch.target.path(),
+            query: fetch.target.query().unwrap_or_default(),
+            headers: &flight.sent,
+            has_body: false,
+            bound: false,
+            who: Who::Anonymous,
+            ranks: true,
+        };
+        // What could not be purged by all its tags is not kept.
+        tags(answer.headers).map_err(|_| Reason::Tags)?;
+        may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)
+    }
+}
+
+/// The request that began a flight, waiting for its answer.
+struct Lead {
+    seat: Seat,
+    tell: oneshot::Sender<Led>,
+}
+
+impl Lead {
+    fn shared(self, head: &Arc<Entry>, length: Option<u64>, stored: bool) {
+        let (head, seat) = (Arc::clone(head), self.seat);
+        say(self.tell, Led::Shared { head, seat, length, stored });
+    }
+}
+
+/// Answers the request that began the flight, if its client is still there.
+fn say(tell: oneshot::Sender<Led>, what: Led) {
+    if tell.send(what).is_err() {
+        tracing::debug!("the client that began a fetch has left");
+    }
+}
+
+/// RFC 5861 §4: what counts as an error of the origin.
+fn is_server_error(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 500 | 502 | 503 | 504)
+}

@@ -1,0 +1,129 @@
+//! What a 304 makes of the page that we hold (RFC 9111 §4.3.4).
+
+use std::sync::Arc;
+
+use ::http::header::{CONTENT_TYPE, IF_MODIFIED_SINCE, IF_NONE_MATCH};
+use ::http::{HeaderMap, StatusCode};
+use tokio::sync::oneshot;
+
+use super::fetched::{Fetch, shown};
+use super::refuse::reason_of;
+use super::{Filler, Led, say};
+use crate::http::conditional::{Validators, fits, update, validators};
+use crate::http::tags::{strip_tags, tags};
+use crate::page::entry::{Entry, compact};
+use crate::page::flight::{Flight, Verdict};
+use crate::page::guard;
+use crate::page::purge::tag_slots;
+use crate::page::verdict::Answered;
+use crate::reason::Reason;
+use crate::store::PageStore;
+
+impl Filler {
+    /// The origin said 304: the page that we hold is right, and what the 304 says of it is new
+    /// (RFC 9111 §4.3.4). Where it may no longer be shared, or the 304 speaks of another page, it is
+    /// forgotten. Returns whether others may have it.
+    pub(super) async fn refresh(
+        &self,
+        fetch: &Fetch,
+        flight: &Arc<Flight>,
+        held: &Entry,
+        said: &HeaderMap,
+        tell: oneshot::Sender<Led>,
+    ) -> bool {
+        let judged =
+            fits(&held.headers, said).then(|| update(&held.headers, said)).map(|headers| {
+                let answer = Answered {
+                    status: StatusCode::from_u16(held.status).unwrap_or(StatusCode::OK),
+                    headers: &headers,
+                    length: Some(held.body.len() as u64),
+                    unframed: false,
+                    age: fetch.age(said),
+                    now: fetch.came_at as u64,
+                };
+                self.may_store(fetch, flight, &answer).map(|storing| (headers.clone(), storing))
+            });
+        let (headers, storing) = match judged {
+            Some(Ok(judged)) => judged,
+            Some(Err(reason)) => return self.outdated(fetch, flight, reason, tell).await,
+            None => return self.outdated(fetch, flight, Reason::Stale, tell).await,
+        };
+        // What was no html, or in another charset, was read by no guard as what it is now.
+        let is_as_before = headers.get(CONTENT_TYPE) == held.headers.get(CONTENT_TYPE);
+        if storing.guarded
+            && !is_as_before
+            && let Err(finding) =
+                guard::inspect(&headers, std::slice::from_ref(&held.body), self.decoded_max())
+        {
+            return self.outdated(fetch, flight, reason_of(finding), tell).await;
+        }
+        let is_fresh = storing.is_fresh;
+        // Its tags are those that the 304 says, else the page's.
+        let told = tags(said).ok().filter(|told| !told.is_empty());
+        let slots = told.map_or_else(|| held.marks.slots.clone(), |told| tag_slots(&told));
+        let mut headers = headers;
+        strip_tags(&mut headers);
+        let refreshed = Entry {
+            status: held.status,
+            reason: held.reason.clone(),
+            headers: compact(&shown(headers)),
+            body: held.body.clone(),
+            stored_at: fetch.came_at as u64,
+            initial_age: fetch.age(said),
+            lifetime: storing.lifetime,
+            source: storing.source,
+            stale: storing.stale,
+            static_proof: storing.static_proof && held.static_proof,
+            own_tag: false,
+            vary: storing.vary,
+            marks: Arc::new(fetch.marks.clone().with(&slots)),
+        };
+        let to_store = self.keep(fetch, flight, refreshed.clone());
+        let refreshed = Arc::new(refreshed);
+        if is_fresh {
+            flight.answer(&refreshed);
+        } else {
+            flight.decide(Verdict::Refused(Reason::Stale));
+            flight.end_whole();
+        }
+        // The visitor does not wait for the store.
+        say(tell, Led::Validated(refreshed));
+        for one in to_store {
+            self.put(&one, flight).await;
+        }
+        true
+    }
+
+    /// What we hold is not to be used any more.
+    async fn outdated(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        reason: Reason,
+        tell: oneshot::Sender<Led>,
+    ) -> bool {
+        self.sheet.refused(reason);
+        flight.decide(Verdict::Refused(reason));
+        self.forget(fetch).await;
+        say(tell, Led::Again(reason));
+        false
+    }
+
+    /// What we hold is not what the origin answers any more (RFC 9111 §4.3.3).
+    pub(super) async fn forget(&self, fetch: &Fetch) {
+        let gone = self.pages.invalidate(&fetch.primary, fetch.came_at as u64);
+        if let Err(error) = self.store.delete_pages(&gone).await {
+            tracing::debug!(%error, "an outdated page stays in the store for its time");
+        }
+    }
+}
+
+/// Makes a request for a page the question whether `held` is right still (RFC 9111 §4.3.1).
+pub(super) fn ask_whether(held: &HeaderMap, request: &mut HeaderMap) {
+    let Validators { if_none_match, if_modified_since } = validators(held);
+    for (name, value) in [(IF_NONE_MATCH, if_none_match), (IF_MODIFIED_SINCE, if_modified_since)] {
+        if let Some(value) = value {
+            request.insert(name, value);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What becomes of a response that is for nobody else.
+
+use ::http::StatusCode;
+use tokio::sync::oneshot;
+
+use super::fetched::Fetch;
+use super::{ERROR_TTL, Filler, Led, say};
+use crate::origin::OriginResponse;
+use crate::page::flight::{Flight, Verdict};
+use crate::page::guard::Finding;
+use crate::reason::Reason;
+
+impl Filler {
+    /// The response is for nobody else.
+    pub(super) fn refuse(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        came: OriginResponse,
+        reason: Reason,
+        tell: oneshot::Sender<Led>,
+    ) {
+        // What a cache before the origin was about to drop comes anew the next time.
+        let aged = reason == Reason::Stale && fetch.age(came.response.headers()) > 0;
+        if reason == Reason::ServerError {
+            // Who has a stale page is to find that, and not be forwarded.
+            self.sheet.refused(reason);
+        } else {
+            self.mark(fetch, reason, aged || passes(came.response.status()));
+        }
+        flight.decide(Verdict::Refused(reason));
+        let (head, body) = came.response.into_parts();
+        if reason != Reason::Anteroom && fetch.loss.spares(&head) {
+            let response = ::http::Response::from_parts(head, body);
+            say(tell, Led::Own(OriginResponse { response, ..came }, reason));
+        } else {
+            say(tell, Led::Again(reason));
+        }
+    }
+
+    /// Counts a refusal and remembers that the key is uncacheable: not for long where that passes,
+    /// and not at all where it lies with the request.
+    pub(super) fn mark(&self, fetch: &Fetch, reason: Reason, passing: bool) {
+        self.sheet.refused(reason);
+        let path = fetch.target.path();
+        tracing::debug!(path, reason = reason.as_str(), "a page is not shared");
+        let now = fetch.came_at as u64;
+        let memory = self.pages.memory();
+        if reason == Reason::Accept {
+            return;
+        }
+        if passing || reason == Reason::Crowded {
+            memory.mark_uncacheable_for(fetch.primary, reason, now, ERROR_TTL);
+        } else {
+            memory.mark_uncacheable(fetch.primary, reason, now);
+        }
+    }
+}
+
+/// Whether a status is of the moment, or of one request: some field that a fill sends may be too
+/// much for the origin, and another visitor's not.
+pub(super) fn passes(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status.as_u16(), 400 | 406 | 408 | 409 | 411..=431)
+}
+
+pub(super) fn reason_of(finding: Finding) -> Reason {
+    match finding {
+        Finding::CsrfField => Reason::CsrfField,
+        Finding::SessionIdInLink => Reason::SessionInLink,
+        Finding::Undecodable => Reason::Undecodable,
+    }
+}
