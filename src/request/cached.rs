@@ -61,7 +61,7 @@ impl<'c> Want<'c> {
     fn join(&self, key: PageKey) -> Join {
         let pages = &self.case.room.pages;
         let slots = || self.case.purge_slots();
-        pages.flights.join(self.key, key, self.sent(), &pages.purged, slots)
+        pages.flights.join(self.key, key, self.sent(), &pages.purged, slots, self.now())
     }
 
     /// The key under which a page that was found is fetched anew.

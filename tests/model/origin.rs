@@ -203,6 +203,11 @@ fn answer(
     }
     if fails && state.rng.u8(..3) == 0 {
         state.tell(Some(&seen.url), "the origin hangs up");
+        // It may have done what it was asked before.
+        if seen.method == "POST" && state.rng.bool() {
+            let purges = change(state, &seen, None, world.tick());
+            state.lost.insert(seen.id.unwrap_or_default(), purges);
+        }
         return Reply { head: Vec::new(), rest: Vec::new(), ends: true };
     }
     let number = state.events.len();
@@ -427,7 +432,7 @@ impl Control {
 
 impl Page {
     fn any(rng: &mut Rng) -> Self {
-        if rng.u8(..6) == 0 { Self::wild(rng) } else { Self::plain(rng) }
+        if rng.u8(..7) == 0 { Self::wild(rng) } else { Self::plain(rng) }
     }
 
     /// What most pages are like.

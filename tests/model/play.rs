@@ -123,7 +123,7 @@ impl Play {
                 }
             }
         }
-        if self.rng.u8(..20) == 0 {
+        if self.rng.u8(..30) == 0 {
             self.wait();
         }
     }
@@ -202,7 +202,7 @@ impl Play {
                 match self.rng.u8(..6) {
                     0 => self.purge(url),
                     1 => {
-                        let seconds = [2.0, 70.0, 700.0][self.rng.usize(..3)];
+                        let seconds = [2.0, 2.0, 70.0, 700.0][self.rng.usize(..4)];
                         self.pass(seconds);
                     }
                     2 => {
@@ -322,7 +322,8 @@ impl Play {
         let purges = got.number().and_then(|n| state.events.get(n)).map(|event| event.purges.clone());
         if ask.method == "POST" {
             let now = Some(self.world.tick());
-            for place in purges.unwrap_or_default() {
+            let lost = state.lost.remove(&ask.id).unwrap_or_default();
+            for place in purges.unwrap_or_default().into_iter().chain(lost) {
                 state.purges[place].ended = now;
             }
         }

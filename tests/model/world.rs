@@ -153,6 +153,8 @@ pub(crate) struct State {
     pub(crate) varied: HashSet<Url>,
     /// Unsafe requests that the origin saw.
     pub(crate) writes: HashMap<u64, u32>,
+    /// The purges that unsafe requests amount to of whose answers nothing came.
+    pub(crate) lost: HashMap<u64, Vec<usize>>,
     /// What was found wrong first, with what led to it.
     pub(crate) wrongs: String,
     /// Lines with the address that they are about, where it is one.
@@ -238,6 +240,7 @@ impl World {
                 newest: HashMap::new(),
                 varied: HashSet::new(),
                 writes: HashMap::new(),
+                lost: HashMap::new(),
                 wrongs: String::new(),
                 story: VecDeque::new(),
             }),
