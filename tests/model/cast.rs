@@ -178,9 +178,9 @@ impl Ask {
     /// A request by anybody.
     pub(crate) fn any(rng: &mut Rng, id: u64, url: Url) -> Self {
         let mut some = |of: u8| rng.u8(..of) == 0;
-        let (noise, is_head, has_lang) = (some(8), some(25), some(if url.rule().is_keyed { 2 } else { 40 }));
+        let (noise, is_head, has_lang) = (some(8), some(30), some(if url.rule().is_keyed { 2 } else { 40 }));
         let (has_variant, has_custom, has_address) = (some(3), some(20), some(3));
-        let is_coded = some(5);
+        let is_coded = some(8);
         let query = match (noise, url.kept_query) {
             (false, kept) => kept.to_owned(),
             (true, "") => "utm_source=x".to_owned(),

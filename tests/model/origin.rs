@@ -432,7 +432,7 @@ impl Control {
 
 impl Page {
     fn any(rng: &mut Rng) -> Self {
-        if rng.u8(..7) == 0 { Self::wild(rng) } else { Self::plain(rng) }
+        if rng.u8(..8) == 0 { Self::wild(rng) } else { Self::plain(rng) }
     }
 
     /// What most pages are like.
@@ -462,7 +462,7 @@ impl Page {
         let (has_control, has_target, has_expires) = (!some(3), some(20), some(12));
         let (has_date, has_age, has_vary, sets_cookie) = (some(2), some(8), some(6), some(30));
         let (has_tag, has_date_of_change) = (some(2), some(4));
-        let (has_token, speaks_of_visitor, is_large) = (some(25), some(60), some(20));
+        let (has_token, speaks_of_visitor, is_large) = (some(25), some(60), some(30));
         let vary = [
             &["Accept-Language"][..],
             &["Accept-Language", "User-Agent"],
@@ -477,7 +477,7 @@ impl Page {
             status: [200, 200, 200, 200, 200, 200, 200, 200, 200, 404, 302][rng.usize(..11)],
             kind,
             framing: framing[if rng.u8(..30) == 0 { 2 } else { rng.usize(..2) }],
-            copies: if is_large { 3_000 } else { rng.usize(1..30) },
+            copies: if is_large { 600 } else { rng.usize(1..30) },
             control: has_control.then(|| Control::any(rng)),
             targeted: has_target.then(|| Control { max_age: Some(seconds(rng)), ..Control::any(rng) }),
             expires: has_expires.then(|| seconds(rng)),

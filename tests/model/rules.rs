@@ -13,7 +13,7 @@ const DEFAULT_TTL: f64 = 300.0;
 const STALE_IF_ERROR: u64 = 600;
 
 /// `max_object` in the configuration: larger pages are not kept.
-pub(crate) const MAX_OBJECT: usize = 40 << 10;
+pub(crate) const MAX_OBJECT: usize = 8 << 10;
 
 /// Directives of `Cache-Control`.
 #[derive(Clone, Debug, Default)]
