@@ -97,10 +97,10 @@ impl Url {
     /// Some address; the first ones more often.
     pub(crate) fn any(rng: &mut Rng) -> Self {
         let mut some = || rng.usize(..PATHS.len());
-        let path = some().min(some()).min(some());
+        let path = some().min(some()).min(some()).min(some());
         Self {
             scheme: SCHEMES[usize::from(rng.u8(..5) == 0)],
-            host: HOSTS[usize::from(rng.u8(..8) == 0)],
+            host: HOSTS[usize::from(rng.u8(..10) == 0)],
             path: PATHS[path],
             kept_query: QUERIES[if rng.u8(..3) > 0 { 0 } else { rng.usize(..QUERIES.len()) }],
         }

@@ -40,6 +40,8 @@ pub(crate) fn start(world: &Arc<World>) -> SocketAddr {
 
 /// What is sent.
 struct Reply {
+    /// The answer that it is, where it is one.
+    number: Option<usize>,
     head: Vec<u8>,
     rest: Vec<u8>,
     /// Whether the connection ends behind it.
@@ -88,6 +90,10 @@ fn send(socket: &mut TcpStream, reply: &Reply, is_held: bool, world: &World) -> 
     if is_held && !reply.rest.is_empty() {
         socket.write_all(&reply.head)?;
         world.pass();
+        // Time may have gone by before the proxy saw the head.
+        if let Some(number) = reply.number {
+            world.state().events[number].arrived = unix_now();
+        }
         return socket.write_all(&reply.rest);
     }
     socket.write_all(&[reply.head.as_slice(), &reply.rest].concat())
@@ -208,7 +214,7 @@ fn answer(
             let purges = change(state, &seen, None, world.tick());
             state.lost.insert(seen.id.unwrap_or_default(), purges);
         }
-        return Reply { head: Vec::new(), rest: Vec::new(), ends: true };
+        return Reply { number: None, head: Vec::new(), rest: Vec::new(), ends: true };
     }
     let number = state.events.len();
     let rng = &mut state.rng;
@@ -232,7 +238,10 @@ fn answer(
     if seen.method == "POST" && !fails {
         purges = change(state, &seen, location, world.tick());
     }
-    let event = Event { number, of, page, seen, asked, asked_at, came: now, is_cut, uses: 0, purges };
+    // Nobody waits for it, so that time may go by before the proxy has it.
+    let is_alone = state.open(&seen.url).all(|sent| sent.goes_on);
+    let arrived = if is_alone { now + 1_000.0 } else { now };
+    let event = Event { number, of, page, seen, asked, asked_at, came: now, arrived, is_cut, uses: 0, purges };
     let reply = written(&event, location);
     let head = String::from_utf8_lossy(&reply.head);
     let head = head.split("\r\n\r\n").next().unwrap_or_default().replace("\r\n", "; ");
@@ -347,7 +356,8 @@ fn written(event: &Event, location: Option<&str>) -> Reply {
         line("Location", location);
     }
     if is_validation || status == 204 {
-        return Reply { head: format!("{head}\r\n").into_bytes(), rest: Vec::new(), ends: false };
+        let head = format!("{head}\r\n").into_bytes();
+        return Reply { number: Some(number), head, rest: Vec::new(), ends: false };
     }
     line("Content-Type", page.kind.name());
     with_body(event, head)
@@ -364,7 +374,7 @@ fn with_body(event: &Event, mut head: String) -> Reply {
     }
     let ends = event.is_cut || page.framing == Framing::Close;
     if event.seen.method == "HEAD" {
-        return Reply { head: head.into_bytes(), rest: Vec::new(), ends };
+        return Reply { number: Some(event.number), head: head.into_bytes(), rest: Vec::new(), ends };
     }
     let (first, second) = body.split_at(body.len() / 2);
     let part = |part: &str| match page.framing {
@@ -376,7 +386,8 @@ fn with_body(event: &Event, mut head: String) -> Reply {
     if page.framing == Framing::Chunks && !event.is_cut {
         rest += "0\r\n\r\n";
     }
-    Reply { head: (head + &part(first)).into_bytes(), rest: rest.into_bytes(), ends }
+    let head = (head + &part(first)).into_bytes();
+    Reply { number: Some(event.number), head, rest: rest.into_bytes(), ends }
 }
 
 /// The whole body of an answer.

@@ -114,19 +114,18 @@ impl Page {
         self.age.unwrap_or(0).max(self.dated.unwrap_or(0))
     }
 
-    /// RFC 9111 §4.2.1 for a shared cache, in seconds from when it is sent; `None`: never fresh.
-    fn fresh_for(&self, url: &Url) -> Option<f64> {
+    /// RFC 9111 §4.2.1 for a shared cache, in seconds from when it is sent; `None`: nothing is said.
+    fn said_to_be_fresh_for(&self) -> Option<f64> {
         let control = self.control();
-        if control.no_cache {
-            return None;
-        }
         let named = control.s_maxage.or(control.max_age).map(|seconds| seconds as f64);
         // `Expires` counts from `Date`, so that the age comes off as it does from all.
         let expires = || self.expires.map(|seconds| (seconds + self.dated.unwrap_or(0)) as f64);
         let named = named.or_else(|| if self.targeted.is_none() { expires() } else { None });
-        if let Some(seconds) = named {
-            return Some(seconds - self.age_when_sent() as f64);
-        }
+        named.map(|seconds| seconds - self.age_when_sent() as f64)
+    }
+
+    /// The lifetime that the configuration grants, from when it arrives; `None`: never fresh.
+    fn granted(&self, url: &Url) -> Option<f64> {
         let has_default = match self.kind {
             _ if url.rule().has_ttl => true,
             Kind::Html | Kind::Css => true,
@@ -171,7 +170,12 @@ impl Page {
 impl Event {
     /// Until when it is fresh; `None`: never.
     pub(crate) fn fresh_until(&self) -> Option<f64> {
-        self.page.fresh_for(&self.seen.url).map(|seconds| self.came + seconds)
+        if self.page.control().no_cache {
+            return None;
+        }
+        let said = self.page.said_to_be_fresh_for().map(|seconds| self.came + seconds);
+        let granted = || Some(self.arrived + self.page.granted(&self.seen.url)?);
+        said.or_else(granted)
     }
 
     /// Whether more than one visitor may be given it when it comes.

@@ -77,6 +77,8 @@ pub(crate) struct Event {
     pub(crate) asked_at: f64,
     /// When it was answered, in Unix time.
     pub(crate) came: f64,
+    /// When the proxy had its head at the latest.
+    pub(crate) arrived: f64,
     pub(crate) is_cut: bool,
     /// How many visitors were given it, but for stale pages.
     pub(crate) uses: u32,
