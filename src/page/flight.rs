@@ -268,9 +268,7 @@ impl Flight {
     fn is_current(&self, purged: &Purged, now: u64) -> bool {
         purged.is_current(&self.marks)
             && match &lock(&self.state).verdict {
-                Verdict::Shared(entry, _) => {
-                    purged.is_current(&entry.marks) && entry.is_fresh(now)
-                }
+                Verdict::Shared(entry, _) => purged.is_current(&entry.marks) && entry.is_fresh(now),
                 Verdict::Pending | Verdict::Refused(_) | Verdict::Failed { .. } => true,
             }
     }

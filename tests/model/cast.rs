@@ -81,8 +81,7 @@ pub(crate) struct Url {
 
 impl Url {
     pub(crate) fn rule(&self) -> Rule {
-        let plain =
-            Rule { share: Share::Anonymous, is_keyed: false, strips: None, has_ttl: false };
+        let plain = Rule { share: Share::Anonymous, is_keyed: false, strips: None, has_ttl: false };
         match &self.path[..3] {
             "/e/" => Rule { share: Share::Everyone, ..plain },
             "/n/" => Rule { share: Share::None, ..plain },
@@ -178,7 +177,8 @@ impl Ask {
     /// A request by anybody.
     pub(crate) fn any(rng: &mut Rng, id: u64, url: Url) -> Self {
         let mut some = |of: u8| rng.u8(..of) == 0;
-        let (noise, is_head, has_lang) = (some(8), some(30), some(if url.rule().is_keyed { 2 } else { 40 }));
+        let (noise, is_head, has_lang) =
+            (some(8), some(30), some(if url.rule().is_keyed { 2 } else { 40 }));
         let (has_variant, has_custom, has_address) = (some(3), some(20), some(3));
         let is_coded = some(8);
         let query = match (noise, url.kept_query) {
@@ -255,7 +255,11 @@ impl Ask {
 
     /// The cookies by which an origin could choose.
     pub(crate) fn telling_cookies(&self) -> Option<String> {
-        if self.visitor == Visitor::Harmless { self.keyed_cookie_anywhere() } else { self.cookies() }
+        if self.visitor == Visitor::Harmless {
+            self.keyed_cookie_anywhere()
+        } else {
+            self.cookies()
+        }
     }
 
     /// In short, for the story.

@@ -123,8 +123,8 @@ fn whole(state: &State, ask: &Ask, got: &Answer, event: &Event) -> Result<(), St
     if got.status == 304 {
         // Weakly: another coding of it is the same page.
         let strong = |tag: &str| tag.trim_start_matches("W/").to_owned();
-        let is_his =
-            ask.tag.is_some() && ask.tag.as_deref().map(strong) == got.fields.get("etag").map(strong);
+        let is_his = ask.tag.is_some()
+            && ask.tag.as_deref().map(strong) == got.fields.get("etag").map(strong);
         return if is_his { Ok(()) } else { Err("he has no such page".to_owned()) };
     }
     if is_validation && event.seen.id.is_some() {
@@ -213,7 +213,11 @@ fn timely(state: &mut State, ask: &Ask, got: &Answer, event: &Event) -> Result<(
 /// `Age` is right.
 fn aged(got: &Answer, event: &Event) -> Result<(), String> {
     // What is only forwarded has the age that the origin said.
-    let age = got.fields.get("age").filter(|_| !got.is_forwarded()).and_then(|age| age.parse::<f64>().ok());
+    let age = got
+        .fields
+        .get("age")
+        .filter(|_| !got.is_forwarded())
+        .and_then(|age| age.parse::<f64>().ok());
     let Some(age) = age else { return Ok(()) };
     let least = event.age(got.begun_at) - AGE_ROUNDING;
     let most = event.age(got.ended_at) + (event.came - event.asked_at) + AGE_ROUNDING;

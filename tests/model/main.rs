@@ -42,7 +42,7 @@ fn nobody_is_given_what_is_not_his_or_not_fresh() {
             panic!("{wrong}\nANTEROOM_MODEL_SEED={seed}");
         }
     }
-    play.tally.print();
+    println!("{}", play.tally.text());
     play.tally.check();
 }
 

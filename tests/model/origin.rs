@@ -133,7 +133,7 @@ fn look_at_own(state: &mut State, seen: &Seen, id: u64, fields: &Fields) {
         let writes = state.writes.entry(id).or_default();
         *writes += 1;
         if *writes > 1 {
-            state.wrong(&seen.url, format!("the write {id} came twice"));
+            state.wrong(&seen.url, &format!("the write {id} came twice"));
         }
     }
     let Some(sent) = state.sent.iter().find(|sent| sent.ask.id == id) else { return };
@@ -151,15 +151,16 @@ fn look_at_own(state: &mut State, seen: &Seen, id: u64, fields: &Fields) {
         )
     {
         let what = format!("{} came to the origin as {}", ask.text(), seen.text());
-        state.wrong(&seen.url, what);
+        state.wrong(&seen.url, &what);
     }
 }
 
 /// A request for all carries nothing of a visitor, and is made for one who may.
 fn look_at_fill(state: &mut State, seen: &Seen, fields: &Fields) {
     let rule = seen.url.rule();
-    let cookie_is_keyed =
-        seen.cookie.as_ref().is_none_or(|line| rule.is_keyed && line.starts_with("lang=") && !line.contains(';'));
+    let is_keyed =
+        |line: &String| rule.is_keyed && line.starts_with("lang=") && !line.contains(';');
+    let cookie_is_keyed = seen.cookie.as_ref().is_none_or(is_keyed);
     let may_authorize = rule.share == crate::cast::Share::Public;
     let is_bare = cookie_is_keyed
         && seen.user.is_none()
@@ -172,14 +173,14 @@ fn look_at_fill(state: &mut State, seen: &Seen, fields: &Fields) {
         && fields.get("x-forwarded-for") == Some("127.0.0.1");
     if !is_bare {
         let what = format!("a fetch for all carries something of a visitor: {fields:?}");
-        state.wrong(&seen.url, what);
+        state.wrong(&seen.url, &what);
     }
     if !state.open(&seen.url).any(|sent| sent.ask.may_fill()) {
-        state.wrong(&seen.url, "a fetch for all is made for nobody who may".to_owned());
+        state.wrong(&seen.url, "a fetch for all is made for nobody who may");
     }
     let about = condition(fields).and_then(|number| state.events.get(number));
     if about.is_some_and(|page| page.seen.id.is_some() || page.seen.url != seen.url) {
-        state.wrong(&seen.url, format!("a fetch asks about another page: {fields:?}"));
+        state.wrong(&seen.url, &format!("a fetch asks about another page: {fields:?}"));
     }
 }
 
@@ -193,74 +194,84 @@ fn condition(fields: &Fields) -> Option<usize> {
     usize::try_from(seconds.checked_sub(FIRST_CHANGE)?).ok()
 }
 
-fn answer(
-    state: &mut State,
-    seen: Seen,
-    asked: u64,
-    world: &World,
-    fields: &Fields,
-) -> Reply {
-    // It may have asked before, of which nothing came.
-    let asked_at = state.open(&seen.url).map(|sent| sent.at).fold(unix_now(), f64::min);
+fn answer(state: &mut State, seen: Seen, asked: u64, world: &World, fields: &Fields) -> Reply {
     let fails = state.health == Health::Failing || state.rng.u8(..100) < 6;
     let now = unix_now();
     if fails {
         state.failures.insert(seen.url.place(), (state.step, now));
-    }
-    if fails && state.rng.u8(..3) == 0 {
-        state.tell(Some(&seen.url), "the origin hangs up");
-        // It may have done what it was asked before.
-        if seen.method == "POST" && state.rng.bool() {
-            let purges = change(state, &seen, None, world.tick());
-            state.lost.insert(seen.id.unwrap_or_default(), purges);
+        if state.rng.u8(..3) == 0 {
+            return hang_up(state, &seen, world);
         }
-        return Reply { number: None, head: Vec::new(), rest: Vec::new(), ends: true };
     }
+    let is_cut = fails && seen.method == "GET" && state.rng.bool();
     let number = state.events.len();
-    let rng = &mut state.rng;
-    let mut page = Page::any(rng);
-    let mut of = number;
-    let is_cut = fails && rng.bool() && seen.method == "GET";
-    if fails && !is_cut {
-        page = Page { status: [500, 503][rng.usize(..2)], control: None, targeted: None, expires: None, ..page };
-    } else if is_cut && page.framing == Framing::Close {
-        page.framing = Framing::Chunks;
-    }
-    let mut purges = Vec::new();
-    if seen.method == "POST" {
-        page = Page { status: if fails { 500 } else { [200, 204, 303][rng.usize(..3)] }, ..page };
-        page.framing = Framing::Length;
-    } else if !fails && let Some(held) = right_still(state, &seen, fields) {
-        of = held.of;
-        page = revised(&held.page, &mut state.rng);
-    }
+    let (of, page) = match right_still(state, &seen, fields) {
+        Some(held) if !fails => (held.of, revised(&held.page, &mut state.rng)),
+        _ => (number, new_page(&mut state.rng, &seen, fails, is_cut)),
+    };
     let location = (page.status == 303).then(|| PATHS[state.rng.usize(..PATHS.len())]);
-    if seen.method == "POST" && !fails {
-        purges = change(state, &seen, location, world.tick());
-    }
+    let is_done = seen.method == "POST" && !fails;
+    let purges = if is_done { change(state, &seen, location, world.tick()) } else { Vec::new() };
+    // It may have asked before, of which nothing came.
+    let asked_at = state.open(&seen.url).map(|sent| sent.at).fold(now, f64::min);
     // Nobody waits for it, so that time may go by before the proxy has it.
     let is_alone = state.open(&seen.url).all(|sent| sent.goes_on);
     let arrived = if is_alone { now + 1_000.0 } else { now };
-    let event = Event { number, of, page, seen, asked, asked_at, came: now, arrived, is_cut, uses: 0, purges };
+    let (came, uses) = (now, 0);
+    let event =
+        Event { number, of, page, seen, asked, asked_at, came, arrived, is_cut, uses, purges };
     let reply = written(&event, location);
+    remember(state, event, &reply);
+    reply
+}
+
+/// No answer.
+fn hang_up(state: &mut State, seen: &Seen, world: &World) -> Reply {
+    state.tell(Some(&seen.url), "the origin hangs up");
+    // It may have done what it was asked before.
+    if seen.method == "POST" && state.rng.bool() {
+        let purges = change(state, seen, None, world.tick());
+        state.lost.insert(seen.id.unwrap_or_default(), purges);
+    }
+    Reply { number: None, head: Vec::new(), rest: Vec::new(), ends: true }
+}
+
+fn new_page(rng: &mut Rng, seen: &Seen, fails: bool, is_cut: bool) -> Page {
+    let page = Page::any(rng);
+    if seen.method == "POST" {
+        let status = if fails { 500 } else { [200, 204, 303][rng.usize(..3)] };
+        return Page { status, framing: Framing::Length, ..page };
+    }
+    if is_cut {
+        // An end that is told by nothing else cannot be told from a cut.
+        let framing = if page.framing == Framing::Close { Framing::Chunks } else { page.framing };
+        return Page { framing, ..page };
+    }
+    if fails {
+        let status = [500, 503][rng.usize(..2)];
+        return Page { status, control: None, targeted: None, expires: None, ..page };
+    }
+    page
+}
+
+fn remember(state: &mut State, event: Event, reply: &Reply) {
+    let Event { number, of, is_cut, page, seen, .. } = &event;
     let head = String::from_utf8_lossy(&reply.head);
     let head = head.split("\r\n\r\n").next().unwrap_or_default().replace("\r\n", "; ");
-    let kinds = format!("{:?} {:?}", event.page.framing, event.page.has_token);
-    let told = format!("the origin answers {number} (of {of}, cut {is_cut}) {kinds}: {head}");
-    state.tell(Some(&event.seen.url), &told);
-    if event.seen.id.is_none() {
-        state.newest.insert(event.seen.url.clone(), number);
-        if !event.page.vary.is_empty() {
-            state.varied.insert(event.seen.url.clone());
+    let kinds = format!("cut: {is_cut}, a token: {}", page.has_token);
+    state.tell(Some(&seen.url), &format!("the origin answers {number} of {of} ({kinds}): {head}"));
+    if seen.id.is_none() {
+        state.newest.insert(seen.url.clone(), *number);
+        if !page.vary.is_empty() {
+            state.varied.insert(seen.url.clone());
         }
     }
     state.events.push(event);
-    reply
 }
 
 /// The page that the request asks about, where it is right still.
 fn right_still(state: &mut State, seen: &Seen, fields: &Fields) -> Option<Event> {
-    let about = state.events.get(condition(fields)?)?;
+    let about = state.events.get(condition(fields)?).filter(|_| seen.method != "POST")?;
     let changed = state.changes.get(&seen.url.place()).copied().unwrap_or(0);
     let is_right = about.seen.is_like(seen, &about.page.vary)
         && about.page.status == 200
@@ -303,9 +314,12 @@ fn change(
         scopes.push((Scope::Url { host, path: "/e/1", query: "" }, false));
     }
     let first = state.purges.len();
-    state.purges.extend(
-        scopes.into_iter().map(|(scope, is_hard)| Purge { scope, is_hard, begun, ended: None }),
-    );
+    state.purges.extend(scopes.into_iter().map(|(scope, is_hard)| Purge {
+        scope,
+        is_hard,
+        begun,
+        ended: None,
+    }));
     (first..state.purges.len()).collect()
 }
 
@@ -374,7 +388,12 @@ fn with_body(event: &Event, mut head: String) -> Reply {
     }
     let ends = event.is_cut || page.framing == Framing::Close;
     if event.seen.method == "HEAD" {
-        return Reply { number: Some(event.number), head: head.into_bytes(), rest: Vec::new(), ends };
+        return Reply {
+            number: Some(event.number),
+            head: head.into_bytes(),
+            rest: Vec::new(),
+            ends,
+        };
     }
     let (first, second) = body.split_at(body.len() / 2);
     let part = |part: &str| match page.framing {
@@ -490,7 +509,8 @@ impl Page {
             framing: framing[if rng.u8(..30) == 0 { 2 } else { rng.usize(..2) }],
             copies: if is_large { 600 } else { rng.usize(1..30) },
             control: has_control.then(|| Control::any(rng)),
-            targeted: has_target.then(|| Control { max_age: Some(seconds(rng)), ..Control::any(rng) }),
+            targeted: has_target
+                .then(|| Control { max_age: Some(seconds(rng)), ..Control::any(rng) }),
             expires: has_expires.then(|| seconds(rng)),
             dated: has_date.then(|| u64::from(rng.u8(..4)) * u64::from(rng.u8(..40))),
             age: has_age.then(|| u64::from(rng.u8(..200))),

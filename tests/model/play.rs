@@ -37,13 +37,12 @@ pub(crate) struct Tally {
     purges: u64,
     holds: u64,
     broken: u64,
-    why: std::collections::BTreeMap<String, u64>,
 }
 
 impl Tally {
-    pub(crate) fn print(&self) {
+    pub(crate) fn text(&self) -> String {
         let rate = 100.0 * self.hits as f64 / self.shareable as f64;
-        println!("{rate:.1} % of the shareable requests are hits: {self:?}");
+        format!("{rate:.1} % of the shareable requests are hits: {self:?}")
     }
 
     /// At least half of what can be shared is, and nearly all of which the model is sure.
@@ -111,7 +110,7 @@ impl Play {
         }
         let url = Url::any(&mut self.rng);
         match self.rng.u8(..100) {
-            0..72 => self.exchange(vec![url]),
+            0..72 => self.exchange(&url, 1),
             72..82 => self.burst(&url),
             82..84 => self.write(&url),
             84..86 => self.purge(&url),
@@ -119,7 +118,7 @@ impl Play {
             90..92 => self.leave(&url),
             _ => {
                 for _ in 0..3 {
-                    self.exchange(vec![url.clone()]);
+                    self.exchange(&url, 1);
                 }
             }
         }
@@ -153,16 +152,15 @@ impl Play {
     fn burst(&mut self, url: &Url) {
         self.tally.bursts += 1;
         let count = self.rng.usize(2..7);
-        self.exchange(vec![url.clone(); count]);
+        self.exchange(url, count);
     }
 
-    fn exchange(&mut self, urls: Vec<Url>) {
-        let many = urls.len() > 1;
+    fn exchange(&mut self, url: &Url, count: usize) {
         let start = self.rng.usize(..CONNECTIONS);
         let mut pending = Vec::new();
-        for (nth, url) in urls.iter().enumerate() {
+        for nth in 0..count {
             let mut ask = self.ask(url);
-            if many && self.rng.u8(..40) == 0 {
+            if count > 1 && self.rng.u8(..40) == 0 {
                 ask = written(ask);
             }
             pending.push(self.send(ask, (start + nth) % CONNECTIONS));
@@ -221,7 +219,7 @@ impl Play {
         for one in pending {
             self.finish(one);
         }
-        self.exchange(vec![url.clone()]);
+        self.exchange(url, 1);
     }
 
     /// Waits until the origin holds the request on the first connection; false where that is answered.
@@ -272,11 +270,10 @@ impl Play {
         let purge = Purge { scope, is_hard, begun, ended };
         state.tell(None, &format!("{purge:?}: {said:?}"));
         if !said.as_deref().is_some_and(|said| said.contains("\"confirmed\":true")) {
-            state.wrong(url, format!("a purge came to {said:?}"));
+            state.wrong(url, &format!("a purge came to {said:?}"));
         }
-        // What began later may be there already: the list is in order of the beginnings.
-        let at = state.purges.partition_point(|other| other.begun < begun);
-        assert_eq!(at, state.purges.len(), "nothing else purges meanwhile");
+        // The list is in order of the beginnings.
+        assert!(state.purges.last().is_none_or(|last| last.begun < begun), "nobody else purges");
         state.purges.push(purge);
     }
 
@@ -304,7 +301,7 @@ impl Play {
         let Some((status, fields, body, goes_on)) = read else {
             // What breaks off may do so before the head is on its way.
             if !state.has_failed(&ask.url, unix_now()) {
-                state.wrong(&ask.url, format!("no answer to {}", ask.text()));
+                state.wrong(&ask.url, &format!("no answer to {}", ask.text()));
             }
             self.tally.broken += 1;
             self.connections[place] = None;
@@ -314,12 +311,13 @@ impl Play {
         let got = Answer { status, fields, body, begun, begun_at, ended_at, took };
         state.tell(Some(&ask.url), &format!("{} is answered {}", ask.id, got.text()));
         if let Err(wrong) = check(&mut state, &ask, &got) {
-            state.wrong(&ask.url, format!("{}: {wrong}: {:?}", ask.id, got.fields));
+            state.wrong(&ask.url, &format!("{}: {wrong}: {:?}", ask.id, got.fields));
         }
         if got.is_stale() {
             state.goes_on(ask.id);
         }
-        let purges = got.number().and_then(|n| state.events.get(n)).map(|event| event.purges.clone());
+        let purges =
+            got.number().and_then(|n| state.events.get(n)).map(|event| event.purges.clone());
         if ask.method == "POST" {
             let now = Some(self.world.tick());
             let lost = state.lost.remove(&ask.id).unwrap_or_default();
@@ -342,12 +340,9 @@ impl Play {
         if ask.is_shareable() {
             tally.shareable += 1;
             tally.hits += u64::from(got.is_hit());
-            if !got.is_hit() { let w: String = got.cache_status().split(';').filter(|p| !p.contains("ttl")).collect(); *tally.why.entry(w).or_default() += 1; }
             tally.validated += u64::from(got.is_validated());
             tally.expected += u64::from(is_expected);
-            let is_missed = is_expected && !got.is_hit();
-            tally.missed += u64::from(is_missed);
-            if is_missed && std::env::var("MISSED").is_ok() { self.world.state().wrong(&ask.url, format!("missed {}", ask.id)); }
+            tally.missed += u64::from(is_expected && !got.is_hit());
         }
         let is_whole = got.body.whole && got.status != 304 && ask.method == "GET";
         let (true, Some(number)) = (is_whole, got.number()) else { return };
@@ -419,8 +414,8 @@ fn read(wire: &mut Wire, method: &str) -> Option<(u16, crate::wire::Fields, Body
     let is_silent = method == "HEAD" || matches!(status, 204 | 304);
     let framing =
         if is_silent { Framing::Nothing } else { Framing::of(&head.fields, Framing::UntilClose) };
-    let goes_on = head.fields.get("connection") != Some("close")
-        && !matches!(framing, Framing::UntilClose);
+    let goes_on =
+        head.fields.get("connection") != Some("close") && !matches!(framing, Framing::UntilClose);
     let body = wire.body(framing);
     Some((status, head.fields, body, goes_on))
 }

@@ -240,7 +240,8 @@ impl Event {
             }
             Share::Anonymous | Share::Everyone | Share::Public => {}
         }
-        if rule.is_keyed && (ask.keyed_cookie() != self.seen.cookie || ask.variant != self.seen.variant)
+        if rule.is_keyed
+            && (ask.keyed_cookie() != self.seen.cookie || ask.variant != self.seen.variant)
         {
             return Err("it was fetched with other keyed fields".to_owned());
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-pub(crate) use crate::cast::Url;
 use crate::cast::Ask;
+pub(crate) use crate::cast::Url;
 use crate::rules::Page;
 
 /// Requests that are remembered, for what the origin sees of them.
@@ -118,7 +118,10 @@ pub(crate) enum Health {
 pub(crate) enum Hold {
     None,
     /// Waiting for a request for it.
-    Wanted { url: Url, in_body: bool },
+    Wanted {
+        url: Url,
+        in_body: bool,
+    },
     /// One is held.
     Held,
 }
@@ -181,10 +184,11 @@ impl State {
         self.story.push_back((url.cloned(), format!("[{}] {line}", self.step)));
     }
 
-    pub(crate) fn wrong(&mut self, url: &Url, what: String) {
+    pub(crate) fn wrong(&mut self, url: &Url, what: &str) {
         self.tell(Some(url), &format!("WRONG: {what}"));
         if self.wrongs.is_empty() {
-            let mine = self.story.iter().filter(|(its, _)| its.as_ref().is_none_or(|its| its == url));
+            let mine =
+                self.story.iter().filter(|(its, _)| its.as_ref().is_none_or(|its| its == url));
             let story: String = mine.map(|(_, line)| format!("  {line}\n")).collect();
             self.wrongs = format!("step {}: {what}\n{url:?}\n{story}", self.step);
         }
@@ -272,7 +276,8 @@ impl World {
         let waited = self.changed.wait_timeout_while(self.state(), DEADLINE, held).unwrap();
         let (mut state, is_late) = (waited.0, waited.1.timed_out());
         if is_late {
-            let last: String = state.story.iter().rev().take(30).rev().map(|(_, line)| format!("  {line}\n")).collect();
+            let last = state.story.iter().rev().take(30).rev();
+            let last: String = last.map(|(_, line)| format!("  {line}\n")).collect();
             state.wrongs = format!("nobody let the origin go on\n{last}");
         }
     }
