@@ -6,9 +6,10 @@ use std::time::Duration;
 use anteroom::admin::{self, ListedRow, Listing, Order, Top, Views};
 use anteroom::clock::unix_now;
 use anteroom::purge;
+use anteroom::request::{Explanation, Question};
 use http::Method;
 
-use crate::cli::{PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs};
+use crate::cli::{ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs};
 use crate::terminal::{self, failed, say};
 
 /// Schedules, lists or stops rows.
@@ -71,6 +72,23 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
         false => "a proxy did not confirm it: it is cut off, and follows within a second",
     };
     say(&format!("purged: {pages} pages in memory; {where_to}"));
+    Ok(())
+}
+
+/// Tells what would be done about a request.
+pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
+    let ExplainArgs { url, cookie, header, method, json, at } = args;
+    let cookies = cookie.into_iter().map(|cookie| cookie.0).collect();
+    let headers = header.into_iter().map(|(name, value)| (name, value.0)).collect();
+    let question = Question { url, method, cookies, headers };
+    let question = serde_json::to_vec(&question).map_err(failed)?;
+    let told = admin::call(&socket(at)?, Method::POST, "/explain", question).map_err(failed)?;
+    if json {
+        say(&String::from_utf8_lossy(&told));
+        return Ok(());
+    }
+    let told: Explanation = serde_json::from_slice(&told).map_err(failed)?;
+    say(told.to_string().trim_end());
     Ok(())
 }
 

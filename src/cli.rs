@@ -79,6 +79,20 @@ Examples:
 A path alone stands for the sites of [origin] hosts. When the command returns, the purge holds in every
 proxy on the same store; it says so where one has not confirmed it. It speaks to the running proxy, over the socket of [admin] socket.";
 
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  anteroom explain https://example.com/item/mug
+      What a visitor without cookies would get, and why
+  anteroom explain https://example.com/ --cookie consent=1 --cookie _ga=GA1.1.2
+      Which of his cookies keeps him from the cache, and what would help
+  anteroom explain /item/mug --header 'Accept-Language: de' --json
+  anteroom explain http://example.com/cart --method POST --config /etc/anteroom/proxy.toml
+
+It only looks: nothing is sent to the app, no visit is noted, and nothing in the cache changes.
+Values of cookies are not shown; but other users of this machine may see a command's words while it
+runs. A path alone stands for the first of [origin] hosts. It speaks to the running proxy, over the
+socket of [admin] socket.";
+
 /// A caching reverse proxy for web apps with logins: it knows who is asking, and shares only what
 /// may be shared
 #[derive(Parser, Debug)]
@@ -115,9 +129,56 @@ pub(crate) enum Command {
     /// Make pages stale, or remove them, in every proxy on the store
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(PurgeArgs),
+    /// Tell what the cache would do about a request, step by step, and what would help
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
     /// Show the items that visitors view most
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// The page
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// A cookie that the visitor has
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) cookie: Vec<Unshown>,
+    /// A field of his request
+    #[arg(long, value_name = "'NAME: VALUE'", value_parser = field)]
+    pub(crate) header: Vec<(String, Unshown)>,
+    /// The method
+    #[arg(long, value_name = "METHOD", default_value = "GET")]
+    pub(crate) method: String,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) at: SocketArgs,
+}
+
+/// A word that may be a secret.
+#[derive(Clone)]
+pub(crate) struct Unshown(pub(crate) String);
+
+impl From<String> for Unshown {
+    fn from(word: String) -> Self {
+        Self(word)
+    }
+}
+
+impl std::fmt::Debug for Unshown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Unshown(…)")
+    }
+}
+
+/// A field, as `Name: value`.
+fn field(text: &str) -> Result<(String, Unshown), String> {
+    let field = text.split_once(':').filter(|(name, _)| !name.is_empty());
+    let (name, value) = field.ok_or_else(|| "a field such as 'Accept-Language: de'".to_owned())?;
+    Ok((name.to_owned(), Unshown(value.trim().to_owned())))
 }
 
 #[derive(Args, Debug)]

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Rows { command }) => ask::rows(command),
         Some(Command::Purge(args)) => ask::purge(args),
+        Some(Command::Explain(args)) => ask::explain(args),
         Some(Command::Top(args)) => ask::top(args),
     };
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)

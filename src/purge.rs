@@ -1,6 +1,8 @@
 //! An operator's purge: what is asked for in words becomes marks in the table of purges, and the answer
 //! says how far it went.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,20 +10,21 @@ use ::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
-use crate::http::host::{Host, Scheme};
 use crate::http::pattern::Pattern;
-use crate::http::reference::resolve;
+use crate::http::reference::{absolute, resolve};
 use crate::http::tags::TAG_MAX;
 use crate::http::{path, query};
 use crate::page::Pages;
-use crate::page::purge::Scope;
+use crate::page::purge::scope::{Aim, Scope};
 use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
 
+/// How long the store is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long other processes are waited for. After that, one that has not heard of the purge is cut off
 /// from the store, and shows nothing for long any more.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(5);
+const OTHERS_PATIENCE: Duration = Duration::from_millis(1_500);
+/// Between two looks, at first and at last: a process that is cut off keeps many waiting.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// What to purge.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -89,9 +92,9 @@ impl Purger {
     /// # Errors
     /// When the order is wrong, or the store does not take it.
     pub async fn carry_out(&self, store: &AnyStore, order: &Order) -> Result<Done, PurgeError> {
-        let marks = self.marks(order)?;
-        let pages = self.pages.count_hit(&marks);
-        let confirmed = self.purge(store, &marks).await?;
+        let aims = self.aims(order)?;
+        let pages = self.pages.count_hit(&aims);
+        let confirmed = self.purge(store, &aims).await?;
         Ok(Done { pages, confirmed })
     }
 
@@ -107,25 +110,26 @@ impl Purger {
         query: &str,
     ) -> Result<bool, PurgeError> {
         let query = query::without(query, &self.ignore_query);
-        self.purge(store, &[Scope::Url { site, path, query: &query }.mark(false)]).await
+        self.purge(store, &[Scope::Url { site, path, query: &query }.aim(false)]).await
     }
 
-    async fn purge(&self, store: &AnyStore, marks: &[u32]) -> Result<bool, PurgeError> {
-        let purging = self.pages.purged.purge(store, marks);
+    async fn purge(&self, store: &AnyStore, aims: &[Aim]) -> Result<bool, PurgeError> {
+        let purging = self.pages.purged.purge(store, aims);
         let Ok(purged) = timeout(PATIENCE, purging).await else {
             return Err(StoreError::TimedOut.into());
         };
         Ok(is_confirmed(store, purged?).await)
     }
 
-    fn marks(&self, order: &Order) -> Result<Vec<u32>, PurgeError> {
-        let mut marks = Vec::new();
+    fn aims(&self, order: &Order) -> Result<Vec<Aim>, PurgeError> {
+        let mut aims = Aims { is_hard: order.hard, aims: BTreeSet::new() };
         for url in &order.urls {
             let (sites, target) = self.place(url)?;
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
             let (path, query) = (decoded(path)?, query::without(query, &self.ignore_query));
-            let scopes = sites.iter().map(|site| Scope::Url { site, path: &path, query: &query });
-            marks.extend(scopes.map(|scope| scope.mark(order.hard)));
+            for site in sites.iter() {
+                aims.add(Scope::Url { site, path: &path, query: &query })?;
+            }
         }
         for prefix in &order.prefixes {
             let (sites, target) = self.place(prefix)?;
@@ -135,40 +139,58 @@ impl Purger {
                 )));
             }
             let path = decoded(&target)?;
-            let scopes = sites.iter().map(|site| Scope::Prefix { site, path: &path });
-            marks.extend(scopes.map(|scope| scope.mark(order.hard)));
+            for site in sites.iter() {
+                aims.add(Scope::Prefix { site, path: &path })?;
+            }
         }
         for tag in &order.tags {
             if tag.is_empty() || tag.len() > TAG_MAX {
                 return Err(wrong(format!("a tag has 1 to {TAG_MAX} bytes")));
             }
-            marks.push(Scope::Tag(tag.as_bytes()).mark(order.hard));
+            aims.add(Scope::Tag(tag.as_bytes()))?;
         }
         if order.all {
-            marks.push(Scope::Everything.mark(order.hard));
+            aims.add(Scope::Everything)?;
         }
-        marks.sort_unstable();
-        marks.dedup();
-        match marks.len() {
-            0 => Err(wrong("nothing to purge: name URLs, tags or prefixes, or say all".to_owned())),
-            1..=PURGE_MARKS_MAX => Ok(marks),
-            _ => Err(wrong(format!("at most {PURGE_MARKS_MAX} things are purged at a time"))),
+        if aims.aims.is_empty() {
+            return Err(wrong(
+                "nothing to purge: name URLs, tags or prefixes, or say all".to_owned(),
+            ));
         }
+        Ok(aims.aims.into_iter().collect())
     }
 
     /// The sites and the target that a URL means.
-    fn place(&self, url: &str) -> Result<(Vec<String>, String), PurgeError> {
+    fn place(&self, url: &str) -> Result<(Cow<'_, [String]>, String), PurgeError> {
         let expected =
             || wrong(format!("{url}: write the whole URL, such as http://example.com/path"));
-        let (place, target) = resolve("/", url);
-        let Some(place) = place else {
+        if let (None, target) = resolve("/", url) {
             let is_path = url.starts_with('/') && !self.hosts.is_empty();
-            return if is_path { Ok((self.hosts.clone(), target)) } else { Err(expected()) };
-        };
-        let (scheme, authority) = place.split_once("://").ok_or_else(expected)?;
-        let scheme = Scheme::parse(scheme.as_bytes()).ok_or_else(expected)?;
-        let host = Host::parse(authority.as_bytes()).map_err(|_| expected())?;
-        Ok((vec![host.normalised(scheme).into_owned()], target))
+            return if is_path {
+                Ok((Cow::Borrowed(&*self.hosts), target))
+            } else {
+                Err(expected())
+            };
+        }
+        let (scheme, host, target) = absolute(url).ok_or_else(expected)?;
+        Ok((Cow::Owned(vec![host.normalised(scheme).into_owned()]), target))
+    }
+}
+
+/// What one order is for: not more than one purge takes, however many things it names on however many
+/// sites.
+struct Aims {
+    is_hard: bool,
+    aims: BTreeSet<Aim>,
+}
+
+impl Aims {
+    fn add(&mut self, scope: Scope<'_>) -> Result<(), PurgeError> {
+        self.aims.insert(scope.aim(self.is_hard));
+        match self.aims.len() {
+            ..=PURGE_MARKS_MAX => Ok(()),
+            _ => Err(wrong(format!("at most {PURGE_MARKS_MAX} things are purged at a time"))),
+        }
     }
 }
 
@@ -183,9 +205,37 @@ fn wrong(why: String) -> PurgeError {
 /// Waits for all other processes, for a while.
 async fn is_confirmed(store: &AnyStore, purge: Generation) -> bool {
     let all = async {
+        let (mut pause, longest) = LOOKS;
         while !store.is_seen(purge).await.unwrap_or(false) {
-            sleep(LOOK).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(longest);
         }
     };
-    timeout(PATIENCE, all).await.is_ok()
+    timeout(OTHERS_PATIENCE, all).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::flight::Flights;
+    use crate::page::purge::Purged;
+
+    #[test]
+    fn an_order_for_too_much_ends_at_the_bound() {
+        let flights = Flights::new(1 << 20, 10);
+        let purged = Arc::new(Purged::new(false));
+        let pages = Arc::new(Pages::new(1 << 20, flights, purged, 1, Duration::ZERO));
+        let hosts = (0..100).map(|host| format!("h{host}.test")).collect();
+        let purger = Purger { pages, hosts, ignore_query: Vec::new() };
+        let aims = |paths: u32| {
+            let urls = (0..2 * paths).map(|path| format!("/{}", path % paths)).collect();
+            purger.aims(&Order { urls, ..Order::default() })
+        };
+        assert_eq!(aims(10).unwrap().len(), 1_000, "what is named twice counts once");
+        assert!(aims(11).unwrap_err().to_string().contains("at most 1000"));
+        // It does not look at what is behind the bound.
+        let urls = [(0..11).map(|path| format!("/{path}")).collect(), vec!["no URL".to_owned()]];
+        let error = purger.aims(&Order { urls: urls.concat(), ..Order::default() }).unwrap_err();
+        assert!(error.to_string().contains("at most 1000"));
+    }
 }

@@ -23,6 +23,16 @@ fn the_source_keeps_to_the_import_map() {
     assert!(wrongs.is_empty(), "against the map in ARCHITECTURE.md:\n{}", wrongs.join("\n"));
 }
 
+#[test]
+fn the_proxy_does_not_depend_on_what_its_rules_are_held_against() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    let (_, behind) = manifest.split_once("\n[dependencies]\n").expect("there are dependencies");
+    let (normal, for_tests) = behind.split_once("\n[").expect("a table follows them");
+    assert!(for_tests.contains("\nhttp-cache-semantics ="));
+    assert!(!normal.contains("http-cache-semantics"));
+}
+
 /// Everything that is wrong, each in a line of its own.
 fn wrongs(map: &Map, sources: &[Source]) -> Vec<String> {
     let there: BTreeSet<&str> = sources.iter().map(|source| source.module.as_str()).collect();

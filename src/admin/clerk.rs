@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, Socket};
 use crate::purge::Purger;
+use crate::request::Room;
 use crate::row::{Memo, Names};
 use crate::store::{AnyStore, StoreError};
 
@@ -49,6 +50,8 @@ pub struct Clerk {
     pub every: Vec<Duration>,
     /// What purges.
     pub purger: Arc<Purger>,
+    /// Where requests are explained, and none is answered.
+    pub room: Rc<Room>,
 }
 
 /// Serves the data commands until told to stop.
@@ -120,6 +123,7 @@ impl Clerk {
             (Method::POST, "/rows/schedule") => self.order_rows(body, false).await.and_then(told),
             (Method::POST, "/rows/stop") => self.order_rows(body, true).await.and_then(told),
             (Method::POST, "/purge") => self.purge(body).await.and_then(told),
+            (Method::POST, "/explain") => self.explain(body).await.and_then(told),
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(told),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know that command".to_owned())),
         };

@@ -1,12 +1,13 @@
 //! The operator's listener: health and metrics. Never on the public address. And the socket of the
-//! data commands: `socket` is the file, `call` its other end, `clerk` takes the orders that `rows`, `top`
-//! and `purge` carry out. Who has the token may purge over the listener, too.
+//! data commands: `socket` is the file, `call` its other end, `clerk` takes the orders that `rows`, `top`,
+//! `purge` and `explain` carry out. Who has the token may give the last two over the listener, too.
 //!
 //! A Host that is neither its own nor a loopback name is refused, so that no web page in an
 //! operator's browser can read it by a name of its own (DNS rebinding).
 
 mod call;
 mod clerk;
+mod explain;
 mod purge;
 mod rows;
 mod socket;
@@ -129,7 +130,8 @@ async fn respond(
     if let Some(refused) = misdirected(own, &request) {
         return refused;
     }
-    let is_order = request.method() == Method::POST && request.uri().path() == "/purge";
+    let is_order =
+        request.method() == Method::POST && matches!(request.uri().path(), "/purge" | "/explain");
     match &desk.clerk {
         Some((token, clerk)) if is_order => {
             if bearer::carries(request.headers(), &token.0) {

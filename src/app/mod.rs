@@ -231,6 +231,7 @@ fn start_tasks(
         store: lane.clone(),
         purged: Arc::clone(&shared.pages.purged),
         said: Default::default(),
+        said_waiting: Default::default(),
     };
     let rescale = Rescale {
         store: lane.clone(),
@@ -251,7 +252,7 @@ fn start_tasks(
 async fn end(tasks: Vec<tokio::task::JoinHandle<()>>, shared: &Shared, lane: &AnyStore) {
     // Before waiting for whatever is slow: somebody may lose patience with us.
     let flushed = flush(shared, lane).await;
-    if let Err(error) = shared.pages.purged.send_left(lane).await {
+    if let Err(error) = shared.pages.purged.flush(lane).await {
         tracing::warn!(%error, "purges did not reach the store: others keep those pages for their time");
     }
     for task in tasks {

@@ -98,6 +98,14 @@ impl Shared {
         metrics.gauge("anteroom_cut_off", "Whether purges by others may be missing", move || {
             u64::from(pages.purged.is_cut_off())
         });
+        let pages = Arc::clone(&self.pages);
+        metrics.gauge("anteroom_purges_waiting", "Purges that the store lacks", move || {
+            pages.purged.waiting().0 as u64
+        });
+        let pages = Arc::clone(&self.pages);
+        metrics.counter("anteroom_purges_late", "Purges that the store did not take at once", {
+            move || pages.purged.waiting().1
+        });
         let visits = Arc::clone(&self.visits);
         metrics.gauge("anteroom_visits_waiting", "Visits that wait for the store", move || {
             visits.backlog() as u64

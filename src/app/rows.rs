@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Shared;
-use super::worker::origin_settings;
+use super::worker::{dry_room, origin_settings};
 use crate::admin::{self, Clerk, Socket};
 use crate::config::Plan;
 use crate::metrics::Metrics;
@@ -53,6 +53,7 @@ pub(super) fn clerk(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> 
         memo: Arc::clone(&shared.rows),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
         purger: Arc::clone(&shared.purger),
+        room: dry_room(plan, shared, lane),
     })
 }
 

@@ -11,16 +11,17 @@ use tokio_util::task::TaskTracker;
 
 use super::parts::Shared;
 use super::{StartError, runtime};
-use crate::config::Plan;
+use crate::config::{Cache, Plan};
 use crate::fill::Filler;
 use crate::log::Pen;
+use crate::metrics::Sheet;
 use crate::origin::{self, Origin};
 use crate::page::verdict::Policy;
 use crate::request::Room;
 use crate::row::Reader;
 use crate::serve::io::Deadlines;
 use crate::serve::{Door, Settings, serve};
-use crate::store::OpenStore;
+use crate::store::{AnyStore, OpenStore};
 
 /// How often the end of the workers is looked for.
 const LOOK: Duration = Duration::from_millis(10);
@@ -52,14 +53,7 @@ pub(super) fn start(
 ) -> Result<JoinHandle<()>, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
     let origin = origin_settings(&plan.origin);
-    let policy = Policy {
-        default_ttl: plan.cache.default_ttl,
-        stale_while_revalidate: plan.cache.stale_while_revalidate,
-        stale_if_error: plan.cache.stale_if_error,
-        static_for_all: plan.cache.static_for_all,
-        max_object: plan.cache.max_object,
-        client_directives: plan.cache.client_directives,
-    };
+    let policy = policy(&plan.cache);
     let limits = &plan.limits;
     let connection = Settings {
         deadlines: Deadlines {
@@ -104,30 +98,8 @@ pub(super) fn start(
 async fn work(kit: Kit) {
     let Kit { shared, store, listeners, pen, .. } = kit;
     let sheet = shared.metrics.sheet();
-    let lane = store.lane();
     let origin = Origin::new(kit.origin, Arc::clone(&sheet));
-    let filler = Rc::new(Filler {
-        pages: Arc::clone(&shared.pages),
-        origin: Rc::clone(&origin),
-        store: lane.clone(),
-        policy: kit.policy,
-        sheet: Arc::clone(&sheet),
-    });
-    let room = Rc::new(Room {
-        settings: Arc::clone(&shared.settings),
-        pages: Arc::clone(&shared.pages),
-        coder: Arc::clone(&shared.coder),
-        sessions: Arc::clone(&shared.sessions),
-        visits: Arc::clone(&shared.visits),
-        ranks: Arc::clone(&shared.ranks),
-        rows: Reader::new(Arc::clone(&shared.rows)),
-        store: lane,
-        origin,
-        filler,
-        sheet: Arc::clone(&sheet),
-        pen,
-        left: Rc::default(),
-    });
+    let room = room(&shared, store.lane(), origin, kit.policy, (Arc::clone(&sheet), pen));
     // The first visitors shall be recognised, too; but nobody waits for a store that is away.
     let ready = async {
         room.store.connected().await;
@@ -158,6 +130,56 @@ async fn work(kit: Kit) {
     connections.close();
     if tokio::time::timeout(kit.drain_timeout, connections.wait()).await.is_err() {
         tracing::warn!(open = connections.len(), "connections were cut at the drain timeout");
+    }
+}
+
+/// All that a thread needs to answer requests.
+fn room(
+    shared: &Shared,
+    lane: AnyStore,
+    origin: Rc<Origin>,
+    policy: Policy,
+    (sheet, pen): (Arc<Sheet>, Option<Arc<Pen>>),
+) -> Rc<Room> {
+    let filler = Rc::new(Filler {
+        pages: Arc::clone(&shared.pages),
+        origin: Rc::clone(&origin),
+        store: lane.clone(),
+        policy,
+        sheet: Arc::clone(&sheet),
+    });
+    Rc::new(Room {
+        settings: Arc::clone(&shared.settings),
+        pages: Arc::clone(&shared.pages),
+        coder: Arc::clone(&shared.coder),
+        sessions: Arc::clone(&shared.sessions),
+        visits: Arc::clone(&shared.visits),
+        ranks: Arc::clone(&shared.ranks),
+        rows: Reader::new(Arc::clone(&shared.rows)),
+        store: lane,
+        origin,
+        filler,
+        sheet,
+        pen,
+        left: Rc::default(),
+    })
+}
+
+/// A room in which no request is answered, but told of. What is counted there nobody reads.
+pub(super) fn dry_room(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Room> {
+    let sheet = Arc::<Sheet>::default();
+    let origin = Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet));
+    room(shared, lane.clone(), origin, policy(&plan.cache), (sheet, None))
+}
+
+fn policy(cache: &Cache) -> Policy {
+    Policy {
+        default_ttl: cache.default_ttl,
+        stale_while_revalidate: cache.stale_while_revalidate,
+        stale_if_error: cache.stale_if_error,
+        static_for_all: cache.static_for_all,
+        max_object: cache.max_object,
+        client_directives: cache.client_directives,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::http::{forwarded, hop};
 use crate::ident::PageKey;
 use crate::page::entry::{Entry, compact};
 use crate::page::key::ShareClass;
-use crate::page::purge::{Marks, tag_slots};
+use crate::page::purge::{Marks, Purged};
 use crate::page::verdict::Storing;
 use crate::route::Route;
 
@@ -43,9 +43,14 @@ impl Fetch {
     }
 
     /// The head of the page as it is kept and shown to everyone.
-    pub(super) fn entry(&self, mut head: ::http::response::Parts, storing: Storing) -> Entry {
+    pub(super) fn entry(
+        &self,
+        mut head: ::http::response::Parts,
+        storing: Storing,
+        purged: &Purged,
+    ) -> Entry {
         let initial_age = self.age(&head.headers);
-        let slots = tags(&head.headers).map(|tags| tag_slots(&tags)).unwrap_or_default();
+        let marks = purged.tagged(&self.marks, &tags(&head.headers).unwrap_or_default());
         strip_tags(&mut head.headers);
         let headers = shown(std::mem::take(&mut head.headers));
         let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
@@ -62,7 +67,7 @@ impl Fetch {
             static_proof: storing.static_proof,
             own_tag: false,
             vary: storing.vary,
-            marks: Arc::new(self.marks.clone().with(&slots)),
+            marks: Arc::new(marks),
         }
     }
 }

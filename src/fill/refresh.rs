@@ -14,7 +14,6 @@ use crate::http::tags::{strip_tags, tags};
 use crate::page::entry::{Entry, compact};
 use crate::page::flight::{Flight, Verdict};
 use crate::page::guard;
-use crate::page::purge::tag_slots;
 use crate::page::verdict::Answered;
 use crate::reason::Reason;
 use crate::store::PageStore;
@@ -60,7 +59,10 @@ impl Filler {
         let is_fresh = storing.is_fresh;
         // Its tags are those that the 304 says, else the page's.
         let told = tags(said).ok().filter(|told| !told.is_empty());
-        let slots = told.map_or_else(|| held.marks.slots.clone(), |told| tag_slots(&told));
+        let marks = match told {
+            Some(told) => self.pages.purged.tagged(&fetch.marks, &told),
+            None => fetch.marks.clone().with(&held.marks.slots),
+        };
         let mut headers = headers;
         strip_tags(&mut headers);
         let refreshed = Entry {
@@ -76,7 +78,7 @@ impl Filler {
             static_proof: storing.static_proof && held.static_proof,
             own_tag: false,
             vary: storing.vary,
-            marks: Arc::new(fetch.marks.clone().with(&slots)),
+            marks: Arc::new(marks),
         };
         let to_store = self.keep(fetch, flight, refreshed.clone());
         let refreshed = Arc::new(refreshed);

@@ -29,7 +29,7 @@ impl Filler {
         let guarded = storing.guarded;
         let is_fresh = storing.is_fresh;
         let (head, body) = came.response.into_parts();
-        let head = Arc::new(fetch.entry(head, storing));
+        let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
         } else if !guarded && !fetch.withhold {

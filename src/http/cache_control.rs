@@ -4,7 +4,7 @@
 
 use ::http::{HeaderMap, HeaderName};
 
-use super::list::{divide, saturating_digits, split, trim};
+use super::list::{divide, is_string, saturating_digits, split, trim};
 
 /// The largest delta-seconds: larger ones count as this (RFC 9111 §1.2.2).
 pub const DELTA_MAX: u64 = 1 << 31;
@@ -58,9 +58,25 @@ impl CacheControl {
         for line in headers.get_all(name) {
             for directive in split(line.as_bytes(), b',') {
                 parsed.read(directive);
+                parsed.heed(directive);
             }
         }
         parsed
+    }
+
+    /// What stray quotes may hide: where a comma stands between them, and they are not around the
+    /// argument, it is not known which directives were meant, so that those count that forbid something.
+    fn heed(&mut self, directive: &[u8]) {
+        if !directive.contains(&b',') || divide(directive, b'=').1.is_some_and(is_string) {
+            return;
+        }
+        for hidden in directive.split(|&byte| byte == b',').skip(1) {
+            let mut found = Self::default();
+            found.read(trim(hidden));
+            self.no_store |= found.no_store;
+            self.no_cache |= found.no_cache;
+            self.private |= found.private;
+        }
     }
 
     /// One directive, `name` or `name=argument`. Names are case-insensitive (§5.2), unknown ones
@@ -161,6 +177,23 @@ mod tests {
             &["a-name-that-is-longer-than-all-that-are-known=1"],
         ] {
             assert_eq!(parse(lines), CacheControl::default(), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_stray_quotes_would_hide_is_obeyed_where_it_forbids() {
+        let all = CacheControl { no_store: true, no_cache: true, private: true, ..parse(&[]) };
+        for (lines, expected) in [
+            (&["ext=\"a, private, No-Store ,no-cache=\"set-cookie"][..], all),
+            (&["ext=\"a, private=\"x\", no-store, no-cache"], all),
+            (&["\"a, private, no-store, no-cache"], all),
+            (&["ext=\"a\\, private, no-store, no-cache"], all),
+            (&["a=\"b\", ext=\"a,private,no-store,no-cache"], all),
+            (&["ext=\"a, max-age=60, public, must-understand"], CacheControl::default()),
+            (&["ext=\"a, no-store-at-all, max-age=60"], CacheControl::default()),
+            (&["max-age=\"60, s-maxage=60"], CacheControl { max_age: Some(0), ..parse(&[]) }),
+        ] {
+            assert_eq!(parse(lines), expected, "{lines:?}");
         }
     }
 

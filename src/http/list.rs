@@ -23,19 +23,38 @@ pub(crate) fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option
 /// The parts of `text` between `separator`s that stand outside quoted strings, trimmed, empty
 /// ones left out. A string that is never closed lasts until the end.
 pub(crate) fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
-    let (mut quoted, mut escaped) = (false, false);
-    text.split(move |&byte| {
-        if escaped {
-            escaped = false;
-        } else if quoted && byte == b'\\' {
-            escaped = true;
+    let mut quotes = Quotes::default();
+    text.split(move |&byte| !quotes.hold(byte) && byte == separator)
+        .map(trim)
+        .filter(|part| !part.is_empty())
+}
+
+/// Whether `text` is a quoted string, closed by its last byte.
+pub(crate) fn is_string(text: &[u8]) -> bool {
+    let mut quotes = Quotes::default();
+    text.first() == Some(&b'"')
+        && text.iter().position(|&byte| !quotes.hold(byte)) == Some(text.len() - 1)
+}
+
+/// Where quoted strings begin and end (RFC 9110 §5.6.4).
+#[derive(Default)]
+struct Quotes {
+    is_open: bool,
+    is_escaped: bool,
+}
+
+impl Quotes {
+    /// Whether the next byte, `byte`, stands inside a string.
+    fn hold(&mut self, byte: u8) -> bool {
+        if self.is_escaped {
+            self.is_escaped = false;
+        } else if self.is_open && byte == b'\\' {
+            self.is_escaped = true;
         } else if byte == b'"' {
-            quoted = !quoted;
+            self.is_open = !self.is_open;
         }
-        !quoted && byte == separator
-    })
-    .map(trim)
-    .filter(|part| !part.is_empty())
+        self.is_open
+    }
 }
 
 /// `text` without the optional white space (OWS, RFC 9110 §5.6.3) around it.
@@ -89,6 +108,24 @@ mod tests {
             ("a=\"never closed, b", vec!["a=\"never closed, b"]),
         ] {
             assert_eq!(parts(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_string_ends_at_its_last_byte() {
+        for (text, expected) in [
+            ("", false),
+            ("a", false),
+            ("\"", false),
+            ("\"\"", true),
+            ("\"a, b\"", true),
+            ("\"a\\\"", false),
+            ("\"a\\\\\"", true),
+            ("\"a", false),
+            ("\"a\"b", false),
+            ("\"a\"\"b\"", false),
+        ] {
+            assert_eq!(is_string(text.as_bytes()), expected, "{text}");
         }
     }
 

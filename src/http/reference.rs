@@ -1,5 +1,7 @@
 //! References to other resources, as they stand in `Location` (RFC 3986 §4.1), resolved (§5.2).
 
+use super::host::{Host, Scheme};
+
 /// The target that `reference` means, seen from `base`, and its `scheme://authority`, or `//authority`,
 /// where it names one. Fragments are dropped.
 #[must_use]
@@ -19,6 +21,15 @@ pub fn resolve<'r>(base: &str, reference: &'r str) -> (Option<&'r str>, String) 
     };
     let target = query.map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
     (place, target)
+}
+
+/// The scheme, the host and the target of a whole URL of http or https.
+#[must_use]
+pub fn absolute(url: &str) -> Option<(Scheme, Host, String)> {
+    let (place, target) = resolve("/", url);
+    let (scheme, authority) = place?.split_once("://")?;
+    let scheme = Scheme::parse(scheme.as_bytes())?;
+    Some((scheme, Host::parse(authority.as_bytes()).ok()?, target))
 }
 
 /// `scheme://authority` or `//authority`, and what follows.

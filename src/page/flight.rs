@@ -16,6 +16,7 @@ use bytes::Bytes;
 use slab::Slab;
 
 use super::entry::Entry;
+use super::purge::scope::Digest;
 use super::purge::{Marks, Purged};
 use crate::ident::PageKey;
 use crate::reason::Reason;
@@ -143,9 +144,16 @@ impl Flights {
         lock(&self.shards[usize::from(primary.0[0]) % SHARDS])
     }
 
+<<<<<<< HEAD
     /// Joins the flight for `key`, or begins one that sends `sent` for a page with these purge slots.
     /// `primary` is the page's key without variants. A flight from before a purge that hits it, or
     /// whose page is no longer fresh at `now`, is left to those who wait already.
+=======
+    /// Joins the flight for `key`, or begins one that sends `sent` for a page that is purged by these
+    /// scopes.
+    /// `primary` is the page's key without variants. A flight from before a purge that hits it is left
+    /// to those who wait already.
+>>>>>>> main
     #[must_use]
     pub fn join(
         self: &Arc<Self>,
@@ -153,8 +161,12 @@ impl Flights {
         key: PageKey,
         sent: &HeaderMap,
         purged: &Purged,
+<<<<<<< HEAD
         slots: impl FnOnce() -> Vec<u32>,
         now: u64,
+=======
+        scopes: impl FnOnce() -> Vec<Digest>,
+>>>>>>> main
     ) -> Join {
         let mut shard = self.shard(&primary);
         if let Some(flight) = shard.joined.get(&key)
@@ -169,7 +181,7 @@ impl Flights {
             primary,
             key,
             sent: sent.clone(),
-            marks: purged.now(slots()),
+            marks: purged.now(&scopes()),
             state: Mutex::new(State {
                 verdict: Verdict::Pending,
                 parts: VecDeque::new(),
@@ -201,7 +213,7 @@ impl Flights {
             return None;
         }
         let place = state.participants.insert(Participant::default());
-        let joined = purged.now(Vec::new());
+        let joined = purged.now(&[]);
         Some(Seat { flight: Arc::clone(flight), place, waits_in: Some(Arc::clone(self)), joined })
     }
 

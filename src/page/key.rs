@@ -22,7 +22,9 @@ pub enum ShareClass {
 }
 
 impl ShareClass {
-    fn as_str(self) -> &'static str {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
             Self::Public => "public",

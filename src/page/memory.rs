@@ -6,8 +6,8 @@ use ahash::RandomState;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-use super::coded;
 use super::entry::{Entry, VariantIndex};
+use super::{Look, coded};
 use crate::http::coding::Coding;
 use crate::ident::PageKey;
 use crate::reason::Reason;
@@ -117,7 +117,18 @@ impl Memory {
     /// What is held under `key`.
     #[must_use]
     pub fn get(&self, key: &PageKey) -> Option<Slot> {
-        match self.pages.get(&Name::Slot(*key))? {
+        self.look(key, Look::Use)
+    }
+
+    /// The same; a peek does not count as used.
+    #[must_use]
+    pub fn look(&self, key: &PageKey, look: Look) -> Option<Slot> {
+        let name = Name::Slot(*key);
+        let held = match look {
+            Look::Use => self.pages.get(&name),
+            Look::Peek => self.pages.peek(&name),
+        };
+        match held? {
             Held::Slot(slot) => Some(slot),
             Held::Form { .. } => None,
         }
@@ -223,6 +234,13 @@ impl Memory {
         (now < until).then_some(reason)
     }
 
+    /// The same, with the seconds for which it is remembered still; it does not count as used.
+    #[must_use]
+    pub fn peek_uncacheable(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
+        let (until, reason) = self.uncacheable.peek(key)?;
+        (now < until).then(|| (reason, until - now))
+    }
+
     /// Remembers until `until` that the origin fails at the page under `key`.
     pub fn mark_failing(&self, key: PageKey, until: u64) {
         self.failing.insert(key, until);
@@ -230,8 +248,15 @@ impl Memory {
 
     /// Whether the origin failed at the page under `key` a moment ago.
     #[must_use]
-    pub fn is_failing(&self, key: &PageKey, now: u64) -> bool {
-        !self.failing.is_empty() && self.failing.get(key).is_some_and(|until| now < until)
+    pub fn is_failing(&self, key: &PageKey, now: u64, look: Look) -> bool {
+        if self.failing.is_empty() {
+            return false;
+        }
+        let until = match look {
+            Look::Use => self.failing.get(key),
+            Look::Peek => self.failing.peek(key),
+        };
+        until.is_some_and(|until| now < until)
     }
 
     /// How many pages held are such.

@@ -29,6 +29,7 @@ use entry::{Entry, LifetimeSource, Stale, Stored, VariantIndex};
 use flight::Flights;
 use key::variant_key;
 use memory::{Memory, Slot};
+use purge::scope::Aim;
 use purge::{Purged, Standing};
 
 /// For how long an index of variants is kept in the store beyond the newest variant's lifetime.
@@ -53,6 +54,24 @@ pub struct Pages {
     pub flights: Arc<Flights>,
     variants_max: usize,
     default_ttl: Duration,
+}
+
+/// Whether what is found is used, or only told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It counts as used, and is remembered.
+    Use,
+    /// All stays as it was.
+    Peek,
+}
+
+/// What a tier holds under the key of a request.
+#[derive(Clone, Debug)]
+pub struct Tier {
+    /// The index of variants, where there are several.
+    pub index: Option<Arc<VariantIndex>>,
+    /// The page, which is the request's variant where there are several.
+    pub page: Option<Arc<Entry>>,
 }
 
 /// Where a page was found.
@@ -120,7 +139,8 @@ impl Pages {
 
     /// What time and purges make of a page. While others' purges may be missing, a page is fresh within
     /// the second in which it was fetched or validated.
-    fn standing(&self, entry: &Entry, now: u64) -> Standing {
+    #[must_use]
+    pub fn standing(&self, entry: &Entry, now: u64) -> Standing {
         match self.purged.standing(&entry.marks) {
             Standing::Current if !entry.is_fresh(now) => Standing::Stale,
             Standing::Current if now > entry.stored_at && self.purged.is_cut_off() => {
@@ -149,7 +169,22 @@ impl Pages {
         sent: &HeaderMap,
         now: u64,
     ) -> Result<Lookup, StoreError> {
-        let index = match self.either(store, key, key, now).await? {
+        self.look(store, key, sent, now, Look::Use).await
+    }
+
+    /// The same; a peek leaves all as it was.
+    ///
+    /// # Errors
+    /// When the store fails; memory had nothing then.
+    pub async fn look<S: PageStore>(
+        &self,
+        store: &S,
+        key: &PageKey,
+        sent: &HeaderMap,
+        now: u64,
+        look: Look,
+    ) -> Result<Lookup, StoreError> {
+        let index = match self.either(store, key, key, now, look).await? {
             Some((Slot::Page(entry), from)) => return Ok(self.found(entry, from, *key, now)),
             Some((Slot::Variants(index), _)) => index,
             None => return Ok(Lookup::Absent(*key)),
@@ -158,7 +193,7 @@ impl Pages {
             Ok(variant) => variant,
             Err(variant) => return Ok(Lookup::Absent(variant)),
         };
-        Ok(match self.either(store, key, &variant, now).await? {
+        Ok(match self.either(store, key, &variant, now, look).await? {
             Some((Slot::Page(entry), from)) => self.found(entry, from, variant, now),
             Some((Slot::Variants(_), _)) | None => Lookup::Absent(variant),
         })
@@ -172,13 +207,16 @@ impl Pages {
         primary: &PageKey,
         key: &PageKey,
         now: u64,
+        look: Look,
     ) -> Result<Option<(Slot, From)>, StoreError> {
-        let known = match self.memory.get(key) {
+        let known = match self.memory.look(key, look) {
             Some(Slot::Page(entry)) => match self.standing(&entry, now) {
                 Standing::Current => return Ok(Some((Slot::Page(entry), From::Memory))),
                 Standing::Stale => Some(entry),
                 Standing::Gone => {
-                    self.memory.remove(key);
+                    if look == Look::Use {
+                        self.memory.remove(key);
+                    }
                     None
                 }
             },
@@ -186,23 +224,22 @@ impl Pages {
             None => None,
         };
         let Some(known) = known else {
-            let slot = self.read(store, primary, key, None, now).await?;
-            return Ok(slot.map(|slot| (slot, From::Store)));
+            let slot = self.read(store, key, None, now).await?;
+            return Ok(self.taken(primary, key, slot, now, look).map(|slot| (slot, From::Store)));
         };
-        let newer = self.read(store, primary, key, Some(known.stored_at), now).await;
+        let newer = self.read(store, key, Some(known.stored_at), now).await;
+        let newer = newer.map(|slot| self.taken(primary, key, slot, now, look));
         Ok(Some(match newer {
             Ok(Some(slot)) => (slot, From::Store),
             Ok(None) | Err(_) => (Slot::Page(known), From::Memory),
         }))
     }
 
-    /// Reads what belongs to the page `primary` from the store into memory; no stale page that is not
-    /// newer than `than`, none that was purged, and nothing that may be from before a change. What cannot be read as ours is as
-    /// good as absent: the next fill replaces it.
+    /// Reads what the store has under `key`; no stale page that is not newer than `than`, and none that
+    /// was purged. What cannot be read as ours is as good as absent: the next fill replaces it.
     async fn read<S: PageStore>(
         &self,
         store: &S,
-        primary: &PageKey,
         key: &PageKey,
         than: Option<u64>,
         now: u64,
@@ -220,13 +257,92 @@ impl Pages {
             Ok(Stored::Plain(body)) => Slot::Page(Arc::new(self.plain(body, now))),
             Err(_) => return Ok(None),
         };
+        Ok(Some(slot))
+    }
+
+    /// Takes what was read from the store for the page `primary` into memory, unless it may be from
+    /// before a change.
+    fn taken(
+        &self,
+        primary: &PageKey,
+        key: &PageKey,
+        slot: Option<Slot>,
+        now: u64,
+        look: Look,
+    ) -> Option<Slot> {
+        let slot = slot?;
+        if look == Look::Peek {
+            return Some(slot).filter(|_| !self.is_changed(primary, now, look));
+        }
         self.memory.put(*key, slot.clone());
         // Looked at last: a change from now on finds the page in memory.
-        if self.changed.get(primary).is_some_and(|until| now < until) {
+        if self.is_changed(primary, now, look) {
             self.memory.remove(key);
-            return Ok(None);
+            return None;
         }
-        Ok(Some(slot))
+        Some(slot)
+    }
+
+    /// Whether the page `primary` was changed so lately that the store is not believed about it.
+    #[must_use]
+    pub fn is_changed(&self, primary: &PageKey, now: u64, look: Look) -> bool {
+        let until = match look {
+            Look::Use => self.changed.get(primary),
+            Look::Peek => self.changed.peek(primary),
+        };
+        until.is_some_and(|until| now < until)
+    }
+
+    /// What memory holds under `key` for a request of which a fill would send `sent`, whatever that is
+    /// worth; it does not count as used.
+    #[must_use]
+    pub fn held_in_memory(&self, key: &PageKey, sent: &HeaderMap) -> Tier {
+        let peek = |key: &PageKey| self.memory.look(key, Look::Peek);
+        match peek(key) {
+            None => Tier { index: None, page: None },
+            Some(Slot::Page(page)) => Tier { index: None, page: Some(page) },
+            Some(Slot::Variants(index)) => {
+                let variant = named(&index, key, sent).ok().and_then(|variant| peek(&variant));
+                let page = variant.and_then(|slot| match slot {
+                    Slot::Page(page) => Some(page),
+                    Slot::Variants(_) => None,
+                });
+                Tier { index: Some(index), page }
+            }
+        }
+    }
+
+    /// What the store holds, likewise.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn held_in_store<S: PageStore>(
+        &self,
+        store: &S,
+        key: &PageKey,
+        sent: &HeaderMap,
+        now: u64,
+    ) -> Result<Tier, StoreError> {
+        let mut tier = Tier { index: None, page: None };
+        let mut wanted = *key;
+        // The index, if there is one, and then the variant.
+        for _ in 0..2 {
+            let Some(bytes) = store.page(&wanted).await? else { break };
+            match Stored::decode(bytes) {
+                Ok(Stored::Page(page)) => tier.page = Some(Arc::new(page)),
+                Ok(Stored::Plain(body)) => tier.page = Some(Arc::new(self.plain(body, now))),
+                Ok(Stored::Variants(index)) if tier.index.is_none() => {
+                    let variant = named(&index, key, sent);
+                    tier.index = Some(Arc::new(index));
+                    let Ok(variant) = variant else { break };
+                    wanted = variant;
+                    continue;
+                }
+                Ok(Stored::Variants(_)) | Err(_) => {}
+            }
+            break;
+        }
+        Ok(tier)
     }
 
     /// A page that an app stored in the book's layout: a 200 of text/html. Its key's time to live
@@ -250,11 +366,12 @@ impl Pages {
         }
     }
 
-    /// How many pages in memory a purge with these marks will hit.
+    /// How many pages in memory a purge of these will hit.
     #[must_use]
-    pub fn count_hit(&self, marks: &[u32]) -> usize {
+    pub fn count_hit(&self, aims: &[Aim]) -> usize {
+        let marks = self.purged.marks(aims);
         self.memory
-            .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(marks))
+            .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(&marks))
     }
 
     /// Keeps a page in memory under `primary`, or as one of its variants, and tells what the store
@@ -373,7 +490,9 @@ impl ToStore {
 mod tests {
     use ::http::header::{ACCEPT, ACCEPT_LANGUAGE};
 
+    use super::purge::Marks;
     use super::*;
+    use crate::store::Generation;
 
     fn pages() -> Pages {
         let purged = Arc::new(Purged::new(false));
@@ -443,20 +562,52 @@ mod tests {
         }
     }
 
+    /// What a future gives that waits for nothing.
+    fn at_once<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(value) => value,
+            std::task::Poll::Pending => panic!("this store answers at once"),
+        }
+    }
+
+    #[test]
+    fn a_peek_finds_the_same_and_leaves_all_as_it_was() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, none) = (pages(), HeaderMap::new());
+        let store = Late(Stored::Page(page(&[])).encode());
+        let peek = |now| at_once(pages.look(&store, &KEY, &none, now, Look::Peek)).unwrap();
+        let held = |now| at_once(pages.held_in_store(&store, &KEY, &none, now)).unwrap().page;
+        for _ in 0..2 {
+            assert!(matches!(peek(100), Lookup::Fresh(_, From::Store)));
+        }
+        assert!(matches!(peek(300), Lookup::Stale(_, From::Store, KEY)));
+        assert!(pages.memory.is_empty());
+        assert!(pages.held_in_memory(&KEY, &none).page.is_none() && held(300).is_some());
+        let _ = pages.invalidate(&KEY, 100);
+        assert!(matches!(peek(100), Lookup::Absent(KEY)), "the store is not believed");
+
+        pages.keep(KEY, &none, page(&[]), 200).unwrap();
+        assert!(matches!(peek(200), Lookup::Fresh(_, From::Memory)));
+        // Of an era that is over.
+        let marks = Marks::stored(Generation { era: 9, number: 1 }, vec![1]).unwrap();
+        let gone = Entry { marks: Arc::new(marks), ..page(&[]) };
+        pages.memory.put(KEY, Slot::Page(Arc::new(gone)));
+        assert!(matches!(peek(100), Lookup::Absent(KEY)));
+        assert!(
+            pages.held_in_memory(&KEY, &none).page.is_some(),
+            "it is still there to be told of"
+        );
+    }
+
     #[test]
     fn right_after_a_change_the_store_is_not_believed() {
         const KEY: PageKey = PageKey([1; 32]);
         let (pages, none) = (pages(), HeaderMap::new());
         let store = Late(Stored::Page(page(&[])).encode());
-        let found = |now| {
-            let looked_up = pages.look_up(&store, &KEY, &none, now);
-            let mut looked_up = std::pin::pin!(looked_up);
-            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-            match looked_up.as_mut().poll(&mut cx) {
-                std::task::Poll::Ready(found) => matches!(found, Ok(Lookup::Fresh(..))),
-                std::task::Poll::Pending => panic!("this store answers at once"),
-            }
-        };
+        let found =
+            |now| matches!(at_once(pages.look_up(&store, &KEY, &none, now)), Ok(Lookup::Fresh(..)));
         assert!(found(100));
         let _ = pages.invalidate(&KEY, 100);
         assert_eq!([100, 104, 105].map(found), [false, false, true]);

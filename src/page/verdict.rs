@@ -14,7 +14,7 @@ use ::http::{HeaderMap, HeaderName, Method, StatusCode};
 use super::entry::{LifetimeSource, Stale};
 use super::key::ShareClass;
 use crate::http::cache_control::CacheControl;
-use crate::http::freshness;
+use crate::http::freshness::{self, Source};
 use crate::http::media::{self, Kind};
 use crate::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
 use crate::http::vary::Vary;
@@ -128,10 +128,18 @@ pub fn can_cache(asked: &Asked<'_>, route: &Route, policy: &Policy) -> Access {
     }
 }
 
+/// The fields by which a request asks for a fragment, and that its route does not key.
+pub fn fragment_fields<'h>(
+    headers: &'h HeaderMap,
+    route: &'h Route,
+) -> impl Iterator<Item = &'static HeaderName> + 'h {
+    let is_fragment =
+        move |name: &&HeaderName| headers.contains_key(*name) && !route.key_headers.contains(name);
+    FRAGMENT.iter().filter(is_fragment)
+}
+
 /// What no route can allow.
 fn never(asked: &Asked<'_>, route: &Route) -> Option<Reason> {
-    let fragment =
-        |name: &&HeaderName| asked.headers.contains_key(*name) && !route.key_headers.contains(name);
     if !matches!(*asked.method, Method::GET | Method::HEAD) {
         Some(Reason::Method)
     } else if asked.has_body {
@@ -148,7 +156,7 @@ fn never(asked: &Asked<'_>, route: &Route) -> Option<Reason> {
     } else if CacheControl::parse(asked.headers, &CACHE_CONTROL).no_store {
         // RFC 9111 §5.2.1.5: nothing of this exchange may be stored.
         Some(Reason::RequestNoStore)
-    } else if FRAGMENT.iter().any(|name| fragment(&name)) {
+    } else if fragment_fields(asked.headers, route).next().is_some() {
         Some(Reason::Fragment)
     } else {
         None
@@ -429,6 +437,40 @@ impl Said {
         let found = freshness::lifetime(&self.control, answer.headers, answer.now);
         found.map(|lifetime| lifetime.seconds)
     }
+}
+
+/// What named a lifetime that is the origin's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedBy {
+    /// Whether it stood in `CDN-Cache-Control`.
+    pub is_targeted: bool,
+    /// The directive; `None`: nothing named one.
+    pub what: Option<Named>,
+}
+
+/// A word of the origin's on freshness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A lifetime.
+    By(Source),
+    /// `no-cache`: none, whatever else is said.
+    NoCache,
+}
+
+/// What the origin's word on a page's lifetime was, by the fields that are stored; `now` as when it came.
+#[must_use]
+pub fn named_by(headers: &HeaderMap, now: u64) -> NamedBy {
+    let Said { control, is_targeted, .. } = said(headers);
+    let what = if control.no_cache {
+        Some(Named::NoCache)
+    } else if is_targeted {
+        let seconds = [(control.s_maxage, Source::SMaxAge), (control.max_age, Source::MaxAge)];
+        let named = seconds.into_iter().find(|(seconds, _)| seconds.is_some());
+        named.map(|(_, source)| Named::By(source))
+    } else {
+        freshness::lifetime(&control, headers, now).map(|lifetime| Named::By(lifetime.source))
+    };
+    NamedBy { is_targeted, what }
 }
 
 /// A lifetime that we grant begins when the response arrives, however old it is by then.

@@ -6,8 +6,6 @@ use std::net::IpAddr;
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
 use ::http::{HeaderMap, Method};
-use http_body::Body as _;
-use hyper::body::Incoming;
 
 use super::Settings;
 use super::client::Client;
@@ -32,12 +30,12 @@ pub(super) struct Admitted {
     pub(super) path: String,
 }
 
-/// Checks a request's head.
+/// Checks a request's head; `length` is its body's, where that is known.
 pub(super) fn admit(
     settings: &Settings,
     client: &Client,
     head: &Parts,
-    body: &Incoming,
+    length: Option<u64>,
 ) -> Result<Admitted, Error> {
     if head.method == Method::CONNECT {
         return Err(Error::BadRequest("CONNECT is not for this server"));
@@ -55,7 +53,7 @@ pub(super) fn admit(
     if !star && !head.uri.path().starts_with('/') {
         return Err(Error::BadRequest("the target has no path"));
     }
-    if let (Some(max), Some(length)) = (settings.body_max, body.size_hint().exact())
+    if let (Some(max), Some(length)) = (settings.body_max, length)
         && length > max
     {
         return Err(Error::BodyTooLarge);

@@ -17,7 +17,6 @@ use crate::clock::unix_now;
 use crate::fill::{Led, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::coding::takes_as_it_is;
-use crate::http::cookie::cookies;
 use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::media::accept_names_pages;
 use crate::ident::PageKey;
@@ -29,16 +28,16 @@ use crate::page::key::{ShareClass, variant_key};
 use crate::page::purge::Standing;
 use crate::page::verdict::{Access, Who};
 use crate::page::wish::Wish;
-use crate::page::{From, Lookup};
+use crate::page::{From, Look, Lookup};
 use crate::reason::Reason;
 use crate::store::PageStore;
 
 /// A request that the cache may serve.
-struct Want<'c> {
-    case: &'c Case<'c>,
+pub(super) struct Want<'c> {
+    pub(super) case: &'c Case<'c>,
     /// With whom the page would be shared: part of the key, and of what may fill it.
-    class: ShareClass,
-    key: PageKey,
+    pub(super) class: ShareClass,
+    pub(super) key: PageKey,
     /// What the visitor asks of its freshness.
     wish: Wish,
     /// What a fill would send. PERF: a hit on a page without variants never needs it.
@@ -46,22 +45,28 @@ struct Want<'c> {
 }
 
 impl<'c> Want<'c> {
-    fn new(case: &'c Case<'c>, target: &str, class: ShareClass) -> Self {
+    pub(super) fn new(case: &'c Case<'c>, class: ShareClass) -> Self {
+        let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
         let key = case.page_key(target, case.route, class);
         let honours = case.room.filler.policy.client_directives;
         let wish = Wish::of(&case.head.headers, honours);
         Self { case, class, key, wish, sent: OnceCell::new() }
     }
 
-    fn sent(&self) -> &HeaderMap {
+    pub(super) fn sent(&self) -> &HeaderMap {
         self.sent.get_or_init(|| outgoing::fill_fields(self.case, self.class))
     }
 
     /// Joins the one fetch of the page under `key`, or begins it.
     fn join(&self, key: PageKey) -> Join {
         let pages = &self.case.room.pages;
+<<<<<<< HEAD
         let slots = || self.case.purge_slots();
         pages.flights.join(self.key, key, self.sent(), &pages.purged, slots, self.now())
+=======
+        let scopes = || self.case.purge_scopes();
+        pages.flights.join(self.key, key, self.sent(), &pages.purged, scopes)
+>>>>>>> main
     }
 
     /// The key under which a page that was found is fetched anew.
@@ -72,21 +77,32 @@ impl<'c> Want<'c> {
         }
     }
 
-    fn now(&self) -> u64 {
+    /// Whether a page that is fresh no more is the answer while it is fetched anew (RFC 5861 §3).
+    fn is_answered_meanwhile(&self, entry: &Entry) -> bool {
+        self.wish.is_met_by(entry, self.now()) && entry.serves_while_revalidating(self.now())
+    }
+
+    pub(super) fn now(&self) -> u64 {
         self.case.now as u64
     }
 
     /// Whether this visitor may be given that page, or why he is forwarded.
-    fn suits(&self, entry: &Entry) -> Result<(), Reason> {
+    pub(super) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
         let headers = &self.case.head.headers;
         if entry.source == LifetimeSource::Default && !accept_names_pages(headers) {
             return Err(Reason::Accept);
         }
-        let unsent = |name: &HeaderName| match *name {
-            COOKIE => cookies(headers).any(|(cookie, _)| {
-                !self.case.route.keys_cookie(cookie)
-                    && !self.case.room.settings.cookies.is_harmless(cookie)
-            }),
+        if entry.vary.iter().any(|name| self.is_unsent(entry, name)) {
+            return Err(Reason::Vary);
+        }
+        Ok(())
+    }
+
+    /// Whether he came with a field, by which a page was chosen, that a fill does not send as he does.
+    pub(super) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
+        let headers = &self.case.head.headers;
+        match *name {
+            COOKIE => outgoing::lost_cookies(self.case).next().is_some(),
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
@@ -99,8 +115,7 @@ impl<'c> Want<'c> {
                     && entry.headers.contains_key(CONTENT_ENCODING)
             }
             _ => headers.contains_key(name) && !self.sent().contains_key(name),
-        };
-        if entry.vary.iter().any(unsent) { Err(Reason::Vary) } else { Ok(()) }
+        }
     }
 }
 
@@ -111,83 +126,72 @@ const RESCUE_AFTER: Duration = Duration::from_secs(2);
 const FAILING_TTL: u64 = 1;
 
 /// A page that is fresh no more, or not fresh enough for him, and suits the visitor.
-struct Held {
-    entry: Arc<Entry>,
+pub(super) struct Held {
+    pub(super) entry: Arc<Entry>,
     /// The key under which it is fetched anew.
     key: PageKey,
     /// Whether it may be served where the origin fails.
     rescues: bool,
 }
 
-/// Answers from the cache where that may be, else forwards.
-pub(super) async fn answer(
-    case: &Case<'_>,
-    body: Incoming,
-    access: Access,
-    trail: &mut Trail,
-) -> Result<Response<Body>, Error> {
-    let (class, forwarded_for) = match access {
-        Access::Shared(class) => (class, None),
-        Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(reason)),
-        Access::Bypass(reason) => return forward::forward(case, body, reason, trail).await,
-    };
-    let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
-    let want = Want::new(case, target, class);
-    let found = match find(&want).await {
+/// What is done about a request that the cache may serve.
+pub(super) enum Step {
+    /// The page is the answer.
+    Hit(Arc<Entry>, From),
+    /// He asks for himself.
+    Forward(Reason),
+    /// The same for a HEAD, whose answer may deny the page that is held.
+    Head(Option<Held>),
+    /// He takes nothing but what is stored, and there is nothing for him (RFC 9111 §5.2.1.7).
+    NotStored,
+    /// A page that is fresh no more is the answer; `renews`: while it is fetched anew (RFC 5861 §3), and
+    /// else because the origin failed at it a moment ago (§4).
+    Stale { held: Held, renews: bool },
+    /// The page is fetched, or a fetch under way is waited for.
+    Fetch { held: Option<Held>, key: PageKey },
+}
+
+/// Looks for the page, and decides what is done. `forwarded_for`: why he is forwarded unless the page is
+/// static by proof.
+pub(super) async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>, look: Look) -> Step {
+    let case = want.case;
+    let found = match find(want, look).await {
         // What the origin calls public when it answers a login is for strangers, too.
-        absent @ Lookup::Absent(_) if class == ShareClass::Anonymous && case.route.trust_public => {
-            match find(&Want::new(case, target, ShareClass::Public)).await {
+        absent @ Lookup::Absent(_)
+            if want.class == ShareClass::Anonymous && case.route.trust_public =>
+        {
+            match find(&Want::new(case, ShareClass::Public), look).await {
                 fresh @ Lookup::Fresh(..) => fresh,
                 Lookup::Stale(..) | Lookup::Absent(_) => absent,
             }
         }
         found => found,
     };
-    let (held, key) = match weigh(&want, found, forwarded_for) {
-        Weighed::Hit(entry, from) => {
-            return match hit(&want, &entry, from, trail).await {
-                Ok(response) => Ok(response),
-                Err(reason) => forward::forward(case, body, reason, trail).await,
-            };
-        }
+    let (held, key) = match weigh(want, found, forwarded_for) {
+        Weighed::Hit(entry, from) => return Step::Hit(entry, from),
         Weighed::Forward(_) | Weighed::Fetch(..) if want.wish.only_if_cached => {
-            return Err(Error::NotStored);
+            return Step::NotStored;
         }
-        Weighed::Forward(reason) => return forward::forward(case, body, reason, trail).await,
+        Weighed::Forward(reason) => return Step::Forward(reason),
         Weighed::Fetch(held, key) => (held, key),
     };
     if case.head.method == Method::HEAD {
-        let response = forward::forward(case, body, Reason::Head, trail).await?;
-        if let Some(held) = &held {
-            heed_head(&want, held, &response).await;
-        }
-        return Ok(response);
+        return Step::Head(held);
     }
-    if let Some(reason) = case.room.pages.memory().uncacheable(&want.key, want.now()) {
-        return forward::forward(case, body, reason, trail).await;
-    }
-    let fetched = match &held {
-        Some(held) if is_answer_meanwhile(&want, held) => {
-            Fetched::from(stale(&want, held, trail).await)
-        }
-        _ => fetch(&want, held.as_ref(), key, trail).await,
+    let memory = case.room.pages.memory();
+    let uncacheable = match look {
+        Look::Use => memory.uncacheable(&want.key, want.now()),
+        Look::Peek => memory.peek_uncacheable(&want.key, want.now()).map(|(reason, _)| reason),
     };
-    match fetched {
-        Fetched::Answer(response) => Ok(response),
-        // The fetch asked for codings that are not this visitor's.
-        Fetched::Own(came, reason)
-            if case.room.coder.is_on()
-                && !takes_as_it_is(&case.head.headers, came.response.headers()) =>
-        {
-            drop(came);
-            forward::forward(case, body, reason, trail).await
+    if let Some(reason) = uncacheable {
+        return Step::Forward(reason);
+    }
+    match held {
+        Some(held) if held.rescues && memory.is_failing(&held.key, want.now(), look) => {
+            Step::Stale { held, renews: false }
         }
-        Fetched::Own(came, reason) => {
-            trail.outcome(Outcome::Bypass, Some(reason));
-            forward::own(case, came, reason).await
-        }
-        Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,
-        Fetched::Failed(error) => Err(error),
+        Some(held) if want.is_answered_meanwhile(&held.entry) => Step::Stale { held, renews: true },
+        held => Step::Fetch { held, key },
     }
 }
 
@@ -227,27 +231,66 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
     }
 }
 
-/// Whether a page that is stale is the answer before the origin has said anything: while it is
-/// fetched anew behind the answer (RFC 5861 §3), which begins here, and right after the origin failed
-/// at it (§4).
-fn is_answer_meanwhile(want: &Want<'_>, held: &Held) -> bool {
-    let room = want.case.room;
-    if held.rescues && room.pages.memory().is_failing(&held.key, want.now()) {
-        return true;
-    }
-    let is_wished = want.wish.is_met_by(&held.entry, want.now());
-    if !is_wished || !held.entry.serves_while_revalidating(want.now()) {
-        return false;
-    }
-    if let Join::Lead(flight) = want.join(held.key) {
-        // The page may have landed between the look-up and the joining.
-        match room.pages.in_memory(&want.key, || want.sent(), want.now()) {
-            Some(landed) => EndGuard(flight).0.answer(&landed),
-            // Nobody listens.
-            None => drop(begin(want, flight, Some(held))),
+/// Answers from the cache where that may be, else forwards.
+pub(super) async fn answer(
+    case: &Case<'_>,
+    body: Incoming,
+    access: Access,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Error> {
+    let (class, forwarded_for) = match access {
+        Access::Shared(class) => (class, None),
+        Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(reason)),
+        Access::Bypass(reason) => return forward::forward(case, body, reason, trail).await,
+    };
+    let want = Want::new(case, class);
+    let fetched = match decide(&want, forwarded_for, Look::Use).await {
+        Step::Hit(entry, from) => Fetched::from(hit(&want, &entry, from, trail).await),
+        Step::Forward(reason) => Fetched::Forward(reason),
+        Step::NotStored => Fetched::Failed(Error::NotStored),
+        Step::Head(held) => {
+            let response = forward::forward(case, body, Reason::Head, trail).await?;
+            if let Some(held) = &held {
+                heed_head(&want, held, &response).await;
+            }
+            return Ok(response);
         }
+        Step::Stale { held, renews } => {
+            if renews {
+                renew(&want, &held);
+            }
+            Fetched::from(stale(&want, &held, trail).await)
+        }
+        Step::Fetch { held, key } => fetch(&want, held.as_ref(), key, trail).await,
+    };
+    match fetched {
+        Fetched::Answer(response) => Ok(response),
+        // The fetch asked for codings that are not this visitor's.
+        Fetched::Own(came, reason)
+            if case.room.coder.is_on()
+                && !takes_as_it_is(&case.head.headers, came.response.headers()) =>
+        {
+            drop(came);
+            forward::forward(case, body, reason, trail).await
+        }
+        Fetched::Own(came, reason) => {
+            trail.outcome(Outcome::Bypass, Some(reason));
+            forward::own(case, came, reason).await
+        }
+        Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,
+        Fetched::Failed(error) => Err(error),
     }
-    true
+}
+
+/// Begins to fetch a page anew behind the answer, unless somebody does already.
+fn renew(want: &Want<'_>, held: &Held) {
+    let Join::Lead(flight) = want.join(held.key) else { return };
+    // The page may have landed between the look-up and the joining.
+    match want.case.room.pages.in_memory(&want.key, || want.sent(), want.now()) {
+        Some(landed) => EndGuard(flight).0.answer(&landed),
+        // Nobody listens.
+        None => drop(begin(want, flight, Some(held))),
+    }
 }
 
 /// What the one fetch, or waiting for it, has led to.
@@ -295,18 +338,35 @@ async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut T
 }
 
 /// Looks in memory and in the store; a store that fails has nothing.
-async fn find(want: &Want<'_>) -> Lookup {
+async fn find(want: &Want<'_>, look: Look) -> Lookup {
     let room = want.case.room;
     let pages = &room.pages;
-    if let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now()) {
+    // PERF: what a fill would send is made only where it is needed. A peek has time.
+    if look == Look::Use
+        && let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now())
+    {
         return Lookup::Fresh(entry, From::Memory);
     }
-    let looked_up = pages.look_up(&room.store, &want.key, want.sent(), want.now()).await;
+    let looked_up = pages.look(&room.store, &want.key, want.sent(), want.now(), look).await;
     looked_up.unwrap_or_else(|error| {
         tracing::debug!(%error, "a page could not be looked up");
         room.sheet.count(Count::StoreReadErrors);
         Lookup::Absent(want.key)
     })
+}
+
+/// What `Cache-Status` says of a hit.
+pub(super) fn hit_status(want: &Want<'_>, entry: &Entry, from: From) -> CacheStatus<'static> {
+    let detail = match from {
+        From::Memory => "memory",
+        From::Store => "store",
+    };
+    CacheStatus::hit(entry.ttl(want.now()), detail)
+}
+
+/// The same of a page that is stale.
+pub(super) fn stale_status(want: &Want<'_>, entry: &Entry) -> CacheStatus<'static> {
+    CacheStatus::hit(entry.ttl(want.now()), "stale")
 }
 
 async fn hit(
@@ -315,14 +375,13 @@ async fn hit(
     from: From,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Reason> {
-    let (outcome, detail) = match from {
-        From::Memory => (Outcome::HitMemory, "memory"),
-        From::Store => (Outcome::HitStore, "store"),
+    let outcome = match from {
+        From::Memory => Outcome::HitMemory,
+        From::Store => Outcome::HitStore,
     };
     let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(outcome, None);
-    let status = CacheStatus::hit(entry.ttl(want.now()), detail);
-    Ok(deliver::ready(want.case, &ready, &status))
+    Ok(deliver::ready(want.case, &ready, &hit_status(want, entry, from)))
 }
 
 /// A page that is fresh no more, as the answer all the same.
@@ -330,8 +389,7 @@ async fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Result<Respon
     let entry = &held.entry;
     let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(Outcome::HitStale, None);
-    let status = CacheStatus::hit(entry.ttl(want.now()), "stale");
-    Ok(deliver::ready(want.case, &ready, &status))
+    Ok(deliver::ready(want.case, &ready, &stale_status(want, entry)))
 }
 
 /// A page that is on its way: as it comes or, where this visitor cannot read that, when it has landed.

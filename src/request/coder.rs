@@ -194,6 +194,19 @@ impl Drop for Begun {
     }
 }
 
+/// The coding into which a stored page is brought for this visitor; `None`: he is sent it as it is.
+pub(super) fn recoding(case: &Case<'_>, page: &Entry) -> Result<Option<Coding>, Reason> {
+    let (coder, request) = (&case.room.coder, &case.head.headers);
+    if !coder.is_on() {
+        return Ok(None);
+    }
+    match coded::delivery(request, &page.headers, page.body.len(), &coder.ours) {
+        Delivery::AsStored => Ok(None),
+        Delivery::Recoded(coding) => Ok(Some(coding)),
+        Delivery::Unreadable => Err(Reason::Vary),
+    }
+}
+
 /// The form of a stored page that this visitor is sent, or why there is none. `keep`: whether memory
 /// holds the very page, and so may hold its forms.
 pub(super) async fn ready(case: &Case<'_>, page: &Arc<Entry>, keep: bool) -> Result<Ready, Reason> {
@@ -201,14 +214,10 @@ pub(super) async fn ready(case: &Case<'_>, page: &Arc<Entry>, keep: bool) -> Res
     if !coder.is_on() {
         return Ok(Ready::stored(page, true));
     }
-    let coding = match coded::delivery(request, &page.headers, page.body.len(), &coder.ours) {
-        Delivery::AsStored => {
-            // He may have the start of a form that we made.
-            let is_one_of_many = coded::recodable(&page.headers).is_some();
-            return Ok(Ready::stored(page, !is_one_of_many || wants_parts(case)));
-        }
-        Delivery::Recoded(coding) => coding,
-        Delivery::Unreadable => return Err(Reason::Vary),
+    let Some(coding) = recoding(case, page)? else {
+        // He may have the start of a form that we made.
+        let is_one_of_many = coded::recodable(&page.headers).is_some();
+        return Ok(Ready::stored(page, !is_one_of_many || wants_parts(case)));
     };
     let takes_stored = || takes_stored(request, &page.headers);
     if wants_parts(case) && takes_stored() {

@@ -41,12 +41,18 @@ pub(super) fn bypassed(reason: Reason) -> CacheStatus<'static> {
 
 /// Adds our `Cache-Status` behind those of caches nearer to the origin (RFC 9211 §2).
 pub(super) fn put_status(room: &Room, headers: &mut HeaderMap, status: &CacheStatus<'_>) {
-    let value = match room.settings.status {
-        StatusDetail::Full => status.value(),
-        StatusDetail::Short => status.short_value(),
-        StatusDetail::Off => return,
-    };
-    headers.append(&CACHE_STATUS, value);
+    if let Some(value) = status_value(room, status) {
+        headers.append(&CACHE_STATUS, value);
+    }
+}
+
+/// As much of it as the operator wants to be said.
+pub(super) fn status_value(room: &Room, status: &CacheStatus<'_>) -> Option<HeaderValue> {
+    match room.settings.status {
+        StatusDetail::Full => Some(status.value()),
+        StatusDetail::Short => Some(status.short_value()),
+        StatusDetail::Off => None,
+    }
 }
 
 /// The origin's response to a visitor's own request.

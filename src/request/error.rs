@@ -74,7 +74,7 @@ impl From<OriginError> for Error {
 }
 
 impl Error {
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
@@ -93,7 +93,7 @@ impl Error {
     }
 
     /// What the client is told: never an inner text.
-    fn sentence(&self) -> &'static str {
+    pub(super) fn sentence(&self) -> &'static str {
         match self {
             Self::BadRequest(why) => why,
             Self::BodyStalled => "the request body stopped",
@@ -124,7 +124,7 @@ impl Error {
         )
     }
 
-    fn reason(&self) -> Reason {
+    pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Origin(_) | Self::OriginShared { .. } => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,

@@ -15,7 +15,7 @@ use crate::ident::Item;
 use crate::metrics::Outcome;
 use crate::origin::{Keep, OriginResponse};
 use crate::page::key::ShareClass;
-use crate::page::purge::Scope;
+use crate::page::purge::scope::{Aim, Scope};
 use crate::reason::Reason;
 use crate::route::{self, Route};
 
@@ -117,7 +117,7 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
     let (own, item) = route_of(case, &case.head.method, &targets[0]);
     let changes_rows = has_changed_rows(status);
     rows.extend(rows::named(case.room, own, item.as_ref()).filter(|_| changes_rows));
-    let marks = marks(case, &targets, own);
+    let aims = aims(case, &targets, own);
     for target in &targets {
         let (route, item) = route_of(case, &Method::GET, target);
         let named = rows::named(case.room, route, item.as_ref());
@@ -130,7 +130,7 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
     let purged = &case.room.pages.purged;
     let forgetting = async {
         let deleting = case.room.store.delete_pages(&gone);
-        let purging = purged.purge(&case.room.store, &marks);
+        let purging = purged.purge(&case.room.store, &aims);
         let outdating = rows::outdate(case.room, &rows);
         let (purged, deleted, outdated) = tokio::join!(purging, deleting, outdating);
         purged.map(drop).and(deleted).and(outdated)
@@ -167,17 +167,17 @@ fn route_of<'c>(case: &'c Case<'_>, method: &Method, target: &str) -> (&'c Route
 }
 
 /// The purge of what an unsafe request changed: its targets are gone, and what its route names is stale.
-fn marks(case: &Case<'_>, targets: &[String], route: &Route) -> Vec<u32> {
+fn aims(case: &Case<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
     let site = &case.admitted.site;
     let changed = targets.iter().map(|target| {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
         let query = query::without(query, &case.room.settings.ignore_query);
-        Scope::Url { site, path: &path, query: &query }.mark(true)
+        Scope::Url { site, path: &path, query: &query }.aim(true)
     });
     let named = route.purges.iter().map(|branch| match branch.is_whole {
-        true => Scope::Prefix { site, path: &branch.path }.mark(false),
-        false => Scope::Url { site, path: &branch.path, query: "" }.mark(false),
+        true => Scope::Prefix { site, path: &branch.path }.aim(false),
+        false => Scope::Url { site, path: &branch.path, query: "" }.aim(false),
     });
     changed.chain(named).collect()
 }

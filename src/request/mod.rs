@@ -11,6 +11,7 @@ mod coder;
 mod deliver;
 mod endpoint;
 mod error;
+mod explain;
 mod forward;
 mod login;
 mod outgoing;
@@ -37,10 +38,10 @@ use crate::log::Pen;
 use crate::metrics::{Count, Sheet};
 use crate::origin::Origin;
 use crate::page::key::{KeyParts, ShareClass, hash_request};
-use crate::page::purge::url_slots;
+use crate::page::purge::scope::{Digest, url_scopes};
 use crate::page::verdict::{Access, can_cache};
 use crate::page::wish::Wish;
-use crate::page::{Pages, verdict};
+use crate::page::{Look, Pages, verdict};
 use crate::route::{self, Routes};
 use crate::row::{self, Names};
 use crate::session::{SessionCookie, Sessions};
@@ -52,6 +53,7 @@ use client::Client;
 pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
+pub use explain::{Explanation, Question, Unclear, explain};
 pub use outgoing::{OriginRules, StatusDetail};
 pub use outlive::Left;
 use outlive::Outliving;
@@ -161,7 +163,8 @@ async fn answer(
 ) -> Result<Response<Body>, Error> {
     let (head, body) = request.into_parts();
     let now = unix_now();
-    let admitted = admit::admit(&room.settings, client, &head, &body)?;
+    let length = http_body::Body::size_hint(&body).exact();
+    let admitted = admit::admit(&room.settings, client, &head, length)?;
     trail.admitted(&admitted);
     if let Some(method) = purge::method(room, &head) {
         return purge::answer(method, room, client, (&head, &admitted), trail).await;
@@ -170,38 +173,20 @@ async fn answer(
         return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
             .await;
     }
-    let (route, item) = room.settings.routes.find(&route::Asked {
-        method: &head.method,
-        host: &admitted.site,
-        path: &admitted.path,
-        query: head.uri.query().unwrap_or_default(),
-    });
+    let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
-    let visitor = visitor::recognise(room, &head, route, now).await;
+    let visitor = visitor::recognise(room, &head, route, now, Look::Use).await;
     trail.visitor(&visitor, room.settings.log_user);
-    let is_read = matches!(head.method, Method::GET | Method::HEAD);
-    let asked = verdict::Asked {
-        method: &head.method,
-        path: head.uri.path(),
-        query: head.uri.query().unwrap_or_default(),
-        headers: &head.headers,
-        has_body: !http_body::Body::is_end_stream(&body),
-        bound: client.is_bound() || admit::logs_connection_in(&head.headers),
-        who: visitor.sharing,
-        ranks: !is_read || ranks(room, route, item.as_ref(), now).await,
-    };
-    let access = can_cache(&asked, route, &room.filler.policy);
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
     let has_body = !http_body::Body::is_end_stream(&body);
+    let access = access(&case, item.as_ref(), has_body, Look::Use).await;
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
         note_visit(&case, item, &response);
         return Ok(response);
     }
     let response = match access {
         // RFC 9111 §5.2.1.7.
-        Access::Bypass(_) if is_read && Wish::of(&head.headers, false).only_if_cached => {
-            Err(Error::NotStored)
-        }
+        Access::Bypass(_) if takes_stored_only(&head) => Err(Error::NotStored),
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await
@@ -211,12 +196,54 @@ async fn answer(
     Ok(response)
 }
 
+/// The route of a request, and the item that it names there.
+fn route_of<'r>(
+    room: &'r Room,
+    head: &::http::request::Parts,
+    admitted: &admit::Admitted,
+) -> (&'r Arc<route::Route>, Option<Item>) {
+    room.settings.routes.find(&route::Asked {
+        method: &head.method,
+        host: &admitted.site,
+        path: &admitted.path,
+        query: head.uri.query().unwrap_or_default(),
+    })
+}
+
+/// How far the cache may serve a request.
+async fn access(case: &Case<'_>, item: Option<&Item>, has_body: bool, look: Look) -> Access {
+    let head = case.head;
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
+    let asked = verdict::Asked {
+        method: &head.method,
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers: &head.headers,
+        has_body,
+        bound: case.client.is_bound() || admit::logs_connection_in(&head.headers),
+        who: case.visitor.sharing,
+        ranks: !is_read || ranks(case, item, look).await,
+    };
+    can_cache(&asked, case.route, &case.room.filler.policy)
+}
+
+/// Whether a request takes nothing but a stored page.
+fn takes_stored_only(head: &::http::request::Parts) -> bool {
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
+    is_read && Wish::of(&head.headers, false).only_if_cached
+}
+
 /// Whether the item is among the most viewed, where the route asks for that. A store that cannot say
 /// costs nobody the cache.
-async fn ranks(room: &Room, route: &route::Route, item: Option<&Item>, now: f64) -> bool {
-    let Some(top) = route.only_top else { return true };
+async fn ranks(case: &Case<'_>, item: Option<&Item>, look: Look) -> bool {
+    let Some(top) = case.route.only_top else { return true };
     let Some(item) = item else { return false };
-    room.ranks.is_under(&room.store, item, top, now).await.unwrap_or_else(|error| {
+    let room = case.room;
+    let is_under = match look {
+        Look::Use => room.ranks.is_under(&room.store, item, top, case.now).await,
+        Look::Peek => room.ranks.peek(&room.store, item, top, case.now).await,
+    };
+    is_under.unwrap_or_else(|error| {
         tracing::debug!(%error, "an item's rank could not be looked up");
         room.sheet.count(Count::StoreReadErrors);
         true
@@ -236,11 +263,11 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// The slots by which the page at this request's URL is purged.
-    fn purge_slots(&self) -> Vec<u32> {
+    /// What the page at this request's URL is purged by.
+    fn purge_scopes(&self) -> Vec<Digest> {
         let query = self.head.uri.query().unwrap_or_default();
         let query = query::without(query, &self.room.settings.ignore_query);
-        url_slots(&self.admitted.site, &self.admitted.path, &query)
+        url_scopes(&self.admitted.site, &self.admitted.path, &query)
     }
 
     /// `hash_request` for a target on this request's site that falls under `route`.

@@ -305,20 +305,34 @@ fn with_query(path: &str, query: &str) -> String {
 
 /// Whether a fill with `fields` lacks something of the request's that the origin may look at.
 fn loses_fields(case: &Case<'_>, fields: &HeaderMap) -> bool {
+    lost_fields(case, fields).next().is_some()
+}
+
+/// What a fill with `fields` lacks of the request's fields that the origin may look at.
+pub(super) fn lost_fields<'c>(
+    case: &'c Case<'_>,
+    fields: &'c HeaderMap,
+) -> impl Iterator<Item = &'c HeaderName> {
     let settings = &case.room.settings;
-    case.head.headers.keys().any(|name| {
-        if *name == COOKIE {
-            return cookies(&case.head.headers).any(|(cookie, _)| {
-                !case.route.keys_cookie(cookie) && !settings.cookies.is_harmless(cookie)
-            });
+    case.head.headers.keys().filter(move |name| {
+        if **name == COOKIE {
+            return lost_cookies(case).next().is_some();
         }
         let neutral = NEUTRAL.contains(name)
             || name.as_str().starts_with("sec-fetch-")
             || name.as_str() == "sec-gpc"
             || name.as_str() == "sec-purpose"
             || !passes(name, &settings.origin);
-        !neutral && !fields.contains_key(name)
+        !neutral && !fields.contains_key(*name)
     })
+}
+
+/// The names of the cookies that no fill sends, and that the origin may look at.
+pub(super) fn lost_cookies<'c>(case: &'c Case<'_>) -> impl Iterator<Item = &'c [u8]> {
+    let rules = &case.room.settings.cookies;
+    cookies(&case.head.headers)
+        .map(|(name, _)| name)
+        .filter(|name| !case.route.keys_cookie(name) && !rules.is_harmless(name))
 }
 
 fn target(path: Option<PathAndQuery>) -> Uri {

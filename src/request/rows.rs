@@ -1,5 +1,7 @@
 //! Answering from a row that is refreshed in the background: the same for everyone.
 
+use std::sync::Arc;
+
 use ::http::header::{
     AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH,
     IF_UNMODIFIED_SINCE, RANGE, X_CONTENT_TYPE_OPTIONS,
@@ -13,6 +15,7 @@ use crate::http::cache_status::CacheStatus;
 use crate::http::list;
 use crate::ident::{Item, Row};
 use crate::metrics::{Count, Outcome};
+use crate::page::Look;
 use crate::route::Route;
 use crate::row::KeptRow;
 use crate::store::{RowStore, StoreError};
@@ -28,6 +31,18 @@ pub(super) async fn answer(
     has_body: bool,
     trail: &mut Trail,
 ) -> Option<Response<Body>> {
+    let kept = find(case, item, has_body, Look::Use).await?;
+    trail.outcome(Outcome::HitStore, None);
+    Some(respond(case, &kept))
+}
+
+/// The content of that row.
+pub(super) async fn find(
+    case: &Case<'_>,
+    item: Option<&Item>,
+    has_body: bool,
+    look: Look,
+) -> Option<Arc<KeptRow>> {
     let room = case.room;
     let row = named(room, case.route, item)?;
     if has_body || !matches!(case.head.method, Method::GET | Method::HEAD) {
@@ -37,13 +52,15 @@ pub(super) async fn answer(
     if BY_THE_APP.iter().any(|name| case.head.headers.contains_key(name)) {
         return None;
     }
-    let kept = room.rows.row(&room.store, &row).await.unwrap_or_else(|error| {
+    let found = match look {
+        Look::Use => room.rows.row(&room.store, &row).await,
+        Look::Peek => room.rows.peek(&room.store, &row).await,
+    };
+    found.unwrap_or_else(|error| {
         tracing::debug!(%error, "a row could not be looked up");
         room.sheet.count(Count::StoreReadErrors);
         None
-    })?;
-    trail.outcome(Outcome::HitStore, None);
-    Some(respond(case, &kept))
+    })
 }
 
 /// The row that an item is on a route.
@@ -82,8 +99,7 @@ fn respond(case: &Case<'_>, kept: &KeptRow) -> Response<Body> {
         // A clock that is behind another's finds it new.
         headers.insert(AGE, HeaderValue::from((case.now - refreshed).max(0.0) as u64));
     }
-    let status = CacheStatus { ttl: None, ..CacheStatus::hit(0, "rows") };
-    deliver::put_status(case.room, &mut headers, &status);
+    deliver::put_status(case.room, &mut headers, &status());
     let mut response = Response::new(Body::empty());
     if names_tag(&case.head.headers, tag) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -98,6 +114,11 @@ fn respond(case: &Case<'_>, kept: &KeptRow) -> Response<Body> {
     }
     *response.headers_mut() = headers;
     response
+}
+
+/// What `Cache-Status` says of a row.
+pub(super) fn status() -> CacheStatus<'static> {
+    CacheStatus { ttl: None, ..CacheStatus::hit(0, "rows") }
 }
 
 /// Whether `If-None-Match` names the tag, by the weak comparison (RFC 9110 §13.1.2).

@@ -9,6 +9,7 @@ use crate::http::query::session_id_in;
 use crate::ident::{StoredToken, Token, User};
 use crate::log::VisitorClass;
 use crate::metrics::Count;
+use crate::page::Look;
 use crate::page::verdict::Who;
 use crate::reason::Reason;
 use crate::route::Route;
@@ -31,14 +32,33 @@ pub struct CookieRules {
 }
 
 impl CookieRules {
-    fn session(&self, name: &[u8]) -> Option<usize> {
-        self.session.iter().position(|pattern| pattern.matches(name))
+    /// What a cookie is on a route.
+    pub(super) fn class(&self, name: &[u8], route: &Route) -> CookieClass {
+        match self.session.iter().position(|pattern| pattern.matches(name)) {
+            Some(rank) => CookieClass::Session(rank),
+            None if self.is_harmless(name) => CookieClass::Harmless,
+            None if route.keys_cookie(name) => CookieClass::Keyed,
+            None => CookieClass::Unknown,
+        }
     }
 
     /// Whether no origin reads the cookie: scripts in the browser do, or the operator said so.
     pub(super) fn is_harmless(&self, name: &[u8]) -> bool {
         is_harmless(name) || self.ignored.iter().any(|pattern| pattern.matches(name))
     }
+}
+
+/// What a cookie is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CookieClass {
+    /// A session's, by the pattern in this place.
+    Session(usize),
+    /// No origin reads it.
+    Harmless,
+    /// Part of the key on this route.
+    Keyed,
+    /// Nobody has named it.
+    Unknown,
 }
 
 /// Who asks.
@@ -112,7 +132,13 @@ enum Carried {
 }
 
 /// Recognises the visitor of a request.
-pub(super) async fn recognise(room: &Room, head: &Parts, route: &Route, now: f64) -> Visitor {
+pub(super) async fn recognise(
+    room: &Room,
+    head: &Parts,
+    route: &Route,
+    now: f64,
+    look: Look,
+) -> Visitor {
     let rules = &room.settings.cookies;
     let (carried, has_unknown) = sort(rules, head, route);
     let query = head.uri.query().unwrap_or_default();
@@ -128,7 +154,11 @@ pub(super) async fn recognise(room: &Room, head: &Parts, route: &Route, now: f64
         Carried::Nothing => nobody(None, in_url.or(unknown_cookie)),
         Carried::Token(token) => {
             let token = room.sessions.stored(&token);
-            match room.sessions.check_token(&room.store, &token, now).await {
+            let found = match look {
+                Look::Use => room.sessions.check_token(&room.store, &token, now).await,
+                Look::Peek => room.sessions.peek_token(&room.store, &token, now).await,
+            };
+            match found {
                 Ok(Some(user)) => Visitor {
                     class: VisitorClass::Known,
                     sharing: in_url.map_or(Who::Known, Who::Unknown),
@@ -163,14 +193,15 @@ fn sort(rules: &CookieRules, head: &Parts, route: &Route) -> (Carried, bool) {
     let mut came: Vec<(&[u8], &[u8])> = Vec::new();
     let mut unknown = false;
     for (name, value) in cookies(&head.headers) {
-        match rules.session(name) {
-            Some(rank) => {
+        match rules.class(name, route) {
+            CookieClass::Session(rank) => {
                 came.push((name, value));
                 if best.is_none_or(|(first, _)| rank < first) {
                     best = Some((rank, value));
                 }
             }
-            None => unknown |= !rules.is_harmless(name) && !route.keys_cookie(name),
+            CookieClass::Unknown => unknown = true,
+            CookieClass::Harmless | CookieClass::Keyed => {}
         }
     }
     // A head has room for thousands of them: sorted, that costs little.

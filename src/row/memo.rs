@@ -93,8 +93,12 @@ impl Memo {
     }
 
     fn get(&self, row: &Row, now: Instant) -> Option<Arc<KeptRow>> {
-        let (read, kept) = self.rows.get(row)?;
-        (now.saturating_duration_since(read) < MOMENT).then_some(kept)
+        self.rows.get(row).and_then(|read| still_good(read, now))
+    }
+
+    /// The same, and it does not count as used.
+    fn peek(&self, row: &Row, now: Instant) -> Option<Arc<KeptRow>> {
+        self.rows.peek(row).and_then(|read| still_good(read, now))
     }
 
     /// Keeps what was read after so many changes.
@@ -112,6 +116,11 @@ impl Memo {
     fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
+}
+
+/// What was read, where that was a moment ago.
+fn still_good((read, kept): (Instant, Arc<KeptRow>), now: Instant) -> Option<Arc<KeptRow>> {
+    (now.saturating_duration_since(read) < MOMENT).then_some(kept)
 }
 
 /// A read that several wait for. An error is told to the one who met it; for the others there is
@@ -165,6 +174,21 @@ impl Reader {
         });
         let kept = read.await.clone();
         failed.map_or(Ok(kept), Err)
+    }
+
+    /// The last good content of a row, of which nothing is kept.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn peek<S: RowStore>(
+        &self,
+        store: &S,
+        row: &Row,
+    ) -> Result<Option<Arc<KeptRow>>, StoreError> {
+        if let Some(kept) = self.memo.peek(row, Instant::now()) {
+            return Ok(Some(kept));
+        }
+        Ok(store.row(row).await?.map(|stored| Arc::new(stored.into())))
     }
 
     /// A row is not what it was.

@@ -122,11 +122,8 @@ impl Sessions {
         token: &StoredToken,
         now: f64,
     ) -> Result<Option<User>, StoreError> {
-        if let Some(found) = self.memo.get(token).filter(|found| found.holds(now)) {
-            return Ok(Some(found.user.clone()));
-        }
-        if self.denied().contains(token) {
-            return Ok(None);
+        if let Some(answer) = self.remembered(self.memo.get(token), token, now) {
+            return Ok(answer);
         }
         let Asked { at, epoch } = self.asking(now);
         let user = store.check_token(token).await?;
@@ -142,6 +139,38 @@ impl Sessions {
             }
         }
         Ok(Some(user))
+    }
+
+    /// The same, and nothing is remembered of it.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    pub async fn peek_token<S: SessionStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+        now: f64,
+    ) -> Result<Option<User>, StoreError> {
+        match self.remembered(self.memo.peek(token), token, now) {
+            Some(answer) => Ok(answer),
+            None => {
+                let user = store.check_token(token).await?;
+                Ok(user.filter(|_| !self.denied().contains(token)))
+            }
+        }
+    }
+
+    /// What is known of a token without the store: whose it is, or that it is nobody's any more.
+    fn remembered(
+        &self,
+        found: Option<Arc<Found>>,
+        token: &StoredToken,
+        now: f64,
+    ) -> Option<Option<User>> {
+        match found.filter(|found| found.holds(now)) {
+            Some(found) => Some(Some(found.user.clone())),
+            None => self.denied().contains(token).then_some(None),
+        }
     }
 
     /// To be called right before the store is asked about tokens; `now` is Unix time in seconds.
@@ -315,6 +344,25 @@ mod tests {
             let found = sessions.check_token(&store, &stored, 1_000.6).await.unwrap();
             assert_eq!(found, None);
             assert_eq!(sessions.log_outs_waiting(), 0);
+        });
+    }
+
+    #[test]
+    fn a_peek_says_the_same_and_remembers_nothing() {
+        with_store(async |store| {
+            let room = Room::open(&store).await;
+            room.sessions.memo.remove(&room.token);
+            let peek =
+                async |now| room.sessions.peek_token(&store, &room.token, now).await.unwrap();
+            assert_eq!(peek(1_000.0).await, Some(alice()));
+            assert!(!room.remembers(1_000.0));
+            assert!(room.knows(1_000.0).await);
+            room.revoke().await;
+            assert_eq!(peek(1_000.9).await, Some(alice()), "as who asks is answered");
+            assert_eq!(peek(1_001.0).await, None);
+            room.sessions.denied().insert(room.token.clone());
+            room.sessions.forget(&room.token);
+            assert_eq!(peek(1_000.5).await, None);
         });
     }
 

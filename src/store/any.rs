@@ -13,7 +13,7 @@ use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
     Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Generation,
-    Lease, Limits, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
+    Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
     SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -380,12 +380,12 @@ impl ViewStore for AnyStore {
 }
 
 impl PurgeStore for AnyStore {
-    async fn purge(&self, marks: &[u32]) -> Result<Generation, StoreError> {
-        delegate!(self, purge(marks))
+    async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
+        delegate!(self, purge(known, marks))
     }
 
-    async fn purged_since(&self, who: u64, seen: Generation) -> Result<News, StoreError> {
-        delegate!(self, purged_since(who, seen))
+    async fn purged_since(&self, who: u64, known: Moment) -> Result<News, StoreError> {
+        delegate!(self, purged_since(who, known))
     }
 
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {

@@ -20,6 +20,24 @@ pub struct Purges {
     pub purged: Arc<Purged>,
     /// Whether it was said that the store does not tell.
     pub said: Cell<bool>,
+    /// Whether it was said that it does not take what this process purges.
+    pub said_waiting: Cell<bool>,
+}
+
+impl Purges {
+    /// Says when the store begins not to take purges, and when it has them all.
+    fn say_waiting(&self, failure: Option<&StoreError>) {
+        let (waiting, _) = self.purged.waiting();
+        match failure {
+            Some(error) if waiting > 0 && !self.said_waiting.replace(true) => {
+                tracing::warn!(%error, waiting, "purges do not reach the store: they hold in this process, and are sent again");
+            }
+            None if waiting == 0 && self.said_waiting.take() => {
+                tracing::info!("all purges have reached the store");
+            }
+            Some(_) | None => {}
+        }
+    }
 }
 
 impl Task for Purges {
@@ -28,22 +46,22 @@ impl Task for Purges {
     const DROPPED_AT_STOP: bool = true;
 
     async fn step(&self) -> Result<Next, StoreError> {
-        let learnt = match self.purged.learn(&self.store).await {
-            Ok(true) => return Ok(Next::Again),
-            Ok(false) => self.purged.send_left(&self.store).await,
-            Err(error) => Err(error),
-        };
+        let kept_up = self.purged.keep_up(&self.store).await;
+        self.say_waiting(kept_up.as_ref().err());
+        if let Ok(true) = kept_up {
+            return Ok(Next::Again);
+        }
         // The next look comes sooner than the rest after a failure, and until then no page is fresh
         // for long.
         let is_cut_off = self.purged.is_cut_off();
-        match learnt {
+        match kept_up {
             Err(error) if is_cut_off && !self.said.replace(true) => {
                 tracing::warn!(%error, "the store does not tell of purges: pages are fresh for a second");
             }
-            Ok(()) if !is_cut_off && self.said.take() => {
+            Ok(_) if !is_cut_off && self.said.take() => {
                 tracing::info!("the store tells of purges again");
             }
-            Ok(()) | Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         Ok(Next::Idle)
     }

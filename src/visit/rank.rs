@@ -37,12 +37,33 @@ impl Ranks {
         now: f64,
     ) -> Result<bool, StoreError> {
         let asked = (item.clone(), top);
-        match self.memo.get(&asked) {
-            Some((is_under, at)) if (now - at).abs() < MEMO_TTL => return Ok(is_under),
-            _ => {}
+        if let Some(is_under) = still_true(self.memo.get(&asked), now) {
+            return Ok(is_under);
         }
         let is_under = store.ranks_under(item, top).await?;
         self.memo.insert(asked, (is_under, now));
         Ok(is_under)
     }
+
+    /// The same, and nothing is remembered of it.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    pub async fn peek<S: ViewStore>(
+        &self,
+        store: &S,
+        item: &Item,
+        top: u64,
+        now: f64,
+    ) -> Result<bool, StoreError> {
+        match still_true(self.memo.peek(&(item.clone(), top)), now) {
+            Some(is_under) => Ok(is_under),
+            None => store.ranks_under(item, top).await,
+        }
+    }
+}
+
+/// What was found out, where that was a moment ago.
+fn still_true(remembered: Option<(bool, f64)>, now: f64) -> Option<bool> {
+    remembered.filter(|(_, at)| (now - at).abs() < MEMO_TTL).map(|(is_under, _)| is_under)
 }

@@ -31,6 +31,7 @@ fn help_shows_examples() {
         &["demo", "--help"],
         &["check", "--help"],
         &["purge", "--help"],
+        &["explain", "--help"],
     ] {
         let output = anteroom(folder.path(), words);
         assert_eq!(output.status.code(), Some(0), "{words:?}");

@@ -395,11 +395,60 @@ fn a_purge_without_redis_holds_here_and_reaches_it_later() {
     server.kill();
     one.post("/a").send();
     assert_eq!(one.get("/a").send().text(), "/a after 1 changes");
+    let waiting = || one.metric("anteroom_purges_waiting");
+    assert!(waiting() > 0.0 && one.metric("anteroom_purges_late_total") > 0.0);
     server.restart();
     wait_until("the other shows the new page", || {
         let answer = other.get("/a").send();
         answer.text() == "/a after 1 changes" && answer.is_hit()
     });
+    wait_until("nothing waits any more", || waiting() == 0.0);
+}
+
+#[test]
+fn a_redis_without_room_takes_and_tells_every_purge() {
+    let server = RedisServer::start();
+    let origin = counting(|reply| reply);
+    let settings = format!("store.url = \"{}\"", server.url());
+    let [one, other] = [0, 1].map(|_| Proxy::with_settings(&origin, &settings));
+    // Its first purge, for which the whole table is made, comes when it is full already.
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    for changes in 1..=3 {
+        other.get("/a").send();
+        assert!(other.get("/a").send().is_hit());
+        one.post("/a").send();
+        let text = format!("/a after {changes} changes");
+        wait_until("the other shows the new page", || other.get("/a").send().text() == text);
+        for words in [&["http://shop.test/a"][..], &["--all", "--hard"]] {
+            other.get("/a").send();
+            assert!(other.get("/a").send().is_hit());
+            assert_eq!(purge(&one, words)["confirmed"], true);
+            assert!(!other.get("/a").send().is_hit());
+        }
+    }
+    assert_eq!(one.metric("anteroom_purges_late_total"), 0.0);
+}
+
+#[test]
+fn a_redis_that_comes_back_empty_hides_no_change() {
+    let mut server = RedisServer::start();
+    let origin = counting(|reply| reply);
+    let settings = format!("store.url = \"{}\"", server.url());
+    let [one, other] = [0, 1].map(|_| Proxy::with_settings(&origin, &settings));
+    for changes in 1..=3 {
+        other.get("/a").send();
+        server.kill();
+        one.post("/a").send();
+        server.restart_empty();
+        let text = format!("/a after {changes} changes");
+        for proxy in [&one, &other] {
+            wait_until("it shows the new page", || {
+                let answer = proxy.get("/a").send();
+                answer.text() == text && answer.is_hit()
+            });
+        }
+        wait_until("nothing waits", || one.metric("anteroom_purges_waiting") == 0.0);
+    }
 }
 
 #[test]

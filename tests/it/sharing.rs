@@ -1,189 +1,19 @@
-//! Who may share a page: the cases that hold out of the box, on both stores.
+//! Who may share a page, past the rows of `table`: heads, changes, variants, and what is static.
 //!
 //! The leaks that must not happen are in `leak`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use crate::support::origin::{Origin, Rendezvous, Reply};
+use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
-use crate::support::{at_once, wait_until};
+use crate::support::wait_until;
 
 const MINT: &str = "session.mint = true";
 
 on_both_stores!(
-    an_anonymous_page_without_cache_control_is_a_hit,
-    analytics_cookies_do_not_split_a_page,
-    a_page_chosen_by_a_login_is_never_shared,
-    a_page_chosen_by_a_cookie_we_do_not_know_is_never_shared,
-    twenty_cold_requests_at_once_are_one_to_the_origin,
-    requests_for_an_uncacheable_page_run_side_by_side,
-    tracking_parameters_and_their_order_do_not_split_a_page,
-    a_known_visitor_is_given_the_style_sheet_that_a_stranger_filled,
-    what_has_no_safe_default_is_not_stored,
     a_head_is_answered_from_the_page_that_a_get_filled,
     a_page_is_made_anew_after_a_change_to_it,
 );
-
-fn an_anonymous_page_without_cache_control_is_a_hit(storage: &Storage) {
-    let origin = Origin::always(Reply::html("welcome"));
-    let proxy = Proxy::start(&origin, storage, "");
-
-    let (first, second) = (proxy.get("/").send(), proxy.get("/").send());
-
-    assert!(!first.is_hit(), "{}", first.cache_status());
-    assert!(second.is_hit(), "{}", second.cache_status());
-    assert_eq!((first.text(), second.text()), ("welcome".into(), "welcome".into()));
-    assert_eq!(origin.count(), 1);
-}
-
-fn analytics_cookies_do_not_split_a_page(storage: &Storage) {
-    let origin = Origin::always(Reply::html("hello").header("Cache-Control", "max-age=60"));
-    let proxy = Proxy::start(&origin, storage, "");
-
-    proxy.get("/").cookie("_ga=GA1.2.111.222").send();
-    let second = proxy.get("/").cookie("_ga=GA1.2.333.444; _gid=GA1.2.5; __utma=9").send();
-
-    assert!(second.is_hit(), "{}", second.cache_status());
-    assert_eq!(origin.count(), 1);
-}
-
-/// What an app says of a personal page when it says something, and when it says nothing.
-const CARELESS: [Option<&str>; 3] = [None, Some("max-age=60"), Some("public, max-age=60")];
-
-fn a_page_chosen_by_a_login_is_never_shared(storage: &Storage) {
-    for careless in CARELESS {
-        let origin = shop(move |request| {
-            let user = request.header("x-anteroom-user").unwrap_or("stranger");
-            with_cache_control(Reply::html(&format!("hello {user}")), careless)
-        });
-        let proxy = Proxy::start(&origin, storage, MINT);
-        let (alice, bob) = (log_in(&proxy, "alice"), log_in(&proxy, "bob"));
-
-        for _ in 0..2 {
-            assert_eq!(proxy.get("/me").cookie(&alice).send().text(), "hello alice");
-            assert_eq!(proxy.get("/me").cookie(&bob).send().text(), "hello bob");
-            assert_eq!(proxy.get("/me").send().text(), "hello stranger");
-        }
-    }
-}
-
-fn a_page_chosen_by_a_cookie_we_do_not_know_is_never_shared(storage: &Storage) {
-    for careless in CARELESS {
-        let origin = Origin::start(move |request| {
-            let who = request.header("cookie").unwrap_or("nobody").to_owned();
-            with_cache_control(Reply::html(&format!("hello {who}")), careless)
-        });
-        let proxy = Proxy::start(&origin, storage, "");
-
-        for _ in 0..2 {
-            assert_eq!(proxy.get("/me").cookie("sid=alice").send().text(), "hello sid=alice");
-            assert_eq!(proxy.get("/me").cookie("sid=bob").send().text(), "hello sid=bob");
-            assert_eq!(proxy.get("/me").send().text(), "hello nobody");
-        }
-    }
-}
-
-fn with_cache_control(reply: Reply, value: Option<&str>) -> Reply {
-    match value {
-        Some(value) => reply.header("Cache-Control", value),
-        None => reply,
-    }
-}
-
-fn twenty_cold_requests_at_once_are_one_to_the_origin(storage: &Storage) {
-    let origin = Origin::always(Reply::html("slow").after(Duration::from_millis(300)));
-    let proxy = Proxy::start(&origin, storage, "");
-
-    let answers = at_once(20, |_| proxy.get("/").send());
-
-    assert!(answers.iter().all(|answer| answer.status == 200 && answer.text() == "slow"));
-    assert_eq!(origin.count(), 1);
-}
-
-fn requests_for_an_uncacheable_page_run_side_by_side(storage: &Storage) {
-    let (others, nth) = (Rendezvous::of(19), AtomicUsize::new(0));
-    let meeting = others.clone();
-    let origin = Origin::start(move |_| {
-        // The first one is waited for: only its head tells that the page cannot be shared.
-        if nth.fetch_add(1, Ordering::SeqCst) == 0 {
-            return Reply::unstored("yours alone").after(Duration::from_millis(300));
-        }
-        meeting.arrive();
-        Reply::unstored("yours alone")
-    });
-    let proxy = Proxy::start(&origin, storage, "");
-
-    let answers = at_once(20, |_| proxy.get("/").send());
-
-    assert!(answers.iter().all(|answer| answer.text() == "yours alone"));
-    assert!(others.is_complete(), "the origin saw {} requests", origin.count());
-}
-
-fn tracking_parameters_and_their_order_do_not_split_a_page(storage: &Storage) {
-    let origin = Origin::always(Reply::html("a shoe"));
-    let proxy = Proxy::start(&origin, storage, "");
-
-    proxy.get("/shoe?a=1&utm_source=x").send();
-    let second = proxy.get("/shoe?utm_source=y&a=1").send();
-
-    assert!(second.is_hit(), "{}", second.cache_status());
-    assert_eq!(origin.count(), 1);
-    assert_eq!(origin.last().target, "/shoe?a=1", "a fill asks without what is not in the key");
-    assert!(!proxy.get("/shoe?a=2").send().is_hit(), "another value is another page");
-}
-
-fn a_known_visitor_is_given_the_style_sheet_that_a_stranger_filled(storage: &Storage) {
-    let origin = shop(|request| match request.path() {
-        "/site.css" => Reply::typed("text/css", "body {}").header("ETag", "\"1\""),
-        _ => Reply::html("a page").header("ETag", "\"2\""),
-    });
-    let proxy = Proxy::start(&origin, storage, MINT);
-    let alice = log_in(&proxy, "alice");
-    proxy.get("/site.css").send();
-    proxy.get("/page").send();
-
-    let (sheet, page) =
-        (proxy.get("/site.css").cookie(&alice).send(), proxy.get("/page").cookie(&alice).send());
-
-    assert!(sheet.is_hit(), "{}", sheet.cache_status());
-    assert!(!page.is_hit(), "{}", page.cache_status());
-}
-
-fn what_has_no_safe_default_is_not_stored(storage: &Storage) {
-    let origin = Origin::start(|request| match request.path() {
-        "/redirect" => Reply::status("302 Found").header("Location", "/next?nonce=1").body(""),
-        "/broken" => Reply::status("500 Internal Server Error").body("broken"),
-        "/forbidden" => Reply::status("403 Forbidden").body("no"),
-        "/data" => Reply::typed("application/json", "{}"),
-        "/captcha" => Reply::typed("image/png", "picture"),
-        "/report" => {
-            Reply::html("a file").header("Content-Disposition", "attachment; filename=a.html")
-        }
-        "/refresh" => Reply::html("wait").header("Refresh", "1"),
-        "/pragma" => Reply::html("old").header("Pragma", "no-cache"),
-        _ => Reply::html("<form><input type=hidden name=csrf_token value=3f9a></form>"),
-    });
-    let proxy = Proxy::start(&origin, storage, "");
-
-    for path in [
-        "/redirect",
-        "/broken",
-        "/forbidden",
-        "/data",
-        "/captcha",
-        "/report",
-        "/refresh",
-        "/pragma",
-        "/form",
-    ] {
-        let before = origin.count();
-        let answers = [proxy.get(path).send(), proxy.get(path).send()];
-        let hits = answers.iter().filter(|answer| answer.is_hit()).count();
-        assert_eq!(hits, 0, "{path}: {}", answers[1].cache_status());
-        assert!(origin.count() >= before + 2, "{path}");
-    }
-}
 
 fn a_head_is_answered_from_the_page_that_a_get_filled(storage: &Storage) {
     let origin = Origin::always(Reply::html("welcome"));
@@ -218,41 +48,6 @@ fn a_page_is_made_anew_after_a_change_to_it(storage: &Storage) {
     assert_eq!(shown(), "version 3");
     proxy.post("/fails").send();
     assert!(proxy.get("/page").send().is_hit(), "what failed changed nothing");
-}
-
-#[test]
-fn a_set_cookie_is_never_replayed_to_another_visitor() {
-    let issued = AtomicUsize::new(0);
-    let origin = Origin::start(move |_| {
-        let number = issued.fetch_add(1, Ordering::SeqCst);
-        Reply::html("hello")
-            .header("Cache-Control", "public, max-age=60")
-            .header("Set-Cookie", &format!("sid=number-{number}"))
-    });
-    let proxy = Proxy::embedded(&origin, "");
-
-    let mut answers = at_once(10, |_| proxy.get("/").send());
-    answers.extend((0..3).map(|_| proxy.get("/").send()));
-
-    let given: Vec<_> = answers.iter().filter_map(|answer| answer.cookie("sid")).collect();
-    let different: std::collections::HashSet<_> = given.iter().collect();
-    assert_eq!(different.len(), given.len(), "one cookie for two visitors: {given:?}");
-}
-
-#[test]
-fn a_response_to_authorization_is_never_shared() {
-    let origin = Origin::start(|request| {
-        Reply::html(request.header("authorization").unwrap_or("nobody"))
-            .header("Cache-Control", "max-age=60")
-    });
-    let proxy = Proxy::embedded(&origin, "");
-
-    for _ in 0..2 {
-        for who in ["Basic YWxpY2U6", "Bearer bobbob"] {
-            assert_eq!(proxy.get("/").header("Authorization", who).send().text(), who);
-        }
-        assert_eq!(proxy.get("/").send().text(), "nobody");
-    }
 }
 
 #[test]

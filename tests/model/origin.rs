@@ -469,10 +469,11 @@ impl Page {
     fn plain(rng: &mut Rng) -> Self {
         let max_age = Some(60 * rng.u64(1..11));
         let has_control = rng.u8(..4) > 0;
+        let kind = [Kind::Html, Kind::Css][rng.usize(..2)];
         Self {
             status: 200,
             framing: [Framing::Length, Framing::Chunks][rng.usize(..2)],
-            kind: [Kind::Html, Kind::Css][rng.usize(..2)],
+            kind,
             control: has_control.then(|| Control { max_age, ..Control::default() }),
             targeted: None,
             expires: None,
@@ -480,7 +481,7 @@ impl Page {
             age: None,
             vary: if rng.u8(..20) == 0 { vec!["Accept-Language"] } else { Vec::new() },
             sets_cookie: None,
-            has_token: false,
+            has_token: kind == Kind::Html && rng.u8(..30) == 0,
             speaks_of_visitor: false,
             ..Self::wild(rng)
         }

@@ -23,14 +23,14 @@ use super::admit::Admitted;
 use super::error::{Error, RETRY_SECONDS};
 use super::trail::Trail;
 use super::visitor::{self, Visitor};
-use super::{Body, Room, deliver};
+use super::{Body, Room, deliver, route_of};
 use crate::http::lenient;
 use crate::http::path::is_odd;
 use crate::ident::{StoredToken, User};
 use crate::log::VisitorClass;
 use crate::metrics::{Count, Outcome};
+use crate::page::Look;
 use crate::reason::Reason;
-use crate::route;
 use crate::store::{SessionStore, StoreError, ViewStore};
 
 /// The first segment of what is ours.
@@ -251,13 +251,8 @@ async fn dispatch(
 /// Who asks: the cookies mean what they mean on the site's own pages.
 async fn recognise(call: &Call<'_>) -> Visitor {
     let Call { room, head, admitted, now } = call;
-    let (route, _) = room.settings.routes.find(&route::Asked {
-        method: &head.method,
-        host: &admitted.site,
-        path: &admitted.path,
-        query: head.uri.query().unwrap_or_default(),
-    });
-    visitor::recognise(room, head, route, *now).await
+    let (route, _) = route_of(room, head, admitted);
+    visitor::recognise(room, head, route, *now, Look::Use).await
 }
 
 /// Token and user, where the visitor is known.

@@ -32,7 +32,7 @@ use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Generation,
-    Lease, Limits, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
+    Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
     SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::clock::unix_now;
@@ -124,7 +124,7 @@ impl EmbeddedStore {
             pages,
             page_room: QueueRoom::default(),
             ranks: Arc::default(),
-            purges: Mutex::default(),
+            purges: Mutex::new(Purges::new()),
         })))
     }
 
@@ -284,12 +284,12 @@ impl ViewStore for EmbeddedStore {
 }
 
 impl PurgeStore for EmbeddedStore {
-    async fn purge(&self, marks: &[u32]) -> Result<Generation, StoreError> {
-        self.purges().add(marks)
+    async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
+        self.purges().add(known, marks)
     }
 
-    async fn purged_since(&self, _who: u64, seen: Generation) -> Result<News, StoreError> {
-        Ok(self.purges().since(seen))
+    async fn purged_since(&self, _who: u64, known: Moment) -> Result<News, StoreError> {
+        Ok(self.purges().since(known))
     }
 
     /// Nobody else has the folder.

@@ -3,49 +3,70 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::store::StoreError;
-use crate::store::purge::{Generation, MARKS, NEWS_MAX, News, PURGE_MARKS_MAX, PURGES_KEPT};
+use crate::store::purge::{
+    Generation, MARKS, MarkKey, Moment, NEWS_MAX, News, PURGE_MARKS_MAX, PURGES_KEPT,
+    PURGES_KEPT_BYTES,
+};
 
 /// The era of every process: nothing is left of an earlier one.
 const ERA: u64 = 1;
 
 /// All purges so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Purges {
     number: u64,
+    key: MarkKey,
     /// The last ones.
     last: VecDeque<Vec<u32>>,
+    /// How many marks these have.
+    held: usize,
     /// Each mark's last purge.
     table: HashMap<u32, u64>,
 }
 
 impl Purges {
-    pub(super) fn add(&mut self, marks: &[u32]) -> Result<Generation, StoreError> {
+    pub(super) fn new() -> Self {
+        let key = MarkKey::random();
+        Self { number: 0, key, last: VecDeque::new(), held: 0, table: HashMap::new() }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        known: Moment,
+        marks: &[u32],
+    ) -> Result<Option<Moment>, StoreError> {
         if marks.len() > PURGE_MARKS_MAX || marks.iter().any(|mark| *mark >= MARKS) {
             return Err(StoreError::Failed("a purge has bad marks".into()));
         }
+        if known.at.era != ERA {
+            return Ok(None);
+        }
         self.number += 1;
         self.table.extend(marks.iter().map(|mark| (*mark, self.number)));
-        if self.last.len() >= PURGES_KEPT {
-            self.last.pop_front();
-        }
         self.last.push_back(marks.to_vec());
-        Ok(self.now())
+        self.held += marks.len();
+        while self.last.len() > PURGES_KEPT || self.held * size_of::<u32>() > PURGES_KEPT_BYTES {
+            self.held -= self.last.pop_front().map_or(0, |marks| marks.len());
+        }
+        Ok(Some(moment(self.number)))
     }
 
-    pub(super) fn since(&self, seen: Generation) -> News {
+    pub(super) fn since(&self, known: Moment) -> News {
+        let Moment { at: seen, .. } = known;
         let behind = self.number.saturating_sub(seen.number);
         let behind = usize::try_from(behind).unwrap_or(usize::MAX);
         if seen.era != ERA || behind > self.last.len() {
             let marks = self.table.iter().map(|(mark, number)| (*mark, *number)).collect();
-            return News::All { upto: self.now(), marks };
+            return News::All { upto: moment(self.number), key: self.key, marks };
         }
         let purges: Vec<_> =
             self.last.iter().skip(self.last.len() - behind).take(NEWS_MAX).cloned().collect();
-        let upto = Generation { era: ERA, number: seen.number + purges.len() as u64 };
+        let upto = moment(seen.number + purges.len() as u64);
         News::Since { more: purges.len() < behind, purges, upto }
     }
+}
 
-    fn now(&self) -> Generation {
-        Generation { era: ERA, number: self.number }
-    }
+/// Nothing sets this count back, so that its numbers need no nonces.
+fn moment(number: u64) -> Moment {
+    Moment { at: Generation { era: ERA, number }, nonce: 0 }
 }

@@ -20,13 +20,13 @@ pub(super) struct Keys {
     pub(super) cleaner: String,
     /// STRING with a time to live: when `viewed:` was rescaled last.
     pub(super) rescaled: String,
-    /// HASH: how many purges there were, and in which era.
+    /// HASH: how many purges there were, in which era, and the key of its marks.
     pub(super) purges: String,
     /// LIST with a bound: what the last purges hit.
     pub(super) purging: String,
-    /// STRING of a fixed length: the table of purges.
+    /// STRING of a fixed length: the table of purges, and the last nonces.
     pub(super) purged: String,
-    /// HASH with a time to live: how many purges each process has seen.
+    /// HASH with a time to live: how many purges each process has seen, and since when all are in here.
     pub(super) seen: String,
     /// Channel: a purge's number.
     pub(super) purge_channel: String,

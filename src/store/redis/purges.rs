@@ -1,57 +1,75 @@
 //! Purges in Redis: `purges:` counts them, `purging:` lists the last, `purged:` is the table, `seen:`
 //! tells who has seen how many.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::{Call, RedisStore, script};
-use crate::store::purge::{Generation, LIVES, MARKS, NEWS_MAX, News, PURGE_MARKS_MAX, PURGES_KEPT};
+use crate::store::purge::{
+    CUT_OFF_AFTER, Generation, LIVES, MARKS, MarkKey, Moment, NEWS_MAX, News, PURGE_MARKS_MAX,
+    PURGES_KEPT, PURGES_KEPT_BYTES,
+};
 use crate::store::{PurgeStore, StoreError};
 
 /// The bytes of a mark's number in the table.
 const NUMBER: usize = 8;
 /// The marks of the table that are read in one piece: longer ones would keep others waiting.
 const PIECE: usize = 8_192;
+/// The last purges of which the nonces are kept, in a ring behind the table. Whoever comes back after more
+/// of them cannot be told that he knows this history.
+pub(super) const NONCES: usize = 65_536;
+/// How much longer than [`CUT_OFF_AFTER`] it may take until a process knows that it is cut off: its clock
+/// has whole milliseconds, as that of Redis.
+const MARGIN: Duration = Duration::from_millis(100);
 
-/// Era, number, whether the table has to be read, and the purges.
-type Told = (String, u64, u8, Vec<String>);
+/// Era, number, whether the table has to be read, the purges, the last one's nonce, and the key.
+type Told = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
 
 impl PurgeStore for RedisStore {
-    async fn purge(&self, marks: &[u32]) -> Result<Generation, StoreError> {
-        if marks.len() > PURGE_MARKS_MAX {
-            return Err(StoreError::Failed("a purge has too many marks".into()));
+    async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
+        if marks.len() > PURGE_MARKS_MAX || marks.iter().any(|mark| *mark >= MARKS) {
+            return Err(StoreError::Failed("a purge has bad marks".into()));
         }
-        let keys = self.keys();
         let mut script = script::PURGE.prepare_invoke();
-        script.key(&keys.purges).key(&keys.purging).key(&keys.purged);
-        script.arg(new_era()).arg(&keys.purge_channel).arg(PURGES_KEPT).arg(marks);
+        self.ask_as(known, &mut script);
+        let nonce = fastrand::u64(1..);
+        script.arg(PURGES_KEPT).arg(PURGES_KEPT_BYTES).arg(&nonce.to_be_bytes()[..]).arg(marks);
         let script = &script;
-        let step = |mut on| async move { script.invoke_async::<(String, u64)>(&mut on).await };
-        let (era, number) = self.0.link.call(Call::Write, step).await?;
-        Ok(Generation { era: era_of(&era)?, number })
+        let step = |mut on| async move { script.invoke_async::<u64>(&mut on).await };
+        let number = self.0.link.call(Call::Write, step).await?;
+        let at = Generation { number, ..known.at };
+        Ok((number > 0).then_some(Moment { at, nonce }))
     }
 
-    async fn purged_since(&self, who: u64, seen: Generation) -> Result<News, StoreError> {
-        let keys = self.keys();
+    async fn purged_since(&self, who: u64, known: Moment) -> Result<News, StoreError> {
         let mut script = script::PURGED_SINCE.prepare_invoke();
-        script.key(&keys.purges).key(&keys.purging).key(&keys.purged).key(&keys.seen);
-        script.arg(seen.era.to_string()).arg(seen.number).arg(format!("{who:016x}"));
-        script.arg(new_era()).arg(NEWS_MAX).arg(LIVES.as_millis() as u64);
+        self.ask_as(known, &mut script);
+        script.key(&self.keys().seen);
+        script.arg(format!("{who:016x}")).arg(NEWS_MAX).arg(LIVES.as_millis() as u64);
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<Told>(&mut on).await };
-        let (era, number, is_behind, purges) = self.0.link.call(Call::Read, step).await?;
-        let upto = Generation { era: era_of(&era)?, number };
+        let (era, number, is_behind, purges, nonce, key) =
+            self.0.link.call(Call::Read, step).await?;
+        let (now, nonce) = (Generation { era, number }, nonce_of(&nonce)?);
         if is_behind > 0 {
-            return Ok(News::All { upto, marks: self.table().await? });
+            let key = key_of(&key)?;
+            return Ok(News::All {
+                upto: Moment { at: now, nonce },
+                key,
+                marks: self.table().await?,
+            });
         }
         let purges: Vec<_> = purges.iter().map(|purge| marks_of(purge)).collect();
-        let came = Generation { number: seen.number + purges.len() as u64, ..upto };
-        Ok(News::Since { purges, upto: came, more: came != upto })
+        let came = Generation { number: known.at.number + purges.len() as u64, ..now };
+        Ok(News::Since { purges, upto: Moment { at: came, nonce }, more: came != now })
     }
 
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
         let mut script = script::IS_SEEN.prepare_invoke();
         script.key(&self.keys().seen);
-        script.arg(purge.era.to_string()).arg(purge.number).arg(LIVES.as_millis() as u64);
+        script.arg(purge.era).arg(purge.number).arg(LIVES.as_millis() as u64);
+        script.arg((CUT_OFF_AFTER + MARGIN).as_millis() as u64);
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<u8>(&mut on).await };
         Ok(self.0.link.call(Call::Read, step).await? > 0)
@@ -59,33 +77,59 @@ impl PurgeStore for RedisStore {
 }
 
 impl RedisStore {
+    /// What both scripts of purges want to know first.
+    fn ask_as(&self, known: Moment, script: &mut redis::ScriptInvocation<'_>) {
+        let keys = self.keys();
+        script.key(&keys.purges).key(&keys.purging).key(&keys.purged);
+        script.arg(known.at.era).arg(known.at.number);
+        script.arg(&known.nonce.to_be_bytes()[..]);
+        script.arg(later_than(known.at.era)).arg(&MarkKey::random().bytes()[..]);
+        script.arg(&keys.purge_channel);
+    }
+
     /// Each mark with its last purge, read piece by piece: numbers only grow, so that a purge meanwhile
     /// does no harm.
     async fn table(&self) -> Result<Vec<(u32, u64)>, StoreError> {
         let mut marks = Vec::new();
         for first in (0..MARKS as usize).step_by(PIECE) {
             let mut command = redis::cmd("GETRANGE");
-            let from = first * NUMBER;
-            command.arg(&self.keys().purged).arg(from).arg(from + PIECE * NUMBER - 1);
+            let end = (first + PIECE).min(MARKS as usize);
+            command.arg(&self.keys().purged).arg(first * NUMBER).arg(end * NUMBER - 1);
             let step = |mut on| async move { command.query_async::<Bytes>(&mut on).await };
             let piece = self.0.link.call(Call::Read, step).await?;
             let (numbers, _) = piece.as_chunks::<NUMBER>();
             let numbers = numbers.iter().map(|number| u64::from_be_bytes(*number));
-            let numbered = (first as u32..MARKS).zip(numbers);
+            let numbered = (first as u32..).zip(numbers);
             marks.extend(numbered.filter(|(_, number)| *number > 0));
         }
         Ok(marks)
     }
 }
 
-/// An era for a store that has none. The script takes text, for a number of Lua holds 53 bits.
-fn new_era() -> String {
-    fastrand::u64(1..).to_string()
+/// An era to begin: no other store's, and later than any that whoever begins it has known, so that it is
+/// seen when an earlier one comes back. A number of Lua holds 53 bits.
+fn later_than(era: u64) -> u64 {
+    match era {
+        0 => fastrand::u64(1..1 << 40),
+        _ => era + fastrand::u64(1..1 << 20),
+    }
 }
 
-fn era_of(text: &str) -> Result<u64, StoreError> {
-    let era = text.parse().ok().filter(|era| *era > 0);
-    era.ok_or_else(|| StoreError::Failed("purges: holds no era of ours".into()))
+/// Before the first purge there is none.
+fn nonce_of(bytes: &[u8]) -> Result<u64, StoreError> {
+    match bytes.try_into() {
+        Ok(nonce) => Ok(u64::from_be_bytes(nonce)),
+        Err(_) if bytes.is_empty() => Ok(0),
+        Err(_) => Err(foreign("nonce")),
+    }
+}
+
+fn key_of(bytes: &[u8]) -> Result<MarkKey, StoreError> {
+    bytes.try_into().map(MarkKey::from_bytes).map_err(|_| foreign("key"))
+}
+
+fn foreign(what: &str) -> StoreError {
+    StoreError::Failed(format!("purges: holds no {what} of ours").into())
 }
 
 /// What is no mark is left out.

@@ -7,6 +7,9 @@ use std::sync::LazyLock;
 
 use redis::Script;
 
+use super::purges::NONCES;
+use crate::store::purge::MARKS;
+
 /// Whether a member of `recent:` is a token by the grammar: see [`crate::ident::is_token`].
 const IS_TOKEN: &str = r#"
 local function is_token(token)
@@ -347,80 +350,123 @@ return 1
     )
 });
 
-/// Counts a purge, keeps it among the last ones and in the table, and tells it. All that may be refused
-/// for want of memory comes first.
+/// What both scripts of purges begin with: `era`, `number`, `key` and `held` as the store has them, and
+/// `is_new`, whether the era begins here. One does where there is none, where the table has been evicted,
+/// and where what the asker knows is of a later era, not part of this history, or too long ago to tell: the
+/// store was set back then, and numbers that pages carry may mean other purges. `KEYS`: `purges:`,
+/// `purging:`, `purged:`. `ARGV`: era, number and nonce of the moment that the asker knows, a later era and
+/// a key where one begins, and the channel.
 ///
-/// KEYS: `purges:`, `purging:`, `purged:`. ARGV: an era where there is none, the channel, how many
-/// purges are kept, and the marks. Returns the era and the number.
-pub(super) static PURGE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
+/// The first write takes no memory. After it Redis lets a script go on where it has no room, and purges
+/// need little: keys of a fixed size, and a bounded list.
+static PURGE_ERA: LazyLock<String> = LazyLock::new(|| {
+    format!(
         r"
-local era = redis.call('HGET', KEYS[1], 'era')
-if not era then
-  era = ARGV[1]
-  redis.call('HSET', KEYS[1], 'era', era, 'number', 0)
-  redis.call('UNLINK', KEYS[2], KEYS[3])
+redis.call('HDEL', KEYS[1], '')
+local function place_of(number)
+  return ({MARKS} + number % {NONCES}) * 8
 end
-local number = redis.call('HINCRBY', KEYS[1], 'number', 1)
-for at = 4, #ARGV do
+local function nonce_of(number)
+  if number == 0 then return '' end
+  return redis.call('GETRANGE', KEYS[3], place_of(number), place_of(number) + 7)
+end
+local era, number, key, held = unpack(redis.call('HMGET', KEYS[1], 'era', 'number', 'key', 'held'))
+era, number, held = tonumber(era or ''), tonumber(number or '') or 0, tonumber(held or '') or 0
+local known_era, known = tonumber(ARGV[1]), tonumber(ARGV[2])
+local is_new = not era or era < 1 or not key or known_era > era
+if not is_new and number > 0 then is_new = redis.call('EXISTS', KEYS[3]) == 0 end
+if not is_new and era == known_era and known > 0 then
+  is_new = known > number or number - known >= {NONCES} or nonce_of(known) ~= ARGV[3]
+end
+if is_new then
+  era, number, key, held = tonumber(ARGV[4]), 0, ARGV[5], 0
+  redis.call('HSET', KEYS[1], 'era', era, 'number', 0, 'key', key, 'held', 0)
+  redis.call('UNLINK', KEYS[2], KEYS[3])
+  redis.pcall('PUBLISH', ARGV[6], 0)
+end
+"
+    )
+});
+
+/// Counts a purge, keeps it among the last ones and in the table, and tells it; only where the asker
+/// knows the era.
+///
+/// After what [`PURGE_ERA`] says, ARGV: how many purges are kept, and how many bytes of them, the purge's
+/// nonce, and the marks. Returns the number, or 0.
+pub(super) static PURGE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!(
+        r"{}
+if era ~= known_era then return 0 end
+number = number + 1
+for at = 10, #ARGV do
   redis.call('BITFIELD', KEYS[3], 'SET', 'i64', '#' .. ARGV[at], number)
 end
-redis.call('RPUSH', KEYS[2], table.concat(ARGV, ' ', 4))
-redis.call('LTRIM', KEYS[2], -tonumber(ARGV[3]), -1)
-redis.call('PUBLISH', ARGV[2], number)
-return {era, number}
+redis.call('SETRANGE', KEYS[3], place_of(number), ARGV[9])
+local marks = table.concat(ARGV, ' ', 10)
+local length = redis.call('RPUSH', KEYS[2], marks)
+held = held + #marks
+while length > tonumber(ARGV[7]) or (held > tonumber(ARGV[8]) and length > 0) do
+  held, length = held - #redis.call('LPOP', KEYS[2]), length - 1
+end
+redis.call('HSET', KEYS[1], 'number', number, 'held', held)
+redis.pcall('PUBLISH', ARGV[6], number)
+return number
 ",
-    )
+        *PURGE_ERA
+    ))
 });
 
-/// The purges since a moment. A count that was lost, or went back with a store that was set back,
-/// begins another era.
+/// The purges since a moment.
 ///
-/// KEYS: `purges:`, `purging:`, `purged:`, `seen:`. ARGV: era and number of the moment, who asks, an era
-/// where a new one begins, the most purges, and for how many milliseconds who asked counts as living.
-/// Returns era and number, 1 where the table is to be read, and the purges.
+/// KEYS: those of [`PURGE_ERA`], and `seen:`. After its ARGV: who asks, the most purges, and for how many
+/// milliseconds who asked counts as living. Returns era and number, 1 where the table is to be read, the
+/// purges, the nonce of the last of them, and the key.
 pub(super) static PURGED_SINCE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-local era = redis.call('HGET', KEYS[1], 'era')
-local number = tonumber(redis.call('HGET', KEYS[1], 'number') or '') or 0
-local seen, lives = tonumber(ARGV[2]), tonumber(ARGV[6])
-if not era or (era == ARGV[1] and number < seen)
-  or (number > 0 and redis.call('EXISTS', KEYS[3]) == 0) then
-  era, number = ARGV[4], 0
-  redis.call('HSET', KEYS[1], 'era', era, 'number', number)
-  redis.call('UNLINK', KEYS[2], KEYS[3])
-end
--- pcall: where memory is full, others wait for this one, and it has its news all the same.
-local time = redis.call('TIME')
+    Script::new(&format!(
+        r"{}
+local lives, time = tonumber(ARGV[9]), redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.pcall('HSET', KEYS[4], ARGV[3], string.format('%s %s %.0f', ARGV[1], ARGV[2], now))
+-- What is known of a history that is not the store's is nothing.
+local said = is_new and '0 0' or ARGV[1] .. ' ' .. ARGV[2]
+redis.call('HSET', KEYS[4], ARGV[7], string.format('%s %.0f', said, now))
+-- Since when all who ask are in here.
+local began = tonumber(redis.call('HGET', KEYS[4], 'began') or '')
+if is_new or not began or began > now then
+  redis.call('HSET', KEYS[4], 'began', string.format('%.0f', now))
+end
 redis.call('PEXPIRE', KEYS[4], lives)
 if redis.call('HLEN', KEYS[4]) > 16 then
-  local held = redis.call('HGETALL', KEYS[4])
-  for at = 1, #held, 2 do
-    local asked = tonumber(string.match(held[at + 1], '(%d+)$') or '') or 0
-    if now - asked > lives then redis.call('HDEL', KEYS[4], held[at]) end
+  local all = redis.call('HGETALL', KEYS[4])
+  for at = 1, #all, 2 do
+    local asked = tonumber(string.match(all[at + 1], '(%d+)$') or '') or 0
+    if all[at] ~= 'began' and now - asked > lives then redis.call('HDEL', KEYS[4], all[at]) end
   end
 end
-local behind = number - seen
-if era ~= ARGV[1] or behind > redis.call('LLEN', KEYS[2]) then return {era, number, 1, {}} end
-if behind == 0 then return {era, number, 0, {}} end
-local last = math.min(-behind + tonumber(ARGV[5]) - 1, -1)
-return {era, number, 0, redis.call('LRANGE', KEYS[2], -behind, last)}
+local behind = number - known
+if era ~= known_era or behind > redis.call('LLEN', KEYS[2]) then
+  return {{era, number, 1, {{}}, nonce_of(number), key}}
+end
+if behind == 0 then return {{era, number, 0, {{}}, ARGV[3], key}} end
+local last = math.min(-behind + tonumber(ARGV[8]) - 1, -1)
+local purges = redis.call('LRANGE', KEYS[2], -behind, last)
+return {{era, number, 0, purges, nonce_of(known + #purges), key}}
 ",
-    )
+        *PURGE_ERA
+    ))
 });
 
-/// Whether all who live have seen a purge.
+/// Whether all who live have seen a purge. Nobody can tell while a process that `seen:` has lost, with
+/// whatever else, may not count itself as cut off yet.
 ///
-/// KEYS: `seen:`. ARGV: the purge's era and number, and for how many milliseconds who asked counts as
-/// living.
+/// KEYS: `seen:`. ARGV: the purge's era and number, for how many milliseconds who asked counts as living,
+/// and for how many one that is cut off may not know it.
 pub(super) static IS_SEEN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local began = tonumber(redis.call('HGET', KEYS[1], 'began') or '')
+if not began or now - began < tonumber(ARGV[4]) then return 0 end
 for _, told in ipairs(redis.call('HVALS', KEYS[1])) do
   local era, number, asked = string.match(told, '^(%d+) (%d+) (%d+)$')
   if era and now - tonumber(asked) <= tonumber(ARGV[3])

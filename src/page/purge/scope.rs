@@ -1,0 +1,173 @@
+//! What a purge is for, and the slots in the table of purges that stand for it.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::store::{MARKS, MarkKey};
+
+/// Slots for URLs: changes by visitors purge these, and hit nothing else.
+const URL_SLOTS: u32 = 65_536;
+/// Slots for prefixes and tags.
+const GROUP_SLOTS: u32 = 65_536;
+/// The slot of everything, under every key.
+pub(super) const EVERYTHING: u32 = URL_SLOTS + GROUP_SLOTS;
+/// The levels of a path by which it is purged; deeper ones count to the last of them.
+pub(super) const LEVELS_MAX: usize = 16;
+
+// Each slot has a mark for soft purges and one for hard ones.
+const _: () = assert!(MARKS == 2 * (EVERYTHING + 1));
+
+/// What a purge is for. Paths are percent-decoded, so that every spelling of one is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// One URL with all its forms: share classes, keyed values, variants.
+    Url {
+        /// Lower-case `host` or `host:port`.
+        site: &'a str,
+        /// The path.
+        path: &'a str,
+        /// The query after removal of the ignored parameters.
+        query: &'a str,
+    },
+    /// A path, all paths below it, and all their queries.
+    Prefix {
+        /// Lower-case `host` or `host:port`.
+        site: &'a str,
+        /// The path, with a slash at the end or not.
+        path: &'a str,
+    },
+    /// The pages that the origin gave this tag.
+    Tag(&'a [u8]),
+    /// All pages.
+    Everything,
+}
+
+impl Scope<'_> {
+    /// Its digest.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        match *self {
+            Self::Url { site, path, query } => {
+                Digest::Url(hashed(b'u', &[site.as_bytes(), path.as_bytes(), query.as_bytes()]))
+            }
+            Self::Prefix { site, path } => prefix(site, levels(path).last().unwrap_or_default()),
+            Self::Tag(tag) => Digest::Group(hashed(b't', &[tag])),
+            Self::Everything => Digest::Everything,
+        }
+    }
+
+    /// It as the aim of a purge; `is_hard`: nothing of it may be shown again, else it is stale.
+    #[must_use]
+    pub fn aim(&self, is_hard: bool) -> Aim {
+        Aim { scope: self.digest(), is_hard }
+    }
+}
+
+/// A scope as what is kept of it, the same in every process and under every key. No two scopes share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Digest {
+    /// A URL.
+    Url(u128),
+    /// A prefix or a tag.
+    Group(u128),
+    /// All pages.
+    Everything,
+}
+
+impl Digest {
+    /// Its place in the table under a key. Some scopes share one, and nobody who lacks the key can tell
+    /// which.
+    #[must_use]
+    pub fn slot(self, key: &MarkKey) -> u32 {
+        match self {
+            Self::Url(hash) => keyed(key, hash) % URL_SLOTS,
+            Self::Group(hash) => URL_SLOTS + keyed(key, hash) % GROUP_SLOTS,
+            Self::Everything => EVERYTHING,
+        }
+    }
+}
+
+/// A scope that is purged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Aim {
+    /// What.
+    pub scope: Digest,
+    /// Whether nothing of it may be shown again.
+    pub is_hard: bool,
+}
+
+impl Aim {
+    /// Its mark in the table of purges under a key.
+    #[must_use]
+    pub fn mark(self, key: &MarkKey) -> u32 {
+        2 * self.scope.slot(key) + u32::from(self.is_hard)
+    }
+}
+
+fn prefix(site: &str, path: &str) -> Digest {
+    Digest::Group(hashed(b'p', &[site.as_bytes(), path.as_bytes()]))
+}
+
+/// `/a/b/c` has the levels `/`, `/a/`, `/a/b/` and `/a/b/c/`, written without the last slash.
+fn levels(path: &str) -> impl Iterator<Item = &str> {
+    let whole = path.strip_suffix('/').unwrap_or(path);
+    let ends = whole.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
+    ends.chain([whole.len()]).map(|end| &whole[..end]).take(LEVELS_MAX)
+}
+
+fn hashed(kind: u8, parts: &[&[u8]]) -> u128 {
+    let mut hash = Sha256::new();
+    hash.update([kind]);
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let (bits, _) = first(hash);
+    bits
+}
+
+fn keyed(key: &MarkKey, hash: u128) -> u32 {
+    let of = Sha256::new().chain_update(key.bytes()).chain_update(hash.to_be_bytes());
+    let (_, bits) = first(of);
+    bits
+}
+
+/// The first bits of a hash, 128 of them and 32.
+fn first(hash: Sha256) -> (u128, u32) {
+    let bytes = <[u8; 32]>::from(hash.finalize());
+    let bits = bytes.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
+    (bits, (bits >> 96) as u32)
+}
+
+/// What the page at a URL is purged by, as far as that is known before the origin has answered.
+#[must_use]
+pub fn url_scopes(site: &str, path: &str, query: &str) -> Vec<Digest> {
+    let mut scopes = vec![Scope::Url { site, path, query }.digest()];
+    scopes.extend(levels(path).map(|level| prefix(site, level)));
+    scopes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deep_paths_count_to_a_level_of_which_all_below_are_hit() {
+        let deep = "/x".repeat(40);
+        assert_eq!(url_scopes("s", &deep, "").len(), 1 + LEVELS_MAX);
+        let prefix = Scope::Prefix { site: "s", path: &"/x".repeat(30) };
+        assert!(url_scopes("s", &deep, "").contains(&prefix.digest()));
+        assert_eq!(levels("/").collect::<Vec<_>>(), [""]);
+        assert_eq!(levels("/a/").collect::<Vec<_>>(), ["", "/a"]);
+    }
+
+    #[test]
+    fn which_scopes_share_a_slot_depends_on_the_key() {
+        let url =
+            |number: u32| Scope::Url { site: "s", path: "/", query: &number.to_string() }.digest();
+        let [one, other] = [MarkKey::random(), MarkKey::random()];
+        let twin = (1..).find(|number| url(*number).slot(&one) == url(0).slot(&one)).unwrap();
+        assert_ne!(url(twin).slot(&other), url(0).slot(&other));
+        assert_eq!(url(twin).slot(&MarkKey::from_bytes(one.bytes())), url(0).slot(&one));
+        assert_eq!(Digest::Everything.slot(&one), Digest::Everything.slot(&other));
+    }
+}
