@@ -144,16 +144,10 @@ impl Flights {
         lock(&self.shards[usize::from(primary.0[0]) % SHARDS])
     }
 
-<<<<<<< HEAD
-    /// Joins the flight for `key`, or begins one that sends `sent` for a page with these purge slots.
-    /// `primary` is the page's key without variants. A flight from before a purge that hits it, or
-    /// whose page is no longer fresh at `now`, is left to those who wait already.
-=======
     /// Joins the flight for `key`, or begins one that sends `sent` for a page that is purged by these
     /// scopes.
-    /// `primary` is the page's key without variants. A flight from before a purge that hits it is left
-    /// to those who wait already.
->>>>>>> main
+    /// `primary` is the page's key without variants. A flight from before a purge that hits it, or
+    /// whose page is no longer fresh at `now`, is left to those who wait already.
     #[must_use]
     pub fn join(
         self: &Arc<Self>,
@@ -161,12 +155,8 @@ impl Flights {
         key: PageKey,
         sent: &HeaderMap,
         purged: &Purged,
-<<<<<<< HEAD
-        slots: impl FnOnce() -> Vec<u32>,
-        now: u64,
-=======
         scopes: impl FnOnce() -> Vec<Digest>,
->>>>>>> main
+        now: u64,
     ) -> Join {
         let mut shard = self.shard(&primary);
         if let Some(flight) = shard.joined.get(&key)

@@ -60,13 +60,8 @@ impl<'c> Want<'c> {
     /// Joins the one fetch of the page under `key`, or begins it.
     fn join(&self, key: PageKey) -> Join {
         let pages = &self.case.room.pages;
-<<<<<<< HEAD
-        let slots = || self.case.purge_slots();
-        pages.flights.join(self.key, key, self.sent(), &pages.purged, slots, self.now())
-=======
         let scopes = || self.case.purge_scopes();
-        pages.flights.join(self.key, key, self.sent(), &pages.purged, scopes)
->>>>>>> main
+        pages.flights.join(self.key, key, self.sent(), &pages.purged, scopes, self.now())
     }
 
     /// The key under which a page that was found is fetched anew.

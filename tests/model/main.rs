@@ -6,7 +6,9 @@
 //! whoever is given it is held against what the origin said, to whom, when, and what was purged since.
 //!
 //! `ANTEROOM_MODEL_STEPS` says how many steps are taken, `ANTEROOM_MODEL_SEED` by which seed: the one
-//! that was printed makes the same choices again.
+//! that was printed makes the same choices again, as far as threads leave them to chance.
+//!
+//! Whether the model would find anything is what the script `faults` beside this file asks.
 
 #![allow(
     clippy::unwrap_used,
