@@ -360,12 +360,13 @@ impl Purged {
         for (mark, number) in marks {
             self.mark(&[*mark], *number);
         }
+        unsent.rekey(&upto.key);
+        // First, so that whoever waits for the era finds the table in it.
+        self.era.store(upto.era(), Ordering::Release);
         self.known.send_if_modified(|known| {
             known.key = upto.key;
             grow(known, upto.moment)
         });
-        unsent.rekey(&upto.key);
-        self.era.store(upto.era(), Ordering::Release);
     }
 
     /// Sends some of what is left. Returns whether there may be more.
