@@ -36,7 +36,7 @@ pub(super) async fn forward(
         Ok(came) => came,
         Err(error) if error.may_have_reached() => return Err(error.into()),
         Err(error) => {
-            unanswered.is_over();
+            unanswered.over();
             return Err(error.into());
         }
     };
@@ -46,7 +46,7 @@ pub(super) async fn forward(
         case.client.bind();
     }
     let answer = own(case, came, reason).await;
-    unanswered.is_over();
+    unanswered.over();
     answer
 }
 
@@ -63,7 +63,7 @@ impl<'c> Unanswered<'c> {
     }
 
     /// What the answer says of it is carried out, or it has not reached the origin.
-    fn is_over(mut self) {
+    fn over(mut self) {
         self.is_over = true;
     }
 }
