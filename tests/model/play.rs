@@ -20,7 +20,7 @@ use crate::world::{DEADLINE, Health, Hold, Purge, Scope, World};
 /// Connections of visitors.
 const CONNECTIONS: usize = 12;
 /// Requests by which the use of the cache can be told.
-const ENOUGH: u64 = 10_000;
+const ENOUGH: u64 = 40_000;
 /// Pages are known to be kept where they are fresh for so many seconds more, at least.
 const TO_SPARE: f64 = 3.0;
 
