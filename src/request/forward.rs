@@ -51,7 +51,8 @@ pub(super) async fn forward(
 }
 
 /// A change that the origin was asked for, and may have made: it has not lived to say so, or nobody was
-/// left to hear it. Its page is stale then. No more than that, for it may not have been a change at all.
+/// left to hear it. Its page is stale then, and so is what its route names. No more than that, for it may
+/// not have been a change at all.
 struct Unanswered<'c> {
     case: &'c Case<'c>,
     is_over: bool,
@@ -72,7 +73,10 @@ impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             let target = self.case.head.uri.path_and_query().map_or("/", |target| target.as_str());
-            self.case.room.pages.purged.purge_later(&[aim(self.case, target, false)]);
+            let (route, _) = route_of(self.case, &self.case.head.method, target);
+            let mut aims = named(self.case, route);
+            aims.push(aim(self.case, target, false));
+            self.case.room.pages.purged.purge_later(&aims);
         }
     }
 }
@@ -196,13 +200,18 @@ fn route_of<'c>(case: &'c Case<'_>, method: &Method, target: &str) -> (&'c Route
 
 /// The purge of what an unsafe request changed: its targets are gone, and what its route names is stale.
 fn aims(case: &Case<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
-    let site = &case.admitted.site;
     let changed = targets.iter().map(|target| aim(case, target, true));
+    changed.chain(named(case, route)).collect()
+}
+
+/// The purge of what a route names.
+fn named(case: &Case<'_>, route: &Route) -> Vec<Aim> {
+    let site = &case.admitted.site;
     let named = route.purges.iter().map(|branch| match branch.is_whole {
         true => Scope::Prefix { site, path: &branch.path }.aim(false),
         false => Scope::Url { site, path: &branch.path, query: "" }.aim(false),
     });
-    changed.chain(named).collect()
+    named.collect()
 }
 
 /// The purge of all forms of the page at a target on this request's site.

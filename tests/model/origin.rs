@@ -239,6 +239,10 @@ fn hang_up(state: &mut State, seen: &Seen, world: &World) -> Reply {
     // It may have done what it was asked before.
     if seen.method == "POST" && state.rng.bool() {
         let purges = change(state, seen, None, world.tick());
+        // Nobody knows, so that nothing is gone.
+        for purge in &purges {
+            state.purges[*purge].is_hard = false;
+        }
         state.lost.insert(seen.id.unwrap_or_default(), purges);
     }
     Reply { number: None, head: Vec::new(), rest: Vec::new(), ends: true }
