@@ -33,6 +33,8 @@ mod popularity;
 mod purge;
 mod purge_contract;
 mod races;
+mod requests;
+mod responses;
 mod revalidation;
 mod route;
 mod row_contract;

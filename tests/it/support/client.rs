@@ -81,6 +81,12 @@ impl Client {
         self.0.socket().write_all(bytes).is_ok()
     }
 
+    /// Ends one side of the connection, or both.
+    pub(crate) fn shut(&mut self, how: Shutdown) {
+        // It may have ended already.
+        drop(self.0.socket().shutdown(how));
+    }
+
     /// The answer to a request that was no HEAD.
     pub(crate) fn answer(&mut self) -> Answer {
         self.try_answer("GET").expect("an answer within the deadline")

@@ -8,6 +8,7 @@ pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod relay;
+pub(crate) mod tap;
 pub(crate) mod wire;
 
 use std::collections::BTreeSet;

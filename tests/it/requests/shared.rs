@@ -1,0 +1,342 @@
+//! What the origin sees of a request whose answer is for all: what is in the key, and no more.
+
+use super::{hold, passes};
+
+#[test]
+fn shared_pages() {
+    hold(
+        "",
+        vec![
+            passes(
+                "X-Forwarded-Host on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-Host: b.test\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Original-URL on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Original-URL: /admin\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Rewrite-URL on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Rewrite-URL: /admin\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-HTTP-Method-Override on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-HTTP-Method-Override: DELETE\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-HTTP-Method on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-HTTP-Method: DELETE\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Method-Override on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Method-Override: DELETE\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Host on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Host: b.test\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Custom on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Custom: 1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Api-Version on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Api-Version: 2\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Forwarded-Scheme on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-Scheme: http\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Range on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nRange: bytes=0-1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "If-Range on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nIf-Range: \"1\"\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "If-None-Match on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nIf-None-Match: \"1\"\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "If-Modified-Since on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nIf-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Pragma on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nPragma: no-cache\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Upgrade-Insecure-Requests on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nUpgrade-Insecure-Requests: 1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Sec-Fetch-Mode on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nSec-Fetch-Mode: navigate\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "DNT on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nDNT: 1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Cookie on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nCookie: _ga=1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Max-Forwards on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nMax-Forwards: 3\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Proxy-Authorization on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nProxy-Authorization: Basic eDp5\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Content-Type on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nContent-Type: text/x\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Content-Encoding on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nContent-Encoding: gzip\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Transfer_Encoding on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nTransfer_Encoding: chunked\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Via on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nVia: 1.0 fred\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "TE on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nTE: trailers\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Expect on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nExpect: nothing\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Trailer on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nTrailer: X\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "From on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nFrom: a@b.test\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Accept-Charset on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nAccept-Charset: utf-7\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Wap-Profile on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Wap-Profile: x\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "tracestate on a shared page",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\ntracestate: a=1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Accept is sent",
+                "Vary may name it",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nAccept: text/plain\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test\naccept: text/plain",
+            ),
+            passes(
+                "Accept-Language is sent",
+                "Vary may name it",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nAccept-Language: de\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test\naccept-language: de",
+            ),
+            passes(
+                "User-Agent is sent",
+                "Vary may name it",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nUser-Agent: x\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test\nuser-agent: x",
+            ),
+            passes(
+                "HEAD fills nothing",
+                "RFC 9110 §9.3.2",
+                "HEAD /~keep HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "HEAD /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "ignored parameters",
+                "they are in no key",
+                "GET /~keep?utm_source=x&a=1&gclid=2&b=3 HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "GET /~keep?a=1&b=3 HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "only ignored parameters",
+                "they are in no key",
+                "GET /~keep?utm_source=x HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "a parameter that is like an ignored one",
+                "bytes as they came",
+                "GET /~keep?utm=1&xutm_a=2&UTM_a=3 HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "GET /~keep?utm=1&xutm_a=2&UTM_a=3 HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "an empty query",
+                "bytes as they came",
+                "GET /~keep? HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "GET /~keep? HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "odd separators",
+                "bytes as they came",
+                "GET /~keep?&&a;b=&=c& HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "GET /~keep?&&a;b=&=c& HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "the port that goes without saying",
+                "the key holds the site",
+                "GET /~keep HTTP/1.1\r\nHost: A.test:80\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "a personal cookie",
+                "it is forwarded as it came",
+                "GET /~ HTTP/1.1\r\nHost: a.test\r\nCookie: a=1; _ga=2\r\nX-Custom: 1\r\n\r\n",
+                "GET /~ HTTP/1.1\nhost: a.test\ncookie: a=1; _ga=2\nx-custom: 1",
+            ),
+            passes(
+                "a login",
+                "it is forwarded as it came",
+                "GET /~ HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic eDp5\r\nX-Custom: 1\r\n\r\n",
+                "GET /~ HTTP/1.1\nhost: a.test\nauthorization: Basic eDp5\nx-custom: 1",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn pages_for_everyone() {
+    hold(
+        EVERYONE,
+        vec![
+            passes(
+                "Cookie on a route for everyone",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nCookie: login=nosuchtokennosuchtoken\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Cookie on a route for everyone",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nCookie: a=1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "Authorization on a route for everyone",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic eDp5\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Anteroom-User on a route for everyone",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Anteroom-User: root\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-HTTP-Method-Override on a route for everyone",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-HTTP-Method-Override: DELETE\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "X-Forwarded-Host on a route for everyone",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-Host: b.test\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "a keyed field",
+                "the route names it",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Tenant: 7\r\nX-Else: 1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test\nx-tenant: 7",
+            ),
+            passes(
+                "a keyed cookie",
+                "the route names it",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nCookie: a=1; lang=de; b=2\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test\ncookie: lang=de",
+            ),
+            passes(
+                "Connection names a keyed field",
+                "then it is no more there for anybody",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nConnection: X-Tenant\r\nX-Tenant: 7\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+        ],
+    );
+}
+
+const EVERYONE: &str = "[[route]]\nmatch.path = [\"/**\"]\nshare = \"everyone\"\n\
+                        key_headers = [\"X-Tenant\"]\nkey_cookies = [\"lang\"]";
