@@ -4,9 +4,10 @@
 //! The fields that we add for the next hop are built elsewhere, and after these are gone.
 
 use ::http::header::{
-    self, CONNECTION, CONTENT_LENGTH, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    self, CONNECTION, CONTENT_LENGTH, HeaderName, MAX_FORWARDS, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
 };
-use ::http::{HeaderMap, HeaderValue};
+use ::http::{HeaderMap, HeaderValue, Method};
 
 use super::list::{divide, members, trim};
 
@@ -47,6 +48,21 @@ pub fn connection_names(headers: &HeaderMap, option: &str) -> bool {
 pub fn te_trailers(headers: &HeaderMap) -> bool {
     members(headers, &TE)
         .any(|member| trim(divide(member, b';').0).eq_ignore_ascii_case(b"trailers"))
+}
+
+/// How many hops a TRACE or OPTIONS may still take (RFC 9110 §7.6.2); `None` where it does not say.
+#[must_use]
+pub fn hops_left(method: &Method, headers: &HeaderMap) -> Option<u64> {
+    let line = only_line(headers, &MAX_FORWARDS).ok().flatten();
+    let line = line.filter(|_| matches!(*method, Method::TRACE | Method::OPTIONS))?;
+    std::str::from_utf8(trim(line)).ok()?.parse().ok()
+}
+
+/// Takes one off the hops that a TRACE or OPTIONS may still take.
+pub fn count_down(method: &Method, headers: &mut HeaderMap) {
+    if let Some(left) = hops_left(method, headers) {
+        headers.insert(MAX_FORWARDS, HeaderValue::from(left.saturating_sub(1)));
+    }
 }
 
 /// How the body is coded for transfer.

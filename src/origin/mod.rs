@@ -4,6 +4,7 @@
 
 mod body;
 mod error;
+mod meter;
 mod pool;
 mod send;
 

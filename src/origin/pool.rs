@@ -11,12 +11,13 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use super::meter::{Allowance, Metered};
 use super::{OriginError, Outgoing};
 use crate::metrics::{Count, Sheet};
 
 /// hyper's buffer for an origin connection, and so the bound of a response's head. At 16 KiB
 /// bodies 64 KiB cost a third less than hyper's first guess.
-const BUFFER: usize = 64 * 1024;
+pub(super) const BUFFER: usize = 64 * 1024;
 /// A kept connection that idled longer than this does not carry a request with effects: should
 /// the origin close it in that instant, the request could not be sent again.
 const UNSAFE_IDLE: Duration = Duration::from_secs(1);
@@ -50,6 +51,8 @@ pub(super) struct Sender {
     pub(super) requests: SendRequest<Outgoing>,
     /// Whether it rests in the pool: then whatever comes on it is unasked.
     resting: Rc<Cell<bool>>,
+    /// What may be read of it.
+    pub(super) allowance: Allowance,
 }
 
 /// A connection that belongs to one client's connection (NTLM, Negotiate).
@@ -129,6 +132,8 @@ impl Origin {
             .map_err(|_| OriginError::ConnectTimedOut)?
             .map_err(OriginError::Connect)?;
         socket.set_nodelay(true).map_err(OriginError::Connect)?;
+        let allowance = Allowance::new();
+        let socket = Metered::new(socket, allowance.clone());
         let (requests, connection) = Builder::new()
             .max_buf_size(BUFFER)
             .handshake(TokioIo::new(socket))
@@ -146,7 +151,7 @@ impl Origin {
                 tracing::debug!(%error, "an origin connection ended");
             }
         });
-        Ok(Sender { requests, resting })
+        Ok(Sender { requests, resting, allowance })
     }
 }
 

@@ -7,7 +7,7 @@ use ::http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::body::Progress;
-use super::pool::{Bound, BoundSlot, Origin, Return, Sender, To};
+use super::pool::{BUFFER, Bound, BoundSlot, Origin, Return, Sender, To};
 use super::{OriginBody, OriginError, Outgoing};
 use crate::http::hop;
 use crate::metrics::Count;
@@ -105,6 +105,7 @@ impl Origin {
             Outgoing::Upload(upload) => upload.progress(),
         };
         let limit = self.settings.first_byte_timeout;
+        sender.allowance.heads();
         let mut answer = pin!(sender.requests.try_send_request(request));
         let answer = loop {
             let deadline = progress.last.get() + limit;
@@ -140,6 +141,7 @@ impl Origin {
         is_head: bool,
         keep: &Keep,
     ) -> Result<OriginResponse, OriginError> {
+        sender.allowance.body();
         let (mut head, body) = response.into_parts();
         let framing = framing(head.status, &head.headers, is_head)?;
         head.headers.remove(header::TRANSFER_ENCODING);
@@ -201,6 +203,11 @@ enum Framing {
 fn framing(status: StatusCode, headers: &HeaderMap, is_head: bool) -> Result<Framing, OriginError> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(OriginError::Malformed("it switches protocols unasked"));
+    }
+    // hyper looks at its buffer only while a head is not whole.
+    if headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > BUFFER
+    {
+        return Err(OriginError::Malformed("its head is too large"));
     }
     let chunked = hop::transfer_encoding(headers)
         .map_err(|_| OriginError::Malformed("its Transfer-Encoding is not just chunked"))?;

@@ -49,6 +49,9 @@ pub(super) fn admit(
     if target_length > settings.uri_max {
         return Err(Error::UriTooLong);
     }
+    if hop::hops_left(&head.method, &head.headers) == Some(0) {
+        return Err(Error::LastHop);
+    }
     let star = head.method == Method::OPTIONS && head.uri.path() == "*";
     if !star && !head.uri.path().starts_with('/') {
         return Err(Error::BadRequest("the target has no path"));

@@ -31,6 +31,9 @@ pub(super) enum Error {
     /// The site is not served here.
     #[error("the site is not served here")]
     Misdirected,
+    /// The request may go no further, and is of no kind that we answer.
+    #[error("the request may go no further")]
+    LastHop,
     /// Not this client.
     #[error("this is not for this client")]
     Forbidden,
@@ -81,6 +84,7 @@ impl Error {
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+            Self::LastHop => StatusCode::NOT_IMPLEMENTED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             // RFC 9111 §5.2.1.7.
@@ -99,6 +103,7 @@ impl Error {
             Self::BodyStalled => "the request body stopped",
             Self::BodyTooLarge => "the request body is too large",
             Self::UriTooLong => "the request target is too long",
+            Self::LastHop => "the request may go no further, and is not answered here",
             Self::Forbidden => "this is not for you",
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",

@@ -272,7 +272,9 @@ impl Case<'_> {
 
     /// `hash_request` for a target on this request's site that falls under `route`.
     fn page_key(&self, target: &str, route: &route::Route, class: ShareClass) -> PageKey {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        // An empty query goes to the origin with its `?`, and so is another page than none.
+        let parts = target.split_once('?').filter(|(_, query)| !query.is_empty());
+        let (path, query) = parts.unwrap_or((target, ""));
         hash_request(&KeyParts {
             site: "",
             scheme: self.admitted.scheme.as_str(),

@@ -121,11 +121,19 @@ pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
+    hop::count_down(&case.head.method, &mut headers);
     introduce(case, &mut headers, &case.admitted.host, case.admitted.address);
     identify(case, &mut headers);
     let body = outgoing_body(case, body);
-    if matches!(body, Outgoing::Empty) && says_length(case) {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    match &body {
+        Outgoing::Empty if says_length(case) => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        // hyper would send none to a GET or HEAD that does not say so.
+        Outgoing::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        _ => {}
     }
     build(case, target(case.head.uri.path_and_query().cloned()), headers, body)
 }

@@ -1,6 +1,6 @@
 //! What belongs to one hop (RFC 9110 §7.6.1).
 
-use super::{hold, passes};
+use super::{hold, passes, refused};
 
 #[test]
 fn the_hop() {
@@ -17,7 +17,7 @@ fn the_hop() {
                 "Connection names Cookie",
                 "RFC 9110 §7.6.1: it is for all",
                 "OPTIONS /~ HTTP/1.1\r\nHost: a.test\r\nConnection: Cookie\r\nCookie: a=1\r\n\r\n",
-                "OPTIONS /~ HTTP/1.1\nhost: a.test\ncookie: a=1",
+                "OPTIONS /~ HTTP/1.1\nhost: a.test\ncookie: a=1\nx-anteroom-session: unknown",
             ),
             passes(
                 "Connection names Authorization",
@@ -189,6 +189,18 @@ fn the_hop() {
                 "OPTIONS /~ HTTP/1.1\r\nHost: a.test\r\nProxy-Authorization: Basic eDp5\r\n\r\n",
                 "OPTIONS /~ HTTP/1.1\nhost: a.test\nproxy-authorization: Basic eDp5",
             ),
+            refused(
+                "Max-Forwards of zero",
+                "RFC 9110 §7.6.2: it goes no further",
+                "OPTIONS /~ HTTP/1.1\r\nHost: a.test\r\nMax-Forwards: 0\r\n\r\n",
+                501,
+            ),
+            refused(
+                "TRACE with Max-Forwards of zero",
+                "RFC 9110 §7.6.2: it goes no further",
+                "TRACE /~ HTTP/1.1\r\nHost: a.test\r\nMax-Forwards: 0\r\n\r\n",
+                501,
+            ),
             passes(
                 "Max-Forwards",
                 "RFC 9110 §7.6.2: for TRACE and OPTIONS one less",
@@ -196,7 +208,7 @@ fn the_hop() {
                 "OPTIONS /~ HTTP/1.1\nhost: a.test\nmax-forwards: 4",
             ),
             passes(
-                "Max-Forwards of GET",
+                "Max-Forwards of POST",
                 "RFC 9110 §7.6.2: not for others",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nMax-Forwards: 5\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\nmax-forwards: 5\ncontent-length: 0",

@@ -63,6 +63,11 @@ fn passes(name: &'static str, why: &'static str, sent: impl AsRef<[u8]>, saw: &s
     Case { goes_on: true, saw: Some(vec![saw.to_owned()]), ..case }
 }
 
+/// The origin sees this as the request of all who may be given the page: with one list of codings.
+fn fills(name: &'static str, why: &'static str, sent: impl AsRef<[u8]>, saw: &str) -> Case {
+    passes(name, why, sent, &format!("{saw}\naccept-encoding: gzip, br, zstd"))
+}
+
 /// Whatever the origin sees of the request, it is not whole.
 fn cut(name: &'static str, why: &'static str, sent: impl AsRef<[u8]>, got: &[u16]) -> Case {
     let case = refused(name, why, sent, 0);
@@ -73,11 +78,6 @@ impl Case {
     /// The connection ends behind the answer.
     fn then_closed(self) -> Self {
         Self { goes_on: false, ..self }
-    }
-
-    /// The connection goes on behind the answer.
-    fn then_open(self) -> Self {
-        Self { goes_on: true, ..self }
     }
 
     /// The client says no more.
