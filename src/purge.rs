@@ -208,7 +208,7 @@ async fn is_confirmed(store: &AnyStore, purge: Generation) -> bool {
         let (mut pause, longest) = LOOKS;
         while !store.is_seen(purge).await.unwrap_or(false) {
             sleep(pause).await;
-            pause = (pause * 2).min(longest);
+            pause = (pause * 5 / 4).min(longest);
         }
     };
     timeout(OTHERS_PATIENCE, all).await.is_ok()
