@@ -145,13 +145,19 @@ def metrics(proxy):
     return {name: float(value) for name, _, value in pairs}
 
 
-def top(proxy, number):
-    """The most viewed items and their views, as the running proxy tells them over its socket."""
+def order(proxy, method, target, body=b""):
+    """What the running proxy answers over its socket."""
+    head = f"{method} {target} HTTP/1.0\r\nHost: anteroom\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(proxy.admin_socket))
-        peer.sendall(f"GET /top?most={number} HTTP/1.0\r\nHost: anteroom\r\n\r\n".encode())
+        peer.sendall(head.encode() + body)
         answer = b"".join(iter(lambda: peer.recv(1 << 16), b""))
-    items = json.loads(answer.partition(b"\r\n\r\n")[2])["items"]
+    return json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+def top(proxy, number):
+    """The most viewed items and their views."""
+    items = order(proxy, "GET", f"/top?most={number}")["items"]
     return {one["item"]: one["views"] for one in items}
 
 
@@ -234,8 +240,11 @@ http {{
     return Process("nginx", [need("nginx", "nginx-light"), "-c", config], port, core)
 
 
-def nginx_origin(folder, body_bytes=1024, core=None):
-    """An origin that is no bottleneck: one page at every path, fresh for an hour."""
+def nginx_origin(folder, body_bytes=1024, core=None, more=""):
+    """An origin that is no bottleneck: one page at every path, fresh for an hour.
+
+    `more` are further locations.
+    """
     port = free_port()
     (folder / "origin").mkdir()
     user = "user www-data;" if os.getuid() == 0 else ""
@@ -259,6 +268,7 @@ http {{
     scgi_temp_path {folder}/origin/scgi;
     server {{
         listen 127.0.0.1:{port} backlog=4096;
+        {more}
         location / {{
             default_type text/html;
             add_header Cache-Control "max-age=3600";

@@ -21,8 +21,8 @@ use anteroom::page::memory::{Memory, Slot};
 use anteroom::page::verdict::{Access, Asked, Policy, Who, can_cache};
 use anteroom::route::Route;
 use anteroom::store::{
-    AnyStore, Limits, OpenStore, PageStore as _, SessionStore as _, Settings, Url, ViewStore as _,
-    Visit,
+    AnyStore, Demand, Limits, OpenStore, PageStore as _, SessionStore as _, Settings, Url,
+    ViewStore as _, Visit,
 };
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -66,9 +66,9 @@ fn decide(criterion: &mut Criterion) {
     };
     let memory = Memory::new(64 << 20);
     for n in 0..ITEMS {
-        memory.put(key_of(&headers, &format!("/item/{n}")), Slot::Page(Arc::new(entry())));
+        memory.put(key_of(&headers, &format!("/item/{n}")), Slot::Page(Arc::new(entry())), 0);
     }
-    memory.put(key_of(&headers, asked.path), Slot::Page(Arc::new(entry())));
+    memory.put(key_of(&headers, asked.path), Slot::Page(Arc::new(entry())), 0);
     criterion.bench_function("verdict/can_cache", |bench| {
         bench.iter(|| can_cache(black_box(&asked), &route, &policy));
     });
@@ -240,7 +240,10 @@ async fn filled(url: Url) -> (OpenStore, AnyStore) {
     }
     let page = Stored::Page(entry()).encode();
     let day = Duration::from_secs(86_400);
-    store.put_page(&PageKey([1; 32]), page, day).await.expect("there is room for a page");
+    store
+        .put_page(&PageKey([1; 32]), page, day, Demand::Again)
+        .await
+        .expect("there is room for a page");
     (open, store)
 }
 

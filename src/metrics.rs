@@ -153,6 +153,23 @@ impl Count {
     ];
 }
 
+/// Why the store did not take a page: for want of room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Unstored {
+    /// Over `[store] max_page`.
+    TooLarge,
+    /// The store is nearly full, and the page was asked for only once.
+    NearlyFull,
+    /// The store is full.
+    Full,
+}
+
+impl Unstored {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::TooLarge, "too-large"), (Self::NearlyFull, "nearly-full"), (Self::Full, "full")];
+}
+
 /// Upper bounds of the response-time buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
@@ -164,6 +181,7 @@ pub struct Sheet {
     outcomes: [AtomicU64; Outcome::ALL.len()],
     reasons: [AtomicU64; Reason::ALL.len()],
     refusals: [AtomicU64; Reason::ALL.len()],
+    unstored: [AtomicU64; Unstored::ALL.len()],
     statuses: [AtomicU64; 10],
     durations: [AtomicU64; BUCKETS.len() + 1],
     duration_us: AtomicU64,
@@ -176,6 +194,7 @@ impl Default for Sheet {
             outcomes: std::array::from_fn(|_| AtomicU64::new(0)),
             reasons: std::array::from_fn(|_| AtomicU64::new(0)),
             refusals: std::array::from_fn(|_| AtomicU64::new(0)),
+            unstored: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
             durations: std::array::from_fn(|_| AtomicU64::new(0)),
             duration_us: AtomicU64::new(0),
@@ -202,6 +221,11 @@ impl Sheet {
     /// Counts a response to a fetch for the cache that was not stored.
     pub fn refused(&self, reason: Reason) {
         bump(&self.refusals[reason as usize], 1);
+    }
+
+    /// Counts a page that the store had no room for.
+    pub fn unstored(&self, why: Unstored) {
+        bump(&self.unstored[why as usize], 1);
     }
 
     /// Counts an answered request.
@@ -358,6 +382,11 @@ impl Scrape {
         });
         let help = "Pages fetched for the cache and not stored, by reason";
         family(encoder, "anteroom_pages_refused", help, "reason", refusals)?;
+        let unstored = Unstored::ALL.iter().map(|(why, word)| {
+            ((*word).to_owned(), self.0.sum(|sheet| &sheet.unstored[*why as usize]))
+        });
+        let help = "Pages kept in memory only for want of room in the store, by reason";
+        family(encoder, "anteroom_pages_unstored", help, "reason", unstored)?;
         let statuses =
             (1..10).map(|class| (format!("{class}xx"), self.0.sum(|sheet| &sheet.statuses[class])));
         family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
@@ -421,6 +450,9 @@ mod tests {
             assert_eq!(place, *what as usize);
         }
         for (place, (what, _)) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(place, *what as usize);
+        }
+        for (place, (what, _)) in Unstored::ALL.iter().enumerate() {
             assert_eq!(place, *what as usize);
         }
     }

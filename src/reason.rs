@@ -94,6 +94,8 @@ pub enum Reason {
     Variants,
     /// More tags than a page may have, or one too long.
     Tags,
+    /// More bytes of fields than a stored page may have.
+    Fields,
     /// The page was changed by an unsafe request while it was fetched.
     Invalidated,
     /// The request was for us, under `/_anteroom/`.
@@ -110,7 +112,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 50] = {
+    pub const ALL: [Self; 51] = {
         use Reason::*;
         [
             Method,
@@ -157,6 +159,7 @@ impl Reason {
             Anteroom,
             Variants,
             Tags,
+            Fields,
             Invalidated,
             Endpoint,
             Refused,
@@ -214,6 +217,7 @@ impl Reason {
             Self::Anteroom => "anteroom",
             Self::Variants => "variants",
             Self::Tags => "tags",
+            Self::Fields => "fields",
             Self::Invalidated => "invalidated",
             Self::Endpoint => "endpoint",
             Self::Refused => "refused",

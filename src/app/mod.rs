@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Clerk, Desk, Socket};
-use crate::config::{Admin, Plan};
+use crate::config::{Admin, Plan, StoreUrl};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::{Caps, listen};
@@ -101,7 +101,7 @@ impl App {
             .collect::<Result<Vec<_>, _>>()?;
         let admin = open_admin(plan.admin.address)?;
         let runtime = runtime()?;
-        let store = runtime.block_on(OpenStore::open(&parts::store_settings(&plan)))?;
+        let store = runtime.block_on(open_store(&plan))?;
         let log = parts::access_log(&plan.log)?;
         let socket = rows::open_socket(&plan);
         Ok(Self { plan, listeners, admin, socket, log, runtime, store, metrics: Arc::default() })
@@ -331,6 +331,17 @@ async fn look_at_policy(store: OpenStore, lane: AnyStore) {
              volatile-lru, which takes pages only"
         ),
         Err(error) => tracing::debug!(%error, "Redis does not tell its eviction policy"),
+    }
+}
+
+async fn open_store(plan: &Plan) -> Result<OpenStore, OpenError> {
+    let settings = parts::store_settings(plan);
+    let store = OpenStore::open(&settings).await?;
+    match (&plan.store.url, &plan.store.pages_url) {
+        (StoreUrl::Redis(_), Some(StoreUrl::Redis(url))) => {
+            store.with_pages_in(url.expose(), &settings)
+        }
+        _ => Ok(store),
     }
 }
 

@@ -119,6 +119,9 @@ impl Shared {
             sessions.log_outs_waiting() as u64
         });
         let counters = store.counters();
+        let told = Arc::clone(&counters);
+        let help = "Bytes of pages in the store, as it said when it last took or lost one";
+        metrics.gauge("anteroom_store_pages_bytes", help, move || told.page_bytes());
         let timeouts = Arc::clone(&counters);
         metrics.counter("anteroom_store_timeouts", "Store calls over their budget", move || {
             timeouts.read().timeouts

@@ -1,5 +1,6 @@
 //! A worker: one thread with its own runtime, listeners, origin connections and store lane.
 
+use std::cell::Cell;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -147,6 +148,7 @@ fn room(
         store: lane.clone(),
         policy,
         sheet: Arc::clone(&sheet),
+        coming_late: Cell::default(),
     });
     Rc::new(Room {
         settings: Arc::clone(&shared.settings),

@@ -41,6 +41,7 @@ impl<'a> Check<'a> {
     pub(super) fn run(mut self) -> (Vec<Problem>, Vec<Warning>) {
         self.listeners();
         self.origin();
+        self.store();
         self.client();
         self.session();
         self.cache();
@@ -116,6 +117,27 @@ impl<'a> Check<'a> {
                 "session.mint",
                 "is true, but [origin] sessions is false: nobody could log a visitor in",
             );
+        }
+    }
+
+    /// Pages apart from the sessions: what is purged is known where the sessions are.
+    fn store(&mut self) {
+        let store = &self.plan.store;
+        let is_redis = |url: &StoreUrl| matches!(url, StoreUrl::Redis(_));
+        match &store.pages_url {
+            Some(pages) if !is_redis(pages) => {
+                self.problem(
+                    "store.pages_url",
+                    "must be a Redis: the embedded store keeps its pages itself",
+                );
+            }
+            Some(_) if !is_redis(&store.url) && !self.unread("store.url") => {
+                self.warning(
+                    "store.pages_url",
+                    "does nothing beside the embedded store, which keeps its pages itself",
+                );
+            }
+            Some(_) | None => {}
         }
     }
 

@@ -102,9 +102,11 @@ pub struct OriginUrl {
 pub struct Store {
     /// `url`, `embedded:./anteroom-data`.
     pub url: StoreUrl,
+    /// `pages_url`: another Redis, for pages alone.
+    pub pages_url: Option<StoreUrl>,
     /// `timeout`, 50 ms: the budget of one read.
     pub timeout: Duration,
-    /// `pages`, 1 GiB: bytes of pages in the embedded store.
+    /// `pages`, 1 GiB: bytes of pages in the store.
     pub pages: u64,
     /// `max_page`, 1 MiB: larger pages stay in memory only.
     pub max_page: u64,
@@ -491,6 +493,7 @@ impl Default for Store {
     fn default() -> Self {
         Self {
             url: StoreUrl::Embedded(PathBuf::from(DATA)),
+            pages_url: None,
             timeout: Duration::from_millis(50),
             pages: GIB,
             max_page: MIB,

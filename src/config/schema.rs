@@ -110,6 +110,7 @@ fn origin(at: &mut impl Walk, origin: &mut Origin) {
 
 fn store(at: &mut impl Walk, store: &mut Store) {
     at.key("url", &mut store.url, &StoreForm);
+    at.key("pages_url", &mut store.pages_url, &Optional(StoreForm));
     at.key("timeout", &mut store.timeout, &Span { min: MS, max: Duration::from_secs(10) });
     at.key("pages", &mut store.pages, &Size { min: MIB, max: TIB });
     at.key("max_page", &mut store.max_page, &OBJECT);

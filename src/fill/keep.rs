@@ -1,14 +1,22 @@
 //! Keeping a page in memory and in the store.
 
+use std::rc::Rc;
+
+use ::http::HeaderMap;
+
 use super::Filler;
 use super::fetched::Fetch;
 use crate::clock::unix_now;
-use crate::metrics::Count;
+use crate::ident::PageKey;
+use crate::metrics::{Count, Unstored};
 use crate::page::entry::Entry;
 use crate::page::flight::Flight;
 use crate::page::{ToStore, TooManyVariants};
 use crate::reason::Reason;
 use crate::store::{PageStore, StoreError};
+
+/// Pages that a thread brings into the store behind answers from memory, at a time.
+const COMING_LATE_MAX: usize = 64;
 
 impl Filler {
     /// Keeps the page in memory, unless an unsafe request or a purge has changed it meanwhile.
@@ -29,19 +37,58 @@ impl Filler {
         Vec::new()
     }
 
-    pub(super) async fn put(&self, one: &ToStore, flight: &Flight) {
-        match self.store.put_page(&one.key, one.encode(), one.ttl).await {
-            // It may have been changed by an unsafe request while it was on its way.
-            Ok(()) if flight.is_invalidated() => {
-                if let Err(error) = self.store.delete_pages(&[one.key]).await {
-                    tracing::warn!(%error, "a page that was changed stays in the store for its time");
+    /// Puts a page into the store, and with a variant its index. What `is_changed` by an unsafe request
+    /// while it is on its way goes again.
+    pub(super) async fn put(&self, kept: &[ToStore], is_changed: impl Fn(&ToStore) -> bool) {
+        for one in kept {
+            match self.store.put_page(&one.key, one.encode(), one.ttl, one.demand).await {
+                Ok(()) if is_changed(one) => {
+                    if let Err(error) = self.store.delete_pages(&[one.key]).await {
+                        tracing::warn!(%error, "a page that was changed stays in the store for its time");
+                    }
                 }
+                Ok(()) => {}
+                // An index without its variant is of no use, nor a variant without its index.
+                Err(error) => return self.unstored(&kept[0], &error),
             }
-            Ok(()) | Err(StoreError::Full) => {}
-            Err(error) => {
+        }
+    }
+
+    fn unstored(&self, one: &ToStore, error: &StoreError) {
+        match error {
+            StoreError::NearlyFull => {
+                self.sheet.unstored(Unstored::NearlyFull);
+                self.pages.defer(one.key, unix_now() as u64);
+            }
+            StoreError::Full => self.sheet.unstored(Unstored::Full),
+            StoreError::TooLarge => self.sheet.unstored(Unstored::TooLarge),
+            error => {
                 self.sheet.count(Count::StoreWriteErrors);
                 tracing::debug!(%error, "a page was not stored");
             }
         }
+    }
+
+    /// A page was found in memory. Where the store did not let it in because it was asked for only once,
+    /// it comes there now, behind the answer.
+    pub fn found<'h>(
+        self: &Rc<Self>,
+        primary: &PageKey,
+        sent: impl FnOnce() -> &'h HeaderMap,
+        now: u64,
+    ) {
+        if self.coming_late.get() >= COMING_LATE_MAX {
+            return;
+        }
+        let due = self.pages.due(primary, sent, now);
+        if due.is_empty() {
+            return;
+        }
+        self.coming_late.set(self.coming_late.get() + 1);
+        let this = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            this.put(&due, |one| !this.pages.still_holds(one)).await;
+            this.coming_late.set(this.coming_late.get() - 1);
+        });
     }
 }

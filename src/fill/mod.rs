@@ -13,6 +13,7 @@ mod refresh;
 mod refuse;
 mod share;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -128,6 +129,8 @@ pub struct Filler {
     pub policy: Policy,
     /// Counters of this thread.
     pub sheet: Arc<Sheet>,
+    /// How many pages are on their way into the store that were asked for again.
+    pub coming_late: Cell<usize>,
 }
 
 impl Filler {
@@ -252,9 +255,10 @@ impl Filler {
             who: Who::Anonymous,
             ranks: true,
         };
+        let storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
         // What could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
-        may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)
+        Ok(storing)
     }
 }
 

@@ -90,9 +90,7 @@ impl Filler {
         }
         // The visitor does not wait for the store.
         say(tell, Led::Validated(refreshed));
-        for one in to_store {
-            self.put(&one, flight).await;
-        }
+        self.put(&to_store, |_| flight.is_invalidated()).await;
         true
     }
 

@@ -122,9 +122,7 @@ impl Filler {
         if !to_store.is_empty() {
             self.sheet.count(Count::Stored);
         }
-        for one in to_store {
-            self.put(&one, flight).await;
-        }
+        self.put(&to_store, |_| flight.is_invalidated()).await;
     }
 }
 

@@ -43,6 +43,12 @@ pub fn tags(headers: &HeaderMap) -> Result<Vec<&[u8]>, TooManyTags> {
     Ok(tags)
 }
 
+/// Whether a field holds tags.
+#[must_use]
+pub fn holds_tags(name: &HeaderName) -> bool {
+    FIELDS.iter().any(|(field, _)| field == name)
+}
+
 /// Takes the fields out.
 pub fn strip_tags(headers: &mut HeaderMap) {
     for (name, _) in &FIELDS {

@@ -15,7 +15,7 @@ use crate::http::conditional::{fits, validators};
 use crate::http::etag;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
-use crate::store::Generation;
+use crate::store::{Generation, PAGE_MAGIC};
 
 /// The most variants that an index names.
 pub const VARIANTS_MAX: usize = 256;
@@ -28,7 +28,7 @@ const LINES_MAX: u64 = 1_024;
 const VALIDATED_FOR: u64 = 3_600;
 
 /// No text begins with these, and so no plain page does.
-const MAGIC: [u8; 4] = [0x00, 0xa7, b'A', b'R'];
+const MAGIC: [u8; 4] = PAGE_MAGIC;
 
 /// The version of the layout. A newer or older one is refused, which is a miss.
 const VERSION: u8 = 3;

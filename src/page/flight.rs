@@ -146,8 +146,8 @@ impl Flights {
 
     /// Joins the flight for `key`, or begins one that sends `sent` for a page that is purged by these
     /// scopes.
-    /// `primary` is the page's key without variants. A flight from before a purge that hits it is left
-    /// to those who wait already.
+    /// `primary` is the page's key without variants. A flight from before a purge that hits it, or
+    /// whose page is no longer fresh at `now`, is left to those who wait already.
     #[must_use]
     pub fn join(
         self: &Arc<Self>,
@@ -156,10 +156,11 @@ impl Flights {
         sent: &HeaderMap,
         purged: &Purged,
         scopes: impl FnOnce() -> Vec<Digest>,
+        now: u64,
     ) -> Join {
         let mut shard = self.shard(&primary);
         if let Some(flight) = shard.joined.get(&key)
-            && flight.is_current(purged)
+            && flight.is_current(purged, now)
         {
             return match self.seat(flight, purged) {
                 Some(seat) => Join::Wait(seat),
@@ -264,11 +265,12 @@ impl Flight {
         Seat { flight: Arc::clone(self), place, waits_in: None, joined }
     }
 
-    /// Whether no purge has hit the page since the flight began, its tags counted once they are known.
-    fn is_current(&self, purged: &Purged) -> bool {
+    /// Whether the page may be given to somebody who comes now: no purge has hit it since the flight
+    /// began, its tags counted once they are known, and a long body has not outlasted its freshness.
+    fn is_current(&self, purged: &Purged, now: u64) -> bool {
         purged.is_current(&self.marks)
             && match &lock(&self.state).verdict {
-                Verdict::Shared(entry, _) => purged.is_current(&entry.marks),
+                Verdict::Shared(entry, _) => purged.is_current(&entry.marks) && entry.is_fresh(now),
                 Verdict::Pending | Verdict::Refused(_) | Verdict::Failed { .. } => true,
             }
     }
@@ -572,7 +574,11 @@ mod tests {
     const KEY: PageKey = PageKey([1; 32]);
 
     fn join(flights: &Arc<Flights>, primary: PageKey, key: PageKey) -> Join {
-        flights.join(primary, key, &HeaderMap::new(), &Purged::new(false), Vec::new)
+        join_at(flights, primary, key, 0)
+    }
+
+    fn join_at(flights: &Arc<Flights>, primary: PageKey, key: PageKey, now: u64) -> Join {
+        flights.join(primary, key, &HeaderMap::new(), &Purged::new(false), Vec::new, now)
     }
 
     fn lead(flights: &Arc<Flights>) -> Arc<Flight> {
@@ -645,6 +651,17 @@ mod tests {
         assert!(next.is_invalidated());
         drop((EndGuard(flight), EndGuard(next)));
         assert!(flights.shard(&KEY).leaving.is_empty());
+    }
+
+    #[test]
+    fn a_flight_whose_page_is_fresh_no_more_is_left_to_those_who_read_it() {
+        let flights = Flights::new(1 << 20, 10);
+        let flight = lead(&flights);
+        let mut early = wait(&flights);
+        flight.decide(shared());
+        assert!(matches!(join_at(&flights, KEY, KEY, 0), Join::Wait(_)));
+        assert!(matches!(join_at(&flights, KEY, KEY, 1), Join::Lead(_)));
+        assert!(matches!(poll(early.verdict()), Poll::Ready(Verdict::Shared(..))));
     }
 
     #[test]

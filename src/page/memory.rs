@@ -6,6 +6,7 @@ use ahash::RandomState;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
+use super::asked::Asked;
 use super::entry::{Entry, VariantIndex};
 use super::{Look, coded};
 use crate::http::coding::Coding;
@@ -22,6 +23,9 @@ const UNCACHEABLE_MAX: usize = 65_536;
 const UNCACHEABLE_TTL: u64 = 120;
 /// Shards of the page memory: a page larger than a shard's part of the budget is refused.
 const SHARDS: usize = 4;
+/// The part of the memory that is for pages which were asked for more than once; in the rest pages prove
+/// themselves. A page that is larger than that rest takes room from the others at once.
+const PROVEN: f64 = 0.9;
 
 /// What memory holds under a key.
 #[derive(Clone, Debug)]
@@ -87,6 +91,9 @@ impl Weighter<Name, Held> for ByBytes {
 pub struct Memory {
     /// Pages, their variants' keys, and their forms: one budget for all.
     pages: Cache<Name, Held, ByBytes, RandomState>,
+    /// What proves a page: being asked for anew soon after it was pushed out. The ghosts that the table
+    /// above keeps are too few for that where most requests are for pages that nobody asks for twice.
+    asked: Asked,
     /// The heaviest page that is held.
     page_max: u64,
     uncacheable: Cache<PageKey, (u64, Reason)>,
@@ -106,12 +113,14 @@ impl Memory {
             .shards(SHARDS)
             .estimated_items_capacity(items)
             .weight_capacity(bytes)
+            .hot_allocation(PROVEN)
             .build()
             .expect("capacity and item count are set above");
         let pages =
             Cache::with_options(options, ByBytes, RandomState::new(), DefaultLifecycle::default());
         let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
-        Self { pages, page_max: bytes / SHARDS as u64, uncacheable, failing }
+        let page_max = bytes / SHARDS as u64;
+        Self { pages, asked: Asked::default(), page_max, uncacheable, failing }
     }
 
     /// What is held under `key`.
@@ -134,9 +143,10 @@ impl Memory {
         }
     }
 
-    /// Puts a page or an index. The forms of the page that was there go, or become the new page's where
-    /// that has the very same body: a 304 changes fields only.
-    pub fn put(&self, key: PageKey, slot: Slot) {
+    /// Puts a page or an index that is asked for at `now`. The forms of the page that was there go, or
+    /// become the new page's where that has the very same body: a 304 changes fields only. Returns
+    /// whether it was asked for within the last minute, too: then it stays longer.
+    pub fn put(&self, key: PageKey, slot: Slot, now: u64) -> bool {
         let name = Name::Slot(key);
         // A peek: what is about to be replaced is not used.
         let before = self.pages.peek(&name);
@@ -144,14 +154,20 @@ impl Memory {
             Slot::Page(page) => Some(Arc::clone(page)),
             Slot::Variants(_) => None,
         };
-        self.pages.insert(name, Held::Slot(slot));
+        let was_asked = self.asked.note(&key, now);
+        self.pages.insert(name.clone(), Held::Slot(slot));
+        if was_asked && before.is_none() {
+            // It counts as used, and is kept when others are pushed out that are new, too.
+            drop(self.pages.get(&name));
+        }
         if let (Some(Held::Slot(Slot::Page(before))), Some(page)) = (&before, &page) {
             if Arc::ptr_eq(before, page) {
-                return;
+                return was_asked;
             }
             self.hand_on_forms(before, page);
         }
         self.forget_forms(before);
+        was_asked
     }
 
     /// Forgets a key, and the forms of the page under it.
@@ -323,7 +339,7 @@ mod tests {
     fn memory_is_bounded_by_bytes() {
         let memory = Memory::new(1 << 20);
         for n in 0..1_000 {
-            memory.put(key(n), page(10_000));
+            memory.put(key(n), page(10_000), 1_000);
         }
         assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
         assert!(memory.len() > 50);
@@ -337,7 +353,7 @@ mod tests {
             Slot::Variants(_) => panic!("a page"),
         };
         let (first, other) = (entry(10_000), entry(10_000));
-        memory.put(key(1), Slot::Page(Arc::clone(&first)));
+        memory.put(key(1), Slot::Page(Arc::clone(&first)), 1_000);
         let before = memory.bytes();
         memory.put_form(&first, Coding::Gzip, Form::Made(entry(5_000)));
         memory.put_form(&first, Coding::Zstd, Form::Useless);
@@ -346,13 +362,13 @@ mod tests {
         assert!(matches!(memory.form(&first, Coding::Zstd), Some(Form::Useless)));
         assert!(memory.form(&first, Coding::Brotli).is_none());
         assert!(memory.form(&other, Coding::Gzip).is_none(), "the like is not the same");
-        memory.put(key(1), Slot::Page(other));
+        memory.put(key(1), Slot::Page(other), 1_000);
         assert!(memory.form(&first, Coding::Gzip).is_none());
         assert_eq!(memory.bytes(), before);
 
         for n in 0..1_000 {
             let page = entry(1_000);
-            memory.put(key(n), Slot::Page(Arc::clone(&page)));
+            memory.put(key(n), Slot::Page(Arc::clone(&page)), 1_000);
             memory.put_form(&page, Coding::Gzip, Form::Made(entry(10_000)));
         }
         assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
@@ -366,12 +382,12 @@ mod tests {
         let memory = Memory::new(1 << 20);
         let Slot::Page(stale) = page(10_000) else { panic!("a page") };
         let fresh = Arc::new(Entry { stored_at: 7, ..Entry::clone(&stale) });
-        memory.put(key(1), Slot::Page(Arc::clone(&stale)));
+        memory.put(key(1), Slot::Page(Arc::clone(&stale)), 1_000);
         let form = Entry { body: Bytes::from_static(b"small"), ..Entry::clone(&stale) };
         memory.put_form(&stale, Coding::Gzip, Form::Made(Arc::new(form)));
         memory.put_form(&stale, Coding::Zstd, Form::Useless);
 
-        memory.put(key(1), Slot::Page(Arc::clone(&fresh)));
+        memory.put(key(1), Slot::Page(Arc::clone(&fresh)), 1_000);
 
         let Some(Form::Made(form)) = memory.form(&fresh, Coding::Gzip) else { panic!("the form") };
         assert_eq!((form.body.as_ref(), form.stored_at), (&b"small"[..], 7));
@@ -379,7 +395,7 @@ mod tests {
         assert!(matches!(memory.form(&fresh, Coding::Zstd), Some(Form::Useless)));
         assert!(memory.form(&stale, Coding::Gzip).is_none());
         let bytes = memory.bytes();
-        memory.put(key(1), Slot::Page(Arc::clone(&fresh)));
+        memory.put(key(1), Slot::Page(Arc::clone(&fresh)), 1_000);
         assert_eq!(memory.bytes(), bytes, "put again, it keeps them");
         assert!(matches!(memory.form(&fresh, Coding::Gzip), Some(Form::Made(_))));
     }
@@ -391,5 +407,50 @@ mod tests {
         memory.mark_uncacheable(key(1), Reason::SetCookie, 1_000);
         assert_eq!(memory.uncacheable(&key(1), 1_119), Some(Reason::SetCookie));
         assert_eq!(memory.uncacheable(&key(1), 1_120), None);
+    }
+
+    /// A hot set of half the memory, each page asked for once a second, and beside each many pages that
+    /// nobody asks for again: the share of hits of the hot set in the last half of 20 seconds.
+    fn share_of_hits(size: u32, flood: u32, is_late: bool) -> f64 {
+        let memory = Memory::new(1 << 20);
+        let hot = (1 << 19) / (size + 600);
+        let mut stranger = 1_000_000;
+        let mut ask = |n: Option<u32>, now| {
+            stranger += 1;
+            let key = key(n.unwrap_or(stranger));
+            let is_hit = memory.get(&key).is_some();
+            if !is_hit {
+                memory.put(key, page(size as usize), now);
+            }
+            is_hit
+        };
+        if is_late {
+            for _ in 0..5_000 {
+                ask(None, 999);
+            }
+        }
+        let mut hits = 0;
+        for second in 0..20 {
+            for n in 0..hot {
+                hits += u32::from(ask(Some(n), 1_000 + second) && second >= 10);
+                for _ in 0..flood {
+                    ask(None, 1_000 + second);
+                }
+            }
+        }
+        assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
+        f64::from(hits) / f64::from(10 * hot)
+    }
+
+    #[test]
+    fn pages_that_nobody_asks_for_twice_push_out_no_hot_set() {
+        for size in [500, 5_000, 20_000] {
+            for flood in [1, 30] {
+                for is_late in [false, true] {
+                    let share = share_of_hits(size, flood, is_late);
+                    assert!(share > 0.9, "{size} bytes, {flood} to 1, late: {is_late}: {share}");
+                }
+            }
+        }
     }
 }

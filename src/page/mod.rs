@@ -3,6 +3,7 @@
 //! Memory lies over the store. `verdict`, `key`, `entry`, `coded` and `guard` are pure; `flight` has locks
 //! but no runtime. Nothing here speaks to an origin or knows a client.
 
+mod asked;
 pub mod coded;
 pub mod entry;
 pub mod flight;
@@ -14,6 +15,7 @@ pub mod verdict;
 pub mod wish;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::http::header::CONTENT_TYPE;
@@ -24,7 +26,7 @@ use quick_cache::sync::Cache;
 use crate::ident::PageKey;
 #[cfg(test)]
 use crate::store::Lease;
-use crate::store::{PageStore, StoreError};
+use crate::store::{Demand, PageStore, StoreError};
 use entry::{Entry, LifetimeSource, Stale, Stored, VariantIndex};
 use flight::Flights;
 use key::variant_key;
@@ -42,12 +44,22 @@ const CHANGED_TTL: u64 = 5;
 /// Changed pages remembered, at most.
 const CHANGED_MAX: usize = 16_384;
 
+/// For how long a page that was asked for once may come into a store that is nearly full when it is
+/// asked for again, in seconds.
+const DEFERRED_TTL: u64 = 60;
+/// Such pages remembered, at most.
+const DEFERRED_MAX: usize = 65_536;
+
 /// The pages of this process.
 #[derive(Debug)]
 pub struct Pages {
     memory: Memory,
     /// Until when the store is not believed about a page that was changed.
     changed: Cache<PageKey, u64>,
+    /// Pages that are to come into the store if they are asked for again, and until when.
+    deferred: Cache<PageKey, u64>,
+    /// When the last of these times ends. PERF: mostly long ago, and looked at for each hit.
+    deferred_until: AtomicU64,
     /// What was purged.
     pub purged: Arc<Purged>,
     /// Fetches under way.
@@ -109,8 +121,16 @@ impl Pages {
         variants_max: usize,
         default_ttl: Duration,
     ) -> Self {
-        let (memory, changed) = (Memory::new(memory), Cache::new(CHANGED_MAX));
-        Self { memory, changed, purged, flights, variants_max, default_ttl }
+        Self {
+            memory: Memory::new(memory),
+            changed: Cache::new(CHANGED_MAX),
+            deferred: Cache::new(DEFERRED_MAX),
+            deferred_until: AtomicU64::new(0),
+            purged,
+            flights,
+            variants_max,
+            default_ttl,
+        }
     }
 
     /// The memory tier, for its figures and for what is remembered as uncacheable.
@@ -274,7 +294,7 @@ impl Pages {
         if look == Look::Peek {
             return Some(slot).filter(|_| !self.is_changed(primary, now, look));
         }
-        self.memory.put(*key, slot.clone());
+        self.memory.put(*key, slot.clone(), now);
         // Looked at last: a change from now on finds the page in memory.
         if self.is_changed(primary, now, look) {
             self.memory.remove(key);
@@ -393,8 +413,8 @@ impl Pages {
             Some(Slot::Page(_)) | None => None,
         };
         if entry.vary.is_empty() && known.is_none() {
-            self.memory.put(primary, Slot::Page(Arc::clone(&entry)));
-            return Ok(vec![ToStore { key: primary, what: Slot::Page(entry), ttl }]);
+            let demand = self.put(primary, Slot::Page(Arc::clone(&entry)), now);
+            return Ok(vec![ToStore { key: primary, what: Slot::Page(entry), ttl, demand }]);
         }
         let fields = all_fields(known.as_deref(), &entry.vary);
         let variant = variant_key(&primary, &fields, sent);
@@ -415,12 +435,64 @@ impl Pages {
             keys.push(variant);
         }
         let index = Arc::new(VariantIndex { fields, keys });
-        self.memory.put(variant, Slot::Page(Arc::clone(&entry)));
-        self.memory.put(primary, Slot::Variants(Arc::clone(&index)));
-        Ok(vec![
-            ToStore { key: variant, what: Slot::Page(entry), ttl },
-            ToStore { key: primary, what: Slot::Variants(index), ttl: ttl + INDEX_EXTRA },
-        ])
+        let demand = self.put(variant, Slot::Page(Arc::clone(&entry)), now);
+        self.put(primary, Slot::Variants(Arc::clone(&index)), now);
+        Ok(variant_to_store(variant, entry, (primary, index), ttl, demand))
+    }
+
+    fn put(&self, key: PageKey, slot: Slot, now: u64) -> Demand {
+        if self.memory.put(key, slot, now) { Demand::Again } else { Demand::Once }
+    }
+
+    /// Remembers that a page is to come into the store if it is asked for again soon.
+    pub fn defer(&self, key: PageKey, now: u64) {
+        let until = now.saturating_add(DEFERRED_TTL);
+        self.deferred.insert(key, until);
+        self.deferred_until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// What the store has to hold, now that a page is found in memory that was not let in when it was
+    /// asked for first. Mostly nothing.
+    #[must_use]
+    pub fn due<'h>(
+        &self,
+        primary: &PageKey,
+        sent: impl FnOnce() -> &'h HeaderMap,
+        now: u64,
+    ) -> Vec<ToStore> {
+        if now >= self.deferred_until.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let (key, index) = match self.memory.get(primary) {
+            Some(Slot::Page(_)) => (*primary, None),
+            Some(Slot::Variants(index)) => match named(&index, primary, sent()) {
+                Ok(variant) => (variant, Some(index)),
+                Err(_) => return Vec::new(),
+            },
+            None => return Vec::new(),
+        };
+        let Some((_, until)) = self.deferred.remove(&key) else { return Vec::new() };
+        if now >= until {
+            self.defer(key, now);
+            return Vec::new();
+        }
+        let Some(Slot::Page(entry)) = self.memory.get(&key) else { return Vec::new() };
+        let (ttl, demand) = (Duration::from_secs(entry.worth(now).max(1)), Demand::Again);
+        match index {
+            Some(index) => variant_to_store(key, entry, (*primary, index), ttl, demand),
+            None => vec![ToStore { key, what: Slot::Page(entry), ttl, demand }],
+        }
+    }
+
+    /// Whether memory still holds the very page that was stored. One that it does not may have been
+    /// changed meanwhile.
+    #[must_use]
+    pub fn still_holds(&self, stored: &ToStore) -> bool {
+        match (&stored.what, self.memory.get(&stored.key)) {
+            (Slot::Page(stored), Some(Slot::Page(held))) => Arc::ptr_eq(stored, &held),
+            (Slot::Variants(_), held) => held.is_some(),
+            _ => false,
+        }
     }
 
     fn is_fresh(&self, key: &PageKey, now: u64) -> bool {
@@ -473,6 +545,22 @@ pub struct ToStore {
     pub what: Slot,
     /// For how long.
     pub ttl: Duration,
+    /// How often the page was asked for lately.
+    pub demand: Demand,
+}
+
+/// A variant, and the index by which it is found.
+fn variant_to_store(
+    variant: PageKey,
+    entry: Arc<Entry>,
+    (primary, index): (PageKey, Arc<VariantIndex>),
+    ttl: Duration,
+    demand: Demand,
+) -> Vec<ToStore> {
+    vec![
+        ToStore { key: variant, what: Slot::Page(entry), ttl, demand },
+        ToStore { key: primary, what: Slot::Variants(index), ttl: ttl + INDEX_EXTRA, demand },
+    ]
 }
 
 impl ToStore {
@@ -545,7 +633,13 @@ mod tests {
             Ok(Some(self.0.clone()))
         }
 
-        async fn put_page(&self, _: &PageKey, _: Bytes, _: Duration) -> Result<(), StoreError> {
+        async fn put_page(
+            &self,
+            _: &PageKey,
+            _: Bytes,
+            _: Duration,
+            _: Demand,
+        ) -> Result<(), StoreError> {
             Ok(())
         }
 
@@ -593,12 +687,41 @@ mod tests {
         // Of an era that is over.
         let marks = Marks::stored(Generation { era: 9, number: 1 }, vec![1]).unwrap();
         let gone = Entry { marks: Arc::new(marks), ..page(&[]) };
-        pages.memory.put(KEY, Slot::Page(Arc::new(gone)));
+        pages.memory.put(KEY, Slot::Page(Arc::new(gone)), 200);
         assert!(matches!(peek(100), Lookup::Absent(KEY)));
         assert!(
             pages.held_in_memory(&KEY, &none).page.is_some(),
             "it is still there to be told of"
         );
+    }
+
+    #[test]
+    fn a_page_that_was_not_let_into_the_store_is_due_when_it_is_asked_for_again() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, de, en) = (pages(), speaking("de"), speaking("en"));
+        let due = |sent, now| -> Vec<_> {
+            pages.due(&KEY, || sent, now).iter().map(|one| (one.key, one.demand)).collect()
+        };
+        let kept = pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 1_000).unwrap();
+        let [variant, index] = &kept[..] else { panic!("a variant and its index") };
+        assert_eq!((variant.demand, due(&de, 1_000)), (Demand::Once, vec![]));
+        pages.defer(variant.key, 1_000);
+        assert_eq!(due(&en, 1_010), [], "another variant");
+        let both = [(variant.key, Demand::Again), (index.key, Demand::Again)];
+        assert_eq!(due(&de, 1_010), both);
+        assert_eq!(due(&de, 1_010), [], "once");
+
+        pages.defer(variant.key, 1_020);
+        pages.defer(PageKey([2; 32]), 1_100);
+        assert_eq!(due(&de, 1_080), [], "too late, and so it was asked for once again");
+        assert_eq!(due(&de, 1_139), both);
+        assert!(pages.still_holds(variant) && pages.still_holds(index));
+        let again = pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 1_040).unwrap();
+        assert_eq!(again[0].demand, Demand::Again);
+        assert!(!pages.still_holds(variant), "it is another page now");
+        pages.defer(variant.key, 1_040);
+        let _ = pages.invalidate(&KEY, 1_041);
+        assert_eq!(due(&de, 1_041), [], "it is gone");
     }
 
     #[test]

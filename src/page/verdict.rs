@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::http::header::{
     ACCESS_CONTROL_ALLOW_ORIGIN, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION,
     CONTENT_ENCODING, COOKIE, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, ORIGIN, PRAGMA,
-    REFRESH, WWW_AUTHENTICATE,
+    REFRESH, SET_COOKIE, WWW_AUTHENTICATE,
 };
 use ::http::{HeaderMap, HeaderName, Method, StatusCode};
 
@@ -16,8 +16,9 @@ use super::key::ShareClass;
 use crate::http::cache_control::CacheControl;
 use crate::http::freshness::{self, Source};
 use crate::http::media::{self, Kind};
+use crate::http::tags::holds_tags;
 use crate::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
-use crate::http::vary::Vary;
+use crate::http::vary::{self, Vary};
 use crate::http::{forwarded, path, query, set_cookie};
 use crate::reason::Reason;
 use crate::route::{Route, Share};
@@ -28,6 +29,9 @@ const GONE_TTL: Duration = Duration::from_secs(10);
 /// The longest lifetime that is guessed from `Last-Modified`, in seconds: a page that is a year old is
 /// no more likely to stay than one of an hour.
 const GUESSED_MAX: u64 = 300;
+
+/// The most bytes of fields that are stored with a page.
+pub const FIELDS_BYTES_MAX: usize = 16 << 10;
 
 /// Fields with which scripts ask for a fragment of a page instead of the page.
 static FRAGMENT: [HeaderName; 6] = [
@@ -218,6 +222,9 @@ pub fn may_store(
     if answer.length.is_some_and(|length| length > policy.max_object) {
         return Err(Reason::TooLarge);
     }
+    if kept_bytes(answer.headers) > FIELDS_BYTES_MAX {
+        return Err(Reason::Fields);
+    }
     let vary = vary_of(answer.headers)?;
     let kind = media::kind(answer.headers);
     let Said { control, .. } = said(answer.headers);
@@ -248,6 +255,13 @@ pub fn may_store(
         && !vary.contains(&COOKIE);
     let guarded = media::may_be_page(answer.headers);
     Ok(Storing { lifetime, is_fresh, source, stale, static_proof, vary, guarded })
+}
+
+/// The bytes of the fields that are kept of a response: those of tags have a bound of their own, and
+/// cookies are for nobody else.
+fn kept_bytes(headers: &HeaderMap) -> usize {
+    let kept = headers.iter().filter(|(name, _)| **name != SET_COOKIE && !holds_tags(name));
+    kept.map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 /// For how long pages may be served stale by the operator's word.
@@ -343,6 +357,9 @@ fn vary_of(headers: &HeaderMap) -> Result<Vec<HeaderName>, Reason> {
     }
     if headers.get_all(ACCESS_CONTROL_ALLOW_ORIGIN).iter().any(|allowed| allowed != "*") {
         add(ORIGIN);
+    }
+    if fields.len() > vary::FIELDS_MAX {
+        return Err(Reason::VaryAny);
     }
     fields.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
     Ok(fields)

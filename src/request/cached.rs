@@ -61,7 +61,7 @@ impl<'c> Want<'c> {
     fn join(&self, key: PageKey) -> Join {
         let pages = &self.case.room.pages;
         let scopes = || self.case.purge_scopes();
-        pages.flights.join(self.key, key, self.sent(), &pages.purged, scopes)
+        pages.flights.join(self.key, key, self.sent(), &pages.purged, scopes, self.now())
     }
 
     /// The key under which a page that was found is fetched anew.
@@ -374,6 +374,9 @@ async fn hit(
         From::Memory => Outcome::HitMemory,
         From::Store => Outcome::HitStore,
     };
+    if from == From::Memory {
+        want.case.room.filler.found(&want.key, || want.sent(), want.now());
+    }
     let ready = coder::ready(want.case, entry, true).await?;
     trail.outcome(outcome, None);
     Ok(deliver::ready(want.case, &ready, &hit_status(want, entry, from)))
@@ -434,9 +437,15 @@ fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::
 }
 
 /// Why the origin is asked although something may be stored.
-fn why(held: Option<&Held>) -> Forward {
+fn why(want: &Want<'_>, held: Option<&Held>) -> Forward {
     match held {
-        Some(held) if held.entry.is_fresh(unix_now() as u64) => Forward::Request,
+        // One that was purged is stale, however young it is.
+        Some(held)
+            if held.entry.is_fresh(unix_now() as u64)
+                && want.case.room.pages.purged.is_current(&held.entry.marks) =>
+        {
+            Forward::Request
+        }
         Some(_) => Forward::Stale,
         None => Forward::UriMiss,
     }
@@ -480,7 +489,7 @@ async fn lead(
                 drop(seat);
                 return Fetched::Forward(reason);
             }
-            let why = why(held);
+            let why = why(want, held);
             let mut status = CacheStatus::forwarded(why, None);
             status.stored = stored;
             status.ttl = Some(entry.ttl(want.now()));
@@ -491,7 +500,7 @@ async fn lead(
             Fetched::from(answer)
         }
         Ok(Led::Validated(entry)) => match want.suits(&entry) {
-            Ok(()) => Fetched::from(validated(want, entry, why(held), trail).await),
+            Ok(()) => Fetched::from(validated(want, entry, why(want, held), trail).await),
             Err(reason) => Fetched::Forward(reason),
         },
         Ok(Led::Elsewhere(entry)) => match want.suits(&entry) {
@@ -535,6 +544,8 @@ async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
             // A purge by a tag of which nobody knew yet that the page has it.
             let is_old = seat.is_later() && !want.case.room.pages.purged.is_current(&entry.marks);
             let suits = match (same, is_old) {
+                // The guard may have read it for longer than it is fresh.
+                (true, false) if !entry.is_fresh(want.now()) => Err(Reason::Stale),
                 (true, false) => want.suits(&entry),
                 (true, true) => Err(Reason::Invalidated),
                 (false, _) => Err(Reason::Vary),

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Generation,
-    Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
-    SessionStore, StoreError, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction, Farewell,
+    Generation, Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling,
+    Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{Item, PageKey, StoredToken, User};
 
@@ -111,6 +111,7 @@ pub struct Counters {
     timeouts: AtomicU64,
     failures: AtomicU64,
     breaker_openings: AtomicU64,
+    page_bytes: AtomicU64,
 }
 
 /// One reading of the [`Counters`].
@@ -136,8 +137,22 @@ impl Counters {
             StoreError::Failed(_) | StoreError::Unanswered(_) => {
                 self.failures.fetch_add(1, Ordering::Relaxed)
             }
-            StoreError::Away | StoreError::Full | StoreError::RowsFull => 0,
+            StoreError::Away
+            | StoreError::Full
+            | StoreError::NearlyFull
+            | StoreError::TooLarge
+            | StoreError::RowsFull => 0,
         };
+    }
+
+    /// Bytes of pages in the store, as it was last told.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn holds(&self, page_bytes: u64) {
+        self.page_bytes.store(page_bytes, Ordering::Relaxed);
     }
 
     /// The counters now.
@@ -155,6 +170,8 @@ impl Counters {
 #[derive(Clone, Debug)]
 pub struct OpenStore {
     kind: Kind,
+    /// Where pages are, if that is another Redis.
+    pages: Option<Arc<RedisAddress>>,
     counters: Arc<Counters>,
 }
 
@@ -183,7 +200,16 @@ impl OpenStore {
                 Kind::Redis(Arc::new(RedisAddress::parse(url, &settings.prefix, settings.limits)?))
             }
         };
-        Ok(Self { kind, counters })
+        Ok(Self { kind, pages: None, counters })
+    }
+
+    /// Keeps the pages of a store in Redis in another one. In a runtime only.
+    ///
+    /// # Errors
+    /// An address that cannot be used.
+    pub fn with_pages_in(self, url: &str, settings: &Settings) -> Result<Self, OpenError> {
+        let address = RedisAddress::parse(url, &settings.prefix, settings.limits)?;
+        Ok(Self { pages: Some(Arc::new(address)), ..self })
     }
 
     /// The store for the calling thread: call it once on each runtime thread, in the runtime.
@@ -195,7 +221,12 @@ impl OpenStore {
         match &self.kind {
             Kind::Embedded(store) => AnyStore::Embedded(store.clone()),
             Kind::Redis(address) => {
-                AnyStore::Redis(RedisStore::start(address, Arc::clone(&self.counters)))
+                let start = |address| RedisStore::start(address, Arc::clone(&self.counters));
+                let store = start(address);
+                AnyStore::Redis(match &self.pages {
+                    Some(pages) => store.with_pages_in(start(pages)),
+                    None => store,
+                })
             }
         }
     }
@@ -243,6 +274,16 @@ macro_rules! delegate {
         match $self {
             Self::Embedded(store) => store.$call($($argument),*).await,
             Self::Redis(store) => store.$call($($argument),*).await,
+        }
+    };
+}
+
+/// The same for pages, which may be in another Redis.
+macro_rules! delegate_page {
+    ($self:ident, $call:ident($($argument:expr),*)) => {
+        match $self {
+            Self::Embedded(store) => store.$call($($argument),*).await,
+            Self::Redis(store) => store.of_pages().$call($($argument),*).await,
         }
     };
 }
@@ -395,19 +436,25 @@ impl PurgeStore for AnyStore {
 
 impl PageStore for AnyStore {
     async fn page(&self, key: &PageKey) -> Result<Option<Bytes>, StoreError> {
-        delegate!(self, page(key))
+        delegate_page!(self, page(key))
     }
 
-    async fn put_page(&self, key: &PageKey, page: Bytes, ttl: Duration) -> Result<(), StoreError> {
-        delegate!(self, put_page(key, page, ttl))
+    async fn put_page(
+        &self,
+        key: &PageKey,
+        page: Bytes,
+        ttl: Duration,
+        demand: Demand,
+    ) -> Result<(), StoreError> {
+        delegate_page!(self, put_page(key, page, ttl, demand))
     }
 
     async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
-        delegate!(self, delete_pages(keys))
+        delegate_page!(self, delete_pages(keys))
     }
 
     async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
-        delegate!(self, lease(key, who, time))
+        delegate_page!(self, lease(key, who, time))
     }
 
     async fn end_lease(
@@ -416,6 +463,6 @@ impl PageStore for AnyStore {
         who: u64,
         is_shareable: bool,
     ) -> Result<(), StoreError> {
-        delegate!(self, end_lease(key, who, is_shareable))
+        delegate_page!(self, end_lease(key, who, is_shareable))
     }
 }

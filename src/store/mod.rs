@@ -258,13 +258,16 @@ pub trait PageStore {
     /// The page under a key, unless it has expired. Within the read budget.
     fn page(&self, key: &PageKey) -> impl Future<Output = Result<Option<Bytes>, StoreError>>;
 
-    /// Stores a page for `ttl`. A page over [`Limits::max_page`], or one for which there is no
-    /// room, is refused with [`StoreError::Full`].
+    /// Stores a page for `ttl`, within [`Limits::pages`] bytes in all. Refused are a page over
+    /// [`Limits::max_page`] ([`StoreError::TooLarge`]), one for which there is no room
+    /// ([`StoreError::Full`]), and where there is not much left, one that is new to the store and was
+    /// asked for once ([`StoreError::NearlyFull`]).
     fn put_page(
         &self,
         key: &PageKey,
         page: Bytes,
         ttl: Duration,
+        demand: Demand,
     ) -> impl Future<Output = Result<(), StoreError>>;
 
     /// Removes pages; those that are not there are no error.
@@ -289,6 +292,24 @@ pub trait PageStore {
     ) -> impl Future<Output = Result<(), StoreError>>;
 }
 
+/// How often a page was asked for in the last minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Once, as far as is known.
+    Once,
+    /// More often.
+    Again,
+}
+
+/// The bytes of a bound on pages from which on a page must have been asked for more than once.
+fn nearly(bound: u64) -> u64 {
+    bound / 5 * 4
+}
+
+/// What every page of ours begins with, and no text: by it our pages are told from what another program
+/// stored.
+pub const PAGE_MAGIC: [u8; 4] = [0x00, 0xa7, b'A', b'R'];
+
 /// Who fetches a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
@@ -309,7 +330,7 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// How many items `viewed:<token>` keeps.
     pub viewed_items: u32,
-    /// Bytes of pages that the embedded store holds.
+    /// Bytes of pages that the store holds.
     pub pages: u64,
     /// The largest page that goes into the store, in bytes.
     pub max_page: u64,
@@ -330,6 +351,12 @@ pub enum StoreError {
     /// No room for this page; it may stay in memory.
     #[error("the store has no room for the page")]
     Full,
+    /// Not much room is left, and this page was asked for only once.
+    #[error("the store is nearly full, and the page was asked for only once")]
+    NearlyFull,
+    /// The page is over [`Limits::max_page`].
+    #[error("the page is too large for the store")]
+    TooLarge,
     /// No further row is scheduled, see [`ROWS_MAX`].
     #[error("there are {ROWS_MAX} scheduled rows, which is the most")]
     RowsFull,
@@ -343,7 +370,9 @@ impl StoreError {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Failed(_) | Self::Full | Self::RowsFull => true,
+            Self::Failed(_) | Self::Full | Self::NearlyFull | Self::TooLarge | Self::RowsFull => {
+                true
+            }
             Self::Away | Self::TimedOut | Self::Unanswered(_) => false,
         }
     }

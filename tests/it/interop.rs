@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom::store::{
-    AnyStore, CartAnswer, CartChange, CartOwner, Eviction, Limits, OpenStore, PageStore, Rescaled,
-    Rescaling, RowStore, SessionStore, Settings, Url, ViewStore, Visit,
+    AnyStore, CartAnswer, CartChange, CartOwner, Demand, Eviction, Limits, OpenStore, PageStore,
+    Rescaled, Rescaling, RowStore, SessionStore, Settings, Url, ViewStore, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -183,7 +183,7 @@ fn pages_lie_where_the_other_looks_for_them() {
     with_both(async |app, store| {
         let (ours, theirs) = (PageKey([1; 32]), PageKey([2; 32]));
         let ttl = Duration::from_secs(60);
-        store.put_page(&ours, Bytes::from_static(b"hello"), ttl).await.unwrap();
+        store.put_page(&ours, Bytes::from_static(b"hello"), ttl, Demand::Again).await.unwrap();
         let found = app.ask(["page", &ours.hex()]);
         assert_eq!(found["base64"], "aGVsbG8=");
         assert!((1..=60_000).contains(&found["ttl_ms"].as_i64().unwrap()), "{found}");

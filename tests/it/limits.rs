@@ -1,12 +1,20 @@
-//! Clients that are slow, silent, or many: each is cut off, and others are served meanwhile.
+//! Clients that are slow, silent, or many: each is cut off, and others are served meanwhile. And pages
+//! that are large or many: memory and store stay within their bounds, and the pages that are asked for
+//! again and again stay in them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, shop};
+use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::redis::RedisServer;
 use crate::support::{DEADLINE, wait_until};
+
+on_both_stores!(
+    a_flood_of_pages_stays_within_the_bounds_and_leaves_the_hot_ones,
+    a_store_that_is_nearly_full_takes_what_is_asked_for_again,
+);
 
 fn hello() -> Origin {
     Origin::always(Reply::unstored("hello"))
@@ -149,6 +157,138 @@ fn an_object_over_its_limit_passes_and_is_not_kept() {
         let second = proxy.get(path).send();
         assert_eq!((second.body.length, second.is_hit()), (length, hit), "{path}");
     }
+}
+
+#[test]
+fn a_page_with_too_many_bytes_of_fields_passes_and_is_not_kept() {
+    let origin = Origin::start(|request| {
+        let length = request.path().trim_start_matches('/').parse().unwrap();
+        Reply::html("page").header("X-Long", &"x".repeat(length))
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    for (path, hit) in [("/16000", true), ("/16384", false)] {
+        proxy.get(path).send();
+        let second = proxy.get(path).send();
+        assert_eq!((second.text().as_str(), second.is_hit()), ("page", hit), "{path}");
+    }
+    assert_eq!(proxy.metric("anteroom_pages_refused_total{reason=\"fields\"}") as u64, 1);
+}
+
+/// Asks for pages over connections that are kept.
+fn ask_all(proxy: &Proxy, targets: impl Iterator<Item = String>) {
+    let mut client = proxy.connect();
+    for target in targets {
+        assert_eq!(proxy.get(&target).send_on(&mut client).status, 200);
+    }
+}
+
+const MIB: f64 = (1 << 20) as f64;
+/// A memory of 1 MiB, and as much in the store.
+const SMALL: &str = "cache.memory = \"1MiB\"\ncache.max_object = \"64KiB\"\nstore.pages = \"1MiB\"";
+
+fn a_flood_of_pages_stays_within_the_bounds_and_leaves_the_hot_ones(storage: &Storage) {
+    let page = "x".repeat(4_000);
+    let origin = Origin::start(move |_| Reply::html(&page));
+    let proxy = Proxy::start(&origin, storage, SMALL);
+    let hot = || (0..40).map(|n| format!("/hot/{n}"));
+    // The flood comes first: the hot set has to find its place in it.
+    ask_all(&proxy, (0..600).map(|n| format!("/early/{n}")));
+    let mut client = proxy.connect();
+    for round in 0..24 {
+        for (n, target) in hot().enumerate() {
+            proxy.get(&target).send_on(&mut client);
+            ask_all(&proxy, (0..2).map(|of| format!("/flood/{round}/{n}/{of}")));
+        }
+    }
+    let missed = hot().filter(|target| {
+        let answer = proxy.get(target).send_on(&mut client);
+        !answer.cache_status().contains("detail=memory")
+    });
+    let missed = missed.count();
+    assert!(missed <= 4, "{missed} of 40 hot pages are not in memory");
+    let [memory, stored] = ["anteroom_memory_pages_bytes", "anteroom_store_pages_bytes"]
+        .map(|name| proxy.metric(name));
+    assert!(memory <= MIB && stored <= MIB, "{memory} bytes in memory, {stored} in the store");
+    assert!(memory > MIB / 2.0 && stored > MIB / 2.0, "{memory} and {stored}");
+    let unstored = proxy.metric("anteroom_pages_unstored_total{reason=\"nearly-full\"}");
+    assert!(unstored > 1_000.0, "{unstored}");
+}
+
+fn a_store_that_is_nearly_full_takes_what_is_asked_for_again(storage: &Storage) {
+    let page = "x".repeat(12_000);
+    let origin = Origin::start(move |_| Reply::html(&page));
+    let proxy = Proxy::start(&origin, storage, "store.pages = \"1MiB\"");
+    let mut client = proxy.connect();
+    let mut next = 0;
+    let unstored = || proxy.metric("anteroom_pages_unstored_total{reason=\"nearly-full\"}");
+    wait_until("the store is nearly full", || {
+        proxy.get(&format!("/{next}")).send_on(&mut client);
+        next += 1;
+        unstored() > 0.0
+    });
+    let before = proxy.metric("anteroom_store_pages_bytes");
+    assert!(before <= 0.8 * MIB, "{before}");
+
+    // All are in memory: those that the store has not yet come there now.
+    for n in 0..next {
+        assert!(proxy.get(&format!("/{n}")).send_on(&mut client).is_hit());
+    }
+    wait_until("what is asked for again is stored", || {
+        // Whatever is let in or not within one second, this is another page.
+        let target = format!("/{next}");
+        next += 1;
+        proxy.get(&target).send_on(&mut client);
+        assert!(proxy.get(&target).send_on(&mut client).is_hit());
+        proxy.metric("anteroom_store_pages_bytes") > 0.8 * MIB
+    });
+    assert!(proxy.metric("anteroom_store_pages_bytes") <= MIB);
+}
+
+#[test]
+fn pages_of_a_fleet_in_redis_have_one_bound() {
+    let page = "x".repeat(8_000);
+    let origin = Origin::start(move |_| Reply::html(&page));
+    let storage = Storage::redis();
+    let proxies = [(); 2].map(|()| Proxy::start(&origin, &storage, SMALL));
+    for (which, proxy) in proxies.iter().enumerate() {
+        ask_all(proxy, (0..200).map(|n| format!("/{which}/{n}")));
+    }
+    let Storage::Redis(server) = &storage else { unreachable!("it was started above") };
+    let keys = server.keys("cache:*");
+    let sum: u64 = keys.iter().map(|key| server.command::<u64>(&["STRLEN", key])).sum();
+    let booked: u64 = server.command(&["HGET", "pagebytes:", "all"]);
+    assert_eq!(booked, sum + 256 * keys.len() as u64);
+    assert!(booked <= 1 << 20, "{booked}");
+    assert!(booked > 700 << 10, "{booked}");
+}
+
+#[test]
+fn pages_may_be_in_a_redis_of_their_own() {
+    let [sessions, pages] = [RedisServer::start(), RedisServer::start()];
+    let origin = shop(|request| {
+        let page = Reply::html(request.path()).header("Cache-Control", "max-age=60");
+        page.header("Vary", "Accept-Language")
+    });
+    let settings = format!(
+        "store.url = \"{}\"\nstore.pages_url = \"{}\"\nsession.mint = true",
+        sessions.url(),
+        pages.url()
+    );
+    let proxies = [(); 2].map(|()| Proxy::with_settings(&origin, &settings));
+    proxies[0].get("/a").send();
+    log_in(&proxies[0], "ann");
+    wait_until("the page is stored with its index", || pages.keys("cache:*").len() == 2);
+    let answer = proxies[1].get("/a").send();
+    assert!(answer.cache_status().contains("detail=store"), "{}", answer.cache_status());
+    assert!(sessions.keys("cache:*").is_empty() && pages.keys("login:*").is_empty());
+    assert_eq!(sessions.keys("login:").len(), 1);
+
+    // A change holds in both proxies, and the page that it hits goes.
+    proxies[0].post("/a").send();
+    wait_until("the page is gone", || {
+        let on_its_way = proxies[1].get("/a").send();
+        !on_its_way.is_hit() && origin.count() > 3
+    });
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod limits;
 mod log;
 mod login;
 mod outage;
+mod page_contract;
 mod peers;
 mod popularity;
 mod purge;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::store::{
-    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Evicted,
+    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, Demand, EXPIRING_BYTES, Evicted,
     Eviction, Expired, Farewell, Limits, OpenError, OpenStore, PageStore as _, Rescaled, Rescaling,
     Rotation, SessionStore as _, Settings, StoreError, StoreState, Url, ViewStore as _, Visit,
 };
@@ -35,7 +35,7 @@ pub(crate) fn limits() -> Limits {
 /// A store with what it stands on.
 pub(crate) struct Bench {
     pub(crate) store: AnyStore,
-    open: OpenStore,
+    pub(crate) open: OpenStore,
     ground: Ground,
 }
 
@@ -55,7 +55,7 @@ impl Bench {
         Self::redis_with(limits()).await
     }
 
-    async fn redis_with(limits: Limits) -> Self {
+    pub(crate) async fn redis_with(limits: Limits) -> Self {
         let server = RedisServer::start();
         let url = Url::Redis(server.url());
         let open = OpenStore::open(&Settings { url, prefix: String::new(), limits }).await.unwrap();
@@ -64,7 +64,7 @@ impl Bench {
         Self { store, open, ground: Ground::Server(server) }
     }
 
-    fn server(&mut self) -> &mut RedisServer {
+    pub(crate) fn server(&mut self) -> &mut RedisServer {
         match &mut self.ground {
             Ground::Server(server) => server,
             Ground::Folder(folder) => panic!("no server, but {}", folder.path().display()),
@@ -128,7 +128,10 @@ async fn streamed(on: &mut MultiplexedConnection, key: &str) -> Vec<String> {
     entries.into_iter().map(|(_, fields)| fields.join(" ")).collect()
 }
 
-async fn ask<T: redis::FromRedisValue>(on: &mut MultiplexedConnection, words: &[&str]) -> T {
+pub(crate) async fn ask<T: redis::FromRedisValue>(
+    on: &mut MultiplexedConnection,
+    words: &[&str],
+) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     command.query_async(on).await.unwrap()
@@ -147,12 +150,12 @@ async fn open_folder_with(folder: &Path, limits: Limits) -> Result<OpenStore, Op
     OpenStore::open(&Settings { url, prefix: String::new(), limits }).await
 }
 
-async fn connected(store: &AnyStore) {
+pub(crate) async fn connected(store: &AnyStore) {
     tokio::time::timeout(PATIENCE, store.connected()).await.expect("the store connects");
 }
 
 /// Tries until the condition holds.
-async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let deadline = Instant::now() + PATIENCE;
     while !condition().await {
         assert!(Instant::now() < deadline, "{what}");
@@ -791,8 +794,8 @@ async fn nobody_rescales_too_soon_after_another(bench: Bench) {
 async fn a_page_is_served_until_its_time_is_up(bench: Bench) {
     let (store, short, long) = (&bench.store, PageKey([1; 32]), PageKey([2; 32]));
     let page = Bytes::from_static(b"page");
-    store.put_page(&short, page.clone(), Duration::from_secs(1)).await.unwrap();
-    store.put_page(&long, page.clone(), Duration::from_secs(600)).await.unwrap();
+    store.put_page(&short, page.clone(), Duration::from_secs(1), Demand::Again).await.unwrap();
+    store.put_page(&long, page.clone(), Duration::from_secs(600), Demand::Again).await.unwrap();
     assert_eq!(store.page(&short).await.unwrap(), Some(page.clone()));
     until("the page expires", async || store.page(&short).await.unwrap().is_none()).await;
     assert_eq!(store.page(&long).await.unwrap(), Some(page));
@@ -802,7 +805,7 @@ async fn a_page_can_be_replaced_and_deleted(bench: Bench) {
     let (store, ttl) = (&bench.store, Duration::from_secs(600));
     let keys = [PageKey([1; 32]), PageKey([2; 32])];
     for body in ["one", "two"] {
-        store.put_page(&keys[0], body.into(), ttl).await.unwrap();
+        store.put_page(&keys[0], body.into(), ttl, Demand::Again).await.unwrap();
     }
     assert_eq!(store.page(&keys[0]).await.unwrap().unwrap(), "two");
     store.delete_pages(&keys).await.unwrap();
@@ -814,10 +817,10 @@ async fn a_page_over_the_limit_is_refused(bench: Bench) {
     let (store, ttl, key) = (&bench.store, Duration::from_secs(600), PageKey([1; 32]));
     let max = usize::try_from(limits().max_page).unwrap();
     let largest = Bytes::from(vec![7; max]);
-    store.put_page(&key, largest.clone(), ttl).await.unwrap();
+    store.put_page(&key, largest.clone(), ttl, Demand::Again).await.unwrap();
     assert_eq!(store.page(&key).await.unwrap(), Some(largest));
-    let over = store.put_page(&key, vec![7; max + 1].into(), ttl).await;
-    assert!(matches!(over, Err(StoreError::Full)), "{over:?}");
+    let over = store.put_page(&key, vec![7; max + 1].into(), ttl, Demand::Again).await;
+    assert!(matches!(over, Err(StoreError::TooLarge)), "{over:?}");
 }
 
 // What only Redis promises.
@@ -828,7 +831,7 @@ async fn names_and_types_in_redis_are_the_chapters() {
     let (store, key) = (&bench.store, PageKey([0xab; 32]));
     store.update_token(&token(1), &user("ann"), Some(&item(1)), 5.0).await.unwrap();
     store.add_to_cart(&token(1), &item(1), 3).await.unwrap();
-    store.put_page(&key, "page".into(), Duration::from_secs(300)).await.unwrap();
+    store.put_page(&key, "page".into(), Duration::from_secs(300), Demand::Again).await.unwrap();
     store.count_views(&[(item(1), 4), (item(2), 1)]).await.unwrap();
 
     let on = &mut bench.raw().await;
@@ -840,10 +843,11 @@ async fn names_and_types_in_redis_are_the_chapters() {
         ("viewed:token-0001", "zset"),
         ("cart:token-0001", "hash"),
         (&cache, "string"),
+        ("pagebytes:", "hash"),
     ] {
         assert_eq!(type_of(on, key).await, kind, "{key}");
     }
-    assert_eq!(ask::<i64>(on, &["DBSIZE"]).await, 6);
+    assert_eq!(ask::<i64>(on, &["DBSIZE"]).await, 7);
     assert_eq!(ask::<String>(on, &["HGET", "login:", "token-0001"]).await, "ann");
     assert_eq!(ask::<String>(on, &["HGET", "cart:token-0001", "item-1"]).await, "3");
     assert_eq!(ask::<f64>(on, &["ZSCORE", "recent:", "token-0001"]).await, 5.0);
@@ -862,9 +866,12 @@ async fn a_prefix_stands_before_every_key() {
     connected(&store).await;
     store.update_token(&token(1), &user("ann"), Some(&item(1)), 5.0).await.unwrap();
     store.add_to_cart(&token(1), &item(1), 3).await.unwrap();
-    store.put_page(&PageKey([1; 32]), "page".into(), Duration::from_secs(9)).await.unwrap();
+    store
+        .put_page(&PageKey([1; 32]), "page".into(), Duration::from_secs(9), Demand::Again)
+        .await
+        .unwrap();
     let lines = dump_redis(&mut server.connection().await).await;
-    assert_eq!(lines.len(), 6, "{lines:?}");
+    assert_eq!(lines.len(), 9, "{lines:?}");
     assert!(lines.iter().all(|line| line.starts_with("shop:")), "{lines:?}");
 }
 
@@ -1178,7 +1185,11 @@ async fn a_folder_in_use_is_refused_by_name() {
     let bench = Bench::embedded().await;
     let Ground::Folder(folder) = &bench.ground else { unreachable!() };
     let key = PageKey([1; 32]);
-    bench.store.put_page(&key, "page".into(), Duration::from_secs(60)).await.unwrap();
+    bench
+        .store
+        .put_page(&key, "page".into(), Duration::from_secs(60), Demand::Again)
+        .await
+        .unwrap();
     let error = open_folder(folder.path()).await.unwrap_err();
     assert!(matches!(error, OpenError::InUse(_)), "{error:?}");
     assert!(error.to_string().contains(folder.path().to_str().unwrap()));
@@ -1204,7 +1215,10 @@ async fn full_of_pages_it_refuses_more_until_some_expire() {
     let (store, page) = (&bench.store, Bytes::from(vec![7; 60 << 10]));
     let mut stored = 0_u8;
     let refused = loop {
-        match store.put_page(&PageKey([stored; 32]), page.clone(), Duration::from_secs(1)).await {
+        match store
+            .put_page(&PageKey([stored; 32]), page.clone(), Duration::from_secs(1), Demand::Again)
+            .await
+        {
             Ok(()) => stored += 1,
             Err(error) => break error,
         }
@@ -1213,7 +1227,7 @@ async fn full_of_pages_it_refuses_more_until_some_expire() {
     assert_eq!(u64::from(stored), limits().pages / (64 << 10));
     let next = PageKey([0xff; 32]);
     until("there is room again", async || {
-        store.put_page(&next, page.clone(), Duration::from_secs(60)).await.is_ok()
+        store.put_page(&next, page.clone(), Duration::from_secs(60), Demand::Again).await.is_ok()
     })
     .await;
     assert!(store.page(&next).await.unwrap().is_some());

@@ -108,6 +108,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         "[session] verify: unknown key; valid here: cookie, mint, ",
     ),
     ("warmth.keep = 1", "warmth: unknown key; valid here: threads, listen, "),
+    (
+        r#"store = { url = "redis://127.0.0.1", pages_url = "embedded:./pages" }"#,
+        "[store] pages_url: must be a Redis: the embedded store keeps its pages itself",
+    ),
     ("cache = 5", "cache: found 5; expected a table of keys"),
     (r#"listen = "127.0.0.1:80""#, r#"[[listen]]: found "127.0.0.1:80"; expected a table of keys"#),
     ("listen = []", "listen: expected at least one [[listen]]"),
@@ -333,6 +337,10 @@ fn what_an_operator_may_regret_is_warned_of() {
         (
             "[client]\ntrusted_proxies = [\"0.0.0.0/0\"]",
             "[client] trusted_proxies: 0.0.0.0/0 is everyone",
+        ),
+        (
+            "[store]\npages_url = \"redis://127.0.0.1\"",
+            "[store] pages_url: does nothing beside the embedded store",
         ),
         ("[[route]]\nshare = \"none\"\nttl = \"1s\"", "[[route]] share: \"none\" stores nothing"),
         (

@@ -26,6 +26,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
 
     // What has no default of its own is shown by an example.
     plan.threads = usual().threads;
+    assert!(plan.store.pages_url.take().is_some());
     assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
     let route = plan.routes.pop().expect("the example");
     let conditions = Route {

@@ -463,6 +463,36 @@ mod personal {
     }
 
     #[test]
+    fn fields_have_a_bound_in_bytes() {
+        let control = ("cache-control", "public, max-age=60");
+        let beside = control.0.len() + control.1.len() + "x-long".len();
+        let kept = |extra: Lines<'_>, length: usize| {
+            let long = "x".repeat(length - beside);
+            Case::with(&[&[control, ("x-long", &long)], extra].concat())
+        };
+        kept(&[], FIELDS_BYTES_MAX).is_stored(60, LifetimeSource::Explicit);
+        let tags = "tag ".repeat(1_000);
+        kept(&[("surrogate-key", &tags)], FIELDS_BYTES_MAX).is_stored(60, LifetimeSource::Explicit);
+        is_for_nobody(&kept(&[], FIELDS_BYTES_MAX + 1), Reason::Fields);
+        is_for_nobody(&kept(&[("x", "y")], FIELDS_BYTES_MAX), Reason::Fields);
+    }
+
+    #[test]
+    fn a_page_varies_by_so_many_fields_and_no_more() {
+        let names = |count| (0..count).map(|n| format!("x-{n}")).collect::<Vec<_>>().join(", ");
+        let case = |count, more: Lines<'_>| {
+            let vary = names(count);
+            let lines = [("cache-control", "public, max-age=60"), ("vary", &*vary)];
+            Case::html(&[&lines, more].concat())
+        };
+        let coded = [("content-encoding", "gzip")];
+        case(16, &[]).is_stored(60, LifetimeSource::Explicit);
+        case(15, &coded).is_stored(60, LifetimeSource::Explicit);
+        is_for_nobody(&case(17, &[]), Reason::VaryAny);
+        is_for_nobody(&case(16, &coded), Reason::VaryAny);
+    }
+
+    #[test]
     fn what_varies_by_everything_is_never_stored() {
         for value in ["*", "accept, *", "a b"] {
             let case = Case::html(&[("cache-control", "public, max-age=60"), ("vary", value)]);

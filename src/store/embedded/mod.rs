@@ -31,9 +31,9 @@ use self::sessions::{SessionLedger, SessionStep};
 use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Generation,
-    Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
-    SessionStore, StoreError, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction, Farewell,
+    Generation, Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling,
+    Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -106,7 +106,7 @@ impl EmbeddedStore {
         pages::prepare(&pages).map_err(|error| unreadable(folder, error))?;
 
         let session_ledger = SessionLedger::new(limits.viewed_items);
-        let page_ledger = PageLedger::new(limits.pages);
+        let page_ledger = PageLedger::new(limits.pages, Arc::clone(&counters));
         let start = |error| OpenError::io(folder, error);
         Ok(Self(Arc::new(Inner {
             limits,
@@ -303,14 +303,20 @@ impl PageStore for EmbeddedStore {
         self.counting(self.0.pages.read(|txn| pages::page(txn, key, unix_now())))
     }
 
-    async fn put_page(&self, key: &PageKey, page: Bytes, ttl: Duration) -> Result<(), StoreError> {
+    async fn put_page(
+        &self,
+        key: &PageKey,
+        page: Bytes,
+        ttl: Duration,
+        demand: Demand,
+    ) -> Result<(), StoreError> {
         let size = page.len() as u64;
         if size > self.0.limits.max_page {
-            return Err(StoreError::Full);
+            return Err(StoreError::TooLarge);
         }
         let room = self.0.page_room.take(size)?;
         let expires = unix_now() + ttl.as_secs_f64();
-        let step = PageStep::Put { key: *key, page, expires, _room: room };
+        let step = PageStep::Put { key: *key, page, expires, demand, _room: room };
         let answer = self.0.page_writer.ask_now(step, self.0.limits.write_timeout).await;
         self.counting(answer).map(drop)
     }

@@ -15,7 +15,8 @@ use super::record::time_bits;
 use super::writer::{Ledger, Outcome};
 use crate::clock::unix_now;
 use crate::ident::PageKey;
-use crate::store::StoreError;
+use crate::store::any::Counters;
+use crate::store::{Demand, StoreError, nearly};
 
 type Key = &'static [u8; 32];
 /// Page key to 8 bytes of expiry and the page.
@@ -34,7 +35,7 @@ const QUEUE_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) enum PageStep {
     /// `put_page`
-    Put { key: PageKey, page: Bytes, expires: f64, _room: Room },
+    Put { key: PageKey, page: Bytes, expires: f64, demand: Demand, _room: Room },
     /// `delete_pages`
     Delete(Vec<PageKey>),
 }
@@ -74,11 +75,12 @@ pub(super) struct PageLedger {
     limit: u64,
     /// What all stored pages are charged with, as of the last commit or in the open transaction.
     held: u64,
+    counters: Arc<Counters>,
 }
 
 impl PageLedger {
-    pub(super) fn new(limit: u64) -> Self {
-        Self { limit, held: 0 }
+    pub(super) fn new(limit: u64, counters: Arc<Counters>) -> Self {
+        Self { limit, held: 0, counters }
     }
 }
 
@@ -98,8 +100,15 @@ impl Ledger for PageLedger {
         let mut outcomes = Vec::with_capacity(steps.len());
         for step in steps {
             outcomes.push(match step {
-                PageStep::Put { key, page, expires, _room } => {
-                    shelf.put(&key, &page, expires, self.limit)?
+                PageStep::Put { key, page, expires, demand, _room } => {
+                    let was_there = shelf.remove(&key)?;
+                    let is_new = demand == Demand::Once && !was_there;
+                    let bound = if is_new { nearly(self.limit) } else { self.limit };
+                    if shelf.put(&key, &page, expires, bound)? {
+                        Ok(1)
+                    } else {
+                        Err(if is_new { StoreError::NearlyFull } else { StoreError::Full })
+                    }
                 }
                 PageStep::Delete(keys) => {
                     for key in &keys {
@@ -109,16 +118,21 @@ impl Ledger for PageLedger {
                 }
             });
         }
+        drop(shelf);
+        self.counters.holds(self.held);
         Ok(outcomes)
     }
 
     fn keep_house(&mut self, txn: &WriteTransaction) -> Result<bool, redb::Error> {
-        Ok(Shelf::open(txn, &mut self.held)?.sweep(unix_now())? > 0)
+        let swept = Shelf::open(txn, &mut self.held)?.sweep(unix_now())?;
+        self.counters.holds(self.held);
+        Ok(swept > 0)
     }
 
     fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error> {
         disk.recreate()?;
         self.held = 0;
+        self.counters.holds(0);
         prepare(disk)
     }
 }
@@ -135,20 +149,20 @@ impl<'t> Shelf<'t> {
         Ok(Self { pages: txn.open_table(PAGES)?, expiry: txn.open_table(EXPIRY)?, held })
     }
 
+    /// Puts a page where none is, and returns whether there was room for it.
     fn put(
         &mut self,
         key: &PageKey,
         page: &[u8],
         expires: f64,
         limit: u64,
-    ) -> Result<Outcome, redb::Error> {
-        self.remove(key)?;
+    ) -> Result<bool, redb::Error> {
         let (charge, expires) = (charge(page.len()), time_bits(expires));
         if *self.held + charge > limit {
             self.sweep(unix_now())?;
         }
         if *self.held + charge > limit {
-            return Ok(Err(StoreError::Full));
+            return Ok(false);
         }
         let mut place = self.pages.insert_reserve(&key.0, HEAD + page.len())?;
         let (head, body) = place.as_mut().split_at_mut(HEAD);
@@ -157,18 +171,19 @@ impl<'t> Shelf<'t> {
         drop(place);
         self.expiry.insert((expires, &key.0), charge)?;
         *self.held += charge;
-        Ok(Ok(1))
+        Ok(true)
     }
 
-    fn remove(&mut self, key: &PageKey) -> Result<(), redb::Error> {
+    /// Removes a page, and returns whether it was there.
+    fn remove(&mut self, key: &PageKey) -> Result<bool, redb::Error> {
         let stored = self.pages.remove(&key.0)?;
         let Some(expires) = stored.and_then(|stored| split(stored.value()).map(|(at, _)| at))
         else {
-            return Ok(());
+            return Ok(false);
         };
         let charge = self.expiry.remove((expires, &key.0))?.map_or(0, |charge| charge.value());
         *self.held = self.held.saturating_sub(charge);
-        Ok(())
+        Ok(true)
     }
 
     /// Removes expired pages, soonest first, at most [`SWEEP`], and returns how many.

@@ -20,6 +20,8 @@ pub(super) struct Keys {
     pub(super) cleaner: String,
     /// STRING with a time to live: when `viewed:` was rescaled last.
     pub(super) rescaled: String,
+    /// HASH of a few hundred fields at most: bytes of pages, by the time when they expire.
+    pub(super) page_bytes: String,
     /// HASH: how many purges there were, in which era, and the key of its marks.
     pub(super) purges: String,
     /// LIST with a bound: what the last purges hit.
@@ -49,6 +51,7 @@ impl Keys {
             expiring: format!("{prefix}expiring:"),
             cleaner: format!("{prefix}cleaner:"),
             rescaled: format!("{prefix}rescaled:"),
+            page_bytes: format!("{prefix}pagebytes:"),
             purges: format!("{prefix}purges:"),
             purging: format!("{prefix}purging:"),
             purged: format!("{prefix}purged:"),

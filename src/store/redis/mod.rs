@@ -6,6 +6,7 @@
 mod ear;
 mod keys;
 mod link;
+mod pages;
 mod pool;
 mod purges;
 mod rows;
@@ -14,7 +15,6 @@ mod script;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use redis::pipe;
 use tokio::time::timeout;
 
@@ -23,18 +23,15 @@ use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BATCH, EXPIRING_BYTES,
-    Evicted, Eviction, Farewell, Lease, Limits, Outbox, POPULARITY_MAX, PageStore, Rescaled,
-    Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
+    Evicted, Eviction, Farewell, Limits, Outbox, POPULARITY_MAX, Rescaled, Rescaling, Rotation,
+    SessionStore, StoreError, ViewStore, Visit,
 };
-use crate::ident::{Item, PageKey, StoredToken, User};
+use crate::ident::{Item, StoredToken, User};
 
 /// Visits in one call of the script: longer ones would keep others waiting.
 const TOUCH_BATCH: usize = 50;
 /// Sessions that one call evicts at most, whatever is asked: Lua passes that many arguments.
 const EVICT_BATCH: u32 = 1000;
-/// Pages over this size, in bytes, are written over a connection of their own, so that a
-/// look-up of a token does not wait behind them.
-const BULK_SIZE: usize = 256 << 10;
 /// Items that one step removes from the popularity set, at most: others wait meanwhile.
 const TRIM: u64 = 5_000;
 /// The longest time to live that is passed on.
@@ -47,6 +44,7 @@ pub(super) struct RedisAddress {
     pool: pool::Pool,
     keys: Keys,
     limits: Limits,
+    full: pages::Refused,
 }
 
 impl RedisAddress {
@@ -58,7 +56,8 @@ impl RedisAddress {
         }
         let client = redis::Client::open(url).map_err(|error| OpenError::BadUrl(error.into()))?;
         let pool = pool::Pool::new(&client).map_err(|error| OpenError::BadUrl(error.into()))?;
-        Ok(Self { client, pool, keys: Keys::new(prefix), limits })
+        let (keys, full) = (Keys::new(prefix), pages::Refused::default());
+        Ok(Self { client, pool, keys, limits, full })
     }
 
     /// What Redis does when its memory is full; `None` where it does not tell.
@@ -110,6 +109,8 @@ struct Lane {
     large: rows::Large,
     /// Subscribed when it is first waited for.
     ear: OnceLock<ear::Ear>,
+    /// The lane to the Redis that has the pages, if that is another one.
+    pages: OnceLock<RedisStore>,
 }
 
 impl RedisStore {
@@ -123,7 +124,19 @@ impl RedisStore {
             bulk: OnceLock::new(),
             large: rows::Large::default(),
             ear: OnceLock::new(),
+            pages: OnceLock::new(),
         }))
+    }
+
+    /// The same, with pages in another Redis.
+    pub(super) fn with_pages_in(self, pages: Self) -> Self {
+        self.0.pages.get_or_init(|| pages);
+        self
+    }
+
+    /// The lane to the Redis that has the pages.
+    pub(super) fn of_pages(&self) -> &Self {
+        self.0.pages.get().unwrap_or(self)
     }
 
     pub(super) fn state(&self) -> StoreState {
@@ -475,73 +488,5 @@ impl ViewStore for RedisStore {
             1 => Rescaled::Done,
             _ => Rescaled::Begun,
         })
-    }
-}
-
-impl PageStore for RedisStore {
-    async fn page(&self, key: &PageKey) -> Result<Option<Bytes>, StoreError> {
-        // GETRANGE, not GET: another program's value of any size must not fill our memory.
-        let max = self.limits().max_page;
-        let mut command = redis::cmd("GETRANGE");
-        command.arg(self.keys().page(key)).arg(0).arg(max);
-        let step = |mut on| async move { command.query_async::<Vec<u8>>(&mut on).await };
-        let page = self.0.link.call(Call::Read, step).await?;
-        Ok((!page.is_empty() && page.len() as u64 <= max).then(|| page.into()))
-    }
-
-    async fn put_page(&self, key: &PageKey, page: Bytes, ttl: Duration) -> Result<(), StoreError> {
-        if page.len() as u64 > self.limits().max_page {
-            return Err(StoreError::Full);
-        }
-        // Redis refuses a time to live of nothing.
-        let ttl_ms = ttl.min(TTL_MAX).as_millis().max(1);
-        let ttl_ms = u64::try_from(ttl_ms).expect("TTL_MAX is within range");
-        let link = if page.len() > BULK_SIZE { self.bulk().await? } else { &self.0.link };
-        let mut command = redis::cmd("SET");
-        command.arg(self.keys().page(key)).arg(page.as_ref()).arg("PX").arg(ttl_ms);
-        let step = |mut on| async move {
-            match command.exec_async(&mut on).await {
-                // Over `maxmemory`, and nothing that may be evicted.
-                Err(error) if error.code() == Some("OOM") => Ok(Err(StoreError::Full)),
-                answer => answer.map(Ok),
-            }
-        };
-        link.call(Call::Write, step).await?
-    }
-
-    async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let mut step = pipe();
-        let command = step.cmd("UNLINK");
-        for key in keys {
-            command.arg(self.keys().page(key));
-        }
-        self.write(&step).await
-    }
-
-    async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
-        let mut script = script::LEASE.prepare_invoke();
-        script.key(self.keys().lease(key));
-        script.arg(who).arg(u64::try_from(time.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX));
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<u8>(&mut on).await };
-        Ok(match self.0.link.call(Call::Read, step).await? {
-            0 => Lease::Theirs,
-            1 => Lease::Ours,
-            _ => Lease::Unshareable,
-        })
-    }
-
-    async fn end_lease(
-        &self,
-        key: &PageKey,
-        who: u64,
-        is_shareable: bool,
-    ) -> Result<(), StoreError> {
-        let mut script = script::END_LEASE.prepare_invoke();
-        script.key(self.keys().lease(key)).arg(who).arg(u8::from(is_shareable));
-        self.run(&script).await.map(drop)
     }
 }

@@ -6,8 +6,9 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use redis::{Script, pipe};
 
+use super::RedisStore;
 use super::link::Call;
-use super::{BULK_SIZE, RedisStore};
+use super::pages::BULK_SIZE;
 use crate::ident::Row;
 use crate::store::{
     Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,

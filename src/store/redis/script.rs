@@ -191,6 +191,126 @@ return 1
     )
 });
 
+/// The ledger of bytes of pages, a HASH, and what is done with it. There is no index of pages: bytes are
+/// booked under the time at which their page expires, in buckets of a second for pages that have two
+/// minutes, of a minute for two hours, of an hour for three days, else of a day. `all` is the sum; what
+/// is in a bucket whose time is over goes with it. So a page counts until shortly after it has expired.
+///
+/// `held(key)`: what a page of ours is booked with, and when it expires; what another program wrote is
+/// not booked. `take` unbooks it. Which bucket that was depended on the time that it had, which nobody
+/// knows any more: the smallest one comes first. Where it was another one, that holds too much now and
+/// this one too little, of which this one ends first: until then the sum is right, from then on too high.
+const PAGE_BYTES: &str = r"
+local ledger, magic = KEYS[#KEYS], ARGV[1]
+local beside = 256
+local widths, reach = {1000, 60000, 3600000, 86400000}, {120, 120, 72, 3660}
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local all = tonumber(redis.call('HGET', ledger, 'all') or '') or 0
+local function bucket(level, at)
+  return string.format('%d:%.0f', level, at)
+end
+local function held(key)
+  local size = redis.pcall('STRLEN', key)
+  if type(size) ~= 'number' or size == 0 then return 0 end
+  if redis.call('GETRANGE', key, 0, #magic - 1) ~= magic then return 0 end
+  local left = redis.call('PTTL', key)
+  if left < 0 then return 0 end
+  return size + beside, now + left
+end
+local function book(charge, ends)
+  for level, width in ipairs(widths) do
+    local at = math.floor(ends / width)
+    if at - math.floor(now / width) <= reach[level] then
+      redis.call('HINCRBY', ledger, bucket(level, at), charge)
+      break
+    end
+  end
+  all = all + charge
+end
+local function take(charge, ends)
+  for level, width in ipairs(widths) do
+    if charge == 0 then break end
+    local from = bucket(level, math.floor(ends / width))
+    local booked = tonumber(redis.call('HGET', ledger, from) or '') or 0
+    local part = math.min(booked, charge)
+    if part == booked then
+      redis.call('HDEL', ledger, from)
+    elseif part > 0 then
+      redis.call('HINCRBY', ledger, from, -part)
+    end
+    charge, all = charge - part, all - part
+  end
+end
+";
+
+/// Stores a page where there is room, and books it. Where it is refused, an older page of ours goes.
+///
+/// KEYS: `cache:<hash>`, `pagebytes:`. ARGV: what pages of ours begin with, the page, its time to live
+/// in milliseconds, the bytes of pages that there may be, and those that there may be with this one where
+/// it is new. Returns 0, or 1 where there are too many for a new one, 2 for any, 3 where Redis has no
+/// room; and the bytes of pages.
+pub(super) static PUT_PAGE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!(
+        r"{PAGE_BYTES}
+local over, gone = {{}}, 0
+local swept = tonumber(redis.call('HGET', ledger, 'swept') or '') or now
+for level, width in ipairs(widths) do
+  local first = math.floor(swept / width)
+  local last = math.min(math.floor(now / width) - 1, first + reach[level] + 1)
+  for at = first, last do
+    local booked = tonumber(redis.call('HGET', ledger, bucket(level, at)) or '')
+    if booked then
+      over[#over + 1], gone = bucket(level, at), gone + booked
+    end
+  end
+end
+local charge, ends = #ARGV[2] + beside, now + tonumber(ARGV[3])
+local before, ended = held(KEYS[1])
+local sum = math.max(all - gone - before, 0) + charge
+local told = 0
+if sum > tonumber(ARGV[4]) then
+  told = 2
+elseif before == 0 and sum > tonumber(ARGV[5]) then
+  told = 1
+else
+  -- First of all that is written: it may be refused.
+  local set = redis.pcall('SET', KEYS[1], ARGV[2], 'PXAT', string.format('%.0f', ends))
+  if type(set) == 'table' and set.err then
+    if not string.find(set.err, 'OOM', 1, true) then return set end
+    told = 3
+  end
+end
+if told > 0 and before > 0 then redis.call('UNLINK', KEYS[1]) end
+for _, field in ipairs(over) do redis.call('HDEL', ledger, field) end
+all = all - gone
+if before > 0 then take(before, ended) end
+if told == 0 then book(charge, ends) end
+-- pcall: refused where Redis has no room, and then nothing was written before it.
+redis.pcall('HSET', ledger, 'all', string.format('%.0f', all), 'swept', string.format('%.0f', now))
+return {{told, math.max(all, 0)}}
+"
+    ))
+});
+
+/// Removes pages, and unbooks them. KEYS: `cache:<hash>` of each, `pagebytes:`. ARGV: what pages of ours
+/// begin with. Returns the bytes of pages.
+pub(super) static DELETE_PAGES: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!(
+        r"{PAGE_BYTES}
+for at = 1, #KEYS - 1 do
+  local before, ended = held(KEYS[at])
+  redis.call('UNLINK', KEYS[at])
+  if before > 0 then take(before, ended) end
+end
+if redis.call('EXISTS', ledger) == 1 then
+  redis.call('HSET', ledger, 'all', string.format('%.0f', all))
+end
+return math.max(all, 0)
+"
+    ))
+});
+
 /// Asks for the lease on a page. KEYS: `lease:<hash>`. ARGV: who, and for how many milliseconds.
 /// Returns 1 where it is granted, 2 where another's fetch was for nobody else, else 0.
 pub(super) static LEASE: LazyLock<Script> = LazyLock::new(|| {

@@ -1,0 +1,124 @@
+//! Pages in Redis: `cache:<hash>`, and `pagebytes:`, which counts their bytes for the whole fleet.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Call, RedisStore, TTL_MAX, script};
+use crate::clock::unix_now;
+use crate::ident::PageKey;
+use crate::store::{Demand, Lease, PAGE_MAGIC, PageStore, StoreError, nearly};
+
+/// Pages over this size, in bytes, are written over a connection of their own, so that a
+/// look-up of a token does not wait behind them.
+pub(super) const BULK_SIZE: usize = 256 << 10;
+
+/// In which second Redis had no room for a page, and none for one that is asked for once: within it no
+/// others are sent there for nothing.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    any: AtomicU64,
+    once: AtomicU64,
+}
+
+impl Refused {
+    fn look(&self, demand: Demand, now: u64) -> Result<(), StoreError> {
+        if self.any.load(Ordering::Relaxed) == now {
+            return Err(StoreError::Full);
+        }
+        if demand == Demand::Once && self.once.load(Ordering::Relaxed) == now {
+            return Err(StoreError::NearlyFull);
+        }
+        Ok(())
+    }
+}
+
+impl PageStore for RedisStore {
+    async fn page(&self, key: &PageKey) -> Result<Option<Bytes>, StoreError> {
+        // GETRANGE, not GET: another program's value of any size must not fill our memory.
+        let max = self.limits().max_page;
+        let mut command = redis::cmd("GETRANGE");
+        command.arg(self.keys().page(key)).arg(0).arg(max);
+        let step = |mut on| async move { command.query_async::<Vec<u8>>(&mut on).await };
+        let page = self.0.link.call(Call::Read, step).await?;
+        Ok((!page.is_empty() && page.len() as u64 <= max).then(|| page.into()))
+    }
+
+    async fn put_page(
+        &self,
+        key: &PageKey,
+        page: Bytes,
+        ttl: Duration,
+        demand: Demand,
+    ) -> Result<(), StoreError> {
+        if page.len() as u64 > self.limits().max_page {
+            return Err(StoreError::TooLarge);
+        }
+        let (refused, now) = (&self.0.address.full, unix_now() as u64);
+        refused.look(demand, now)?;
+        // Redis refuses a time to live of nothing.
+        let ttl_ms = ttl.min(TTL_MAX).as_millis().max(1);
+        let ttl_ms = u64::try_from(ttl_ms).expect("TTL_MAX is within range");
+        let link = if page.len() > BULK_SIZE { self.bulk().await? } else { &self.0.link };
+        let bound = self.limits().pages;
+        let bound_of_new = if demand == Demand::Once { nearly(bound) } else { bound };
+        let mut script = script::PUT_PAGE.prepare_invoke();
+        script.key(self.keys().page(key)).key(&self.keys().page_bytes);
+        script.arg(&PAGE_MAGIC).arg(page.as_ref()).arg(ttl_ms).arg(bound).arg(bound_of_new);
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<(u8, u64)>(&mut on).await };
+        let (told, held) = link.call(Call::Write, step).await?;
+        self.0.counters.holds(held);
+        match told {
+            0 => Ok(()),
+            1 => {
+                refused.once.store(now, Ordering::Relaxed);
+                Err(StoreError::NearlyFull)
+            }
+            _ => {
+                refused.any.store(now, Ordering::Relaxed);
+                Err(StoreError::Full)
+            }
+        }
+    }
+
+    async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut script = script::DELETE_PAGES.prepare_invoke();
+        for key in keys {
+            script.key(self.keys().page(key));
+        }
+        script.key(&self.keys().page_bytes).arg(&PAGE_MAGIC);
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<u64>(&mut on).await };
+        self.0.counters.holds(self.0.link.call(Call::Write, step).await?);
+        Ok(())
+    }
+
+    async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
+        let mut script = script::LEASE.prepare_invoke();
+        script.key(self.keys().lease(key));
+        script.arg(who).arg(u64::try_from(time.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX));
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<u8>(&mut on).await };
+        Ok(match self.0.link.call(Call::Read, step).await? {
+            0 => Lease::Theirs,
+            1 => Lease::Ours,
+            _ => Lease::Unshareable,
+        })
+    }
+
+    async fn end_lease(
+        &self,
+        key: &PageKey,
+        who: u64,
+        is_shareable: bool,
+    ) -> Result<(), StoreError> {
+        let mut script = script::END_LEASE.prepare_invoke();
+        script.key(self.keys().lease(key)).arg(who).arg(u8::from(is_shareable));
+        self.run(&script).await.map(drop)
+    }
+}
