@@ -352,10 +352,13 @@ impl Purged {
     /// Takes over the whole table of the store.
     fn take(&self, upto: Known, marks: &[(u32, u64)]) {
         let mut unsent = self.unsent();
-        let is_other = upto.era() != self.era.load(Ordering::Acquire);
-        if is_other {
+        let before = self.era.load(Ordering::Acquire);
+        if upto.era() != before {
             self.era.store(CHANGING, Ordering::Release);
             self.table.iter().for_each(|last| last.store(0, Ordering::Release));
+            if unsent.taken.era == before && before > 0 {
+                self.carry_over(&mut unsent, &upto.key);
+            }
         }
         for (mark, number) in marks {
             self.mark(&[*mark], *number);
@@ -367,6 +370,16 @@ impl Purged {
             known.key = upto.key;
             grow(known, upto.moment)
         });
+    }
+
+    /// What the store took of this process in the era before is not known in the next one, which may have
+    /// begun elsewhere, and earlier: pages of it may be older. So everything is purged there, once.
+    fn carry_over(&self, unsent: &mut Unsent, key: &MarkKey) {
+        let everything = [Scope::Everything.aim(true)];
+        let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        unsent.add(&everything, begun, key);
+        unsent.leave(&everything, begun);
+        self.unsent_count.store(unsent.len(), Ordering::Release);
     }
 
     /// Sends some of what is left. Returns whether there may be more.
@@ -419,6 +432,7 @@ impl Purged {
         }
         self.mark(&from.marks(aims), purge.at.number);
         unsent.remove(aims, begun, &from.key);
+        unsent.took(purge.at);
         self.unsent_count.store(unsent.len(), Ordering::Release);
         drop(unsent);
         self.known.send_if_modified(|known| {
@@ -715,7 +729,7 @@ mod tests {
             one.nudged().await;
             catch_up(&one, &store).await;
         });
-        assert_eq!(purged.unwrap().number, 1);
+        assert_eq!(purged.unwrap().era, 2);
         catch_up(&other, &store).await;
         assert_eq!(
             (one.standing(&lost[0]), other.standing(&lost[1])),
@@ -739,6 +753,31 @@ mod tests {
         catch_up(&other, &store).await;
         assert_eq!(other.standing(&fetched), Standing::Gone);
         assert_eq!(other.standing(&elsewhere), Standing::Current);
+    }
+
+    /// As where one process follows a failover later than another.
+    #[tokio::test]
+    async fn what_the_store_took_in_an_era_that_others_had_left_holds_in_the_next_one() {
+        let (old, new) = (Ledger::new(), Ledger::new());
+        let [one, other, third] = [ready(&old).await, ready(&old).await, ready(&old).await];
+        new.begin_era();
+        catch_up(&other, &new).await;
+        let fetched = page(&other);
+        one.purge(&old, &[PAGE.aim(false)]).await.unwrap();
+        assert_eq!(other.standing(&fetched), Standing::Current);
+        // Whoever has purged nothing has nothing to tell.
+        catch_up(&third, &new).await;
+        assert_eq!(new.count(), 0);
+        one.learn(&new).await.unwrap();
+        assert_eq!(one.standing(&fetched), Standing::Gone, "here at once");
+        for _ in 0..3 {
+            for purged in [&one, &other, &third] {
+                catch_up(purged, &new).await;
+                assert_eq!(purged.standing(&fetched), Standing::Gone);
+                assert_eq!(purged.standing(&page(purged)), Standing::Current);
+            }
+        }
+        assert_eq!((new.count(), one.waiting().0), (1, 0), "once");
     }
 
     #[tokio::test]
