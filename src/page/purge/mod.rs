@@ -256,8 +256,11 @@ impl Purged {
         aims: &[Aim],
     ) -> Result<Generation, StoreError> {
         let mut last = self.latest().moment.at;
-        for aims in aims.chunks(PURGE_MARKS_MAX) {
-            last = self.begin(aims.to_vec()).send(store).await?;
+        // All of it holds here before the first of it is sent, which may fail.
+        let pieces: Vec<_> =
+            aims.chunks(PURGE_MARKS_MAX).map(|aims| self.begin(aims.to_vec())).collect();
+        for piece in pieces {
+            last = piece.send(store).await?;
         }
         self.see(last).await;
         Ok(last)
@@ -269,6 +272,19 @@ impl Purged {
         unsent.add(&aims, begun, &self.latest().key);
         self.unsent_count.store(unsent.len(), Ordering::Release);
         Sending { purged: self, aims, begun }
+    }
+
+    /// The purge that others have to see, where they have to see one of this process's that the store took:
+    /// the same, or where its era is over, what was sent in the next one. `None`: that is not sent yet.
+    #[must_use]
+    pub fn stands_as(&self, purge: Generation) -> Option<Generation> {
+        let unsent = self.unsent();
+        let era = self.era.load(Ordering::Acquire);
+        match unsent.taken {
+            _ if purge.era == era => Some(purge),
+            taken if taken.era == era && unsent.len() == 0 => Some(taken),
+            _ => None,
+        }
     }
 
     /// Returns when the table is complete up to a purge, or is of a later era.
@@ -356,6 +372,8 @@ impl Purged {
         if upto.era() != before {
             self.era.store(CHANGING, Ordering::Release);
             self.table.iter().for_each(|last| last.store(0, Ordering::Release));
+            // What was complete was another one.
+            self.complete_at.store(0, Ordering::Release);
             if unsent.taken.era == before && before > 0 {
                 self.carry_over(&mut unsent, &upto.key);
             }
@@ -414,7 +432,13 @@ impl Purged {
             if self.unsent().left(1).is_empty() {
                 return Ok(());
             }
-            self.keep_up(store).await?;
+            let learnt = self.learn(store).await;
+            let waiting = self.unsent().len();
+            // A store that is too slow to be asked may take them all the same.
+            self.send_left(store).await?;
+            if self.unsent().len() == waiting {
+                learnt?;
+            }
         }
         Err(StoreError::TimedOut)
     }
@@ -506,6 +530,8 @@ mod tests {
     struct Ledger {
         history: Mutex<History>,
         away: AtomicBool,
+        /// Takes purges, and tells of none.
+        mute: AtomicBool,
     }
 
     struct History {
@@ -531,7 +557,11 @@ mod tests {
 
     impl Ledger {
         fn new() -> Self {
-            Self { history: Mutex::new(History::new(1)), away: AtomicBool::new(false) }
+            Self {
+                history: Mutex::new(History::new(1)),
+                away: AtomicBool::new(false),
+                mute: AtomicBool::new(false),
+            }
         }
 
         fn begin_era(&self) {
@@ -578,6 +608,9 @@ mod tests {
         }
 
         async fn purged_since(&self, _: u64, known: Moment) -> Result<News, StoreError> {
+            if self.mute.load(Ordering::Relaxed) {
+                return Err(StoreError::TimedOut);
+            }
             let history = self.history(known)?;
             let (upto, key) = (history.now(), history.key);
             if known.at.era != history.era {
@@ -592,6 +625,10 @@ mod tests {
 
         async fn is_seen(&self, _: Generation) -> Result<bool, StoreError> {
             Ok(true)
+        }
+
+        async fn ask_no_more(&self, _: u64) -> Result<(), StoreError> {
+            Ok(())
         }
     }
 
@@ -763,13 +800,16 @@ mod tests {
         new.begin_era();
         catch_up(&other, &new).await;
         let fetched = page(&other);
-        one.purge(&old, &[PAGE.aim(false)]).await.unwrap();
+        let purge = one.purge(&old, &[PAGE.aim(false)]).await.unwrap();
+        assert_eq!(one.stands_as(purge), Some(purge));
         assert_eq!(other.standing(&fetched), Standing::Current);
         // Whoever has purged nothing has nothing to tell.
         catch_up(&third, &new).await;
         assert_eq!(new.count(), 0);
         one.learn(&new).await.unwrap();
         assert_eq!(one.standing(&fetched), Standing::Gone, "here at once");
+        assert_eq!(one.stands_as(purge), None);
+        assert!(one.is_cut_off(), "until it is known that this table is complete");
         for _ in 0..3 {
             for purged in [&one, &other, &third] {
                 catch_up(purged, &new).await;
@@ -778,6 +818,7 @@ mod tests {
             }
         }
         assert_eq!((new.count(), one.waiting().0), (1, 0), "once");
+        assert_eq!(one.stands_as(purge), Some(new.history.lock().unwrap().now().at));
     }
 
     #[tokio::test]
@@ -805,8 +846,29 @@ mod tests {
         }
         one.flush(&store).await.unwrap_err();
         store.away.store(false, Ordering::Relaxed);
+        // What it tells is not waited for.
+        store.mute.store(true, Ordering::Relaxed);
         one.flush(&store).await.unwrap();
         assert_eq!((one.waiting().0, store.count()), (0, 3));
+    }
+
+    #[tokio::test]
+    async fn all_of_a_large_purge_holds_though_its_beginning_is_not_taken() {
+        let store = Ledger::new();
+        let one = ready(&store).await;
+        let before = page(&one);
+        let url = |number: usize| {
+            Scope::Url { site: "s", path: "/", query: &number.to_string() }.aim(true)
+        };
+        let mut aims: Vec<_> = (0..PURGE_MARKS_MAX).map(url).collect();
+        aims.push(PAGE.aim(true));
+        store.away.store(true, Ordering::Relaxed);
+        one.purge(&store, &aims).await.unwrap_err();
+        assert_eq!(one.standing(&before), Standing::Gone);
+        assert_eq!(one.waiting().0, aims.len());
+        store.away.store(false, Ordering::Relaxed);
+        catch_up(&one, &store).await;
+        assert_eq!((one.waiting().0, store.count()), (0, 2));
     }
 
     #[tokio::test]
