@@ -50,6 +50,7 @@ const POLICY: Policy = Policy {
 enum Kind {
     AnyCase,
     Commas,
+    Quoted,
     FieldBytes,
     NoNumber,
     LargeNumber,
@@ -73,9 +74,14 @@ enum Kind {
 }
 
 /// Every kind once, and why our answer is the better one.
-const KINDS: [(Kind, &str); 22] = [
+const KINDS: [(Kind, &str); 23] = [
     (Kind::AnyCase, "RFC 9111 §5.2: directives are case-insensitive; it reads lower case only"),
     (Kind::Commas, "RFC 9110 §5.6.4: a comma in a quoted string divides nothing; it divides there"),
+    (
+        Kind::Quoted,
+        "RFC 9111 §5.2: no directive is quoted whole; where one that forbids is, we obey it, for nothing \
+         else can be meant; it does not",
+    ),
     (
         Kind::FieldBytes,
         "RFC 9110 §5.5: obs-text is opaque data; it drops the whole line, `private` and all",
@@ -198,7 +204,7 @@ const OTHERS: [Word; 23] = [
     same("no-transform"),
     same("unknown=1"),
     same("=private"),
-    same("\"private\""),
+    odd("\"private\"", Kind::Quoted, "private"),
     same("xmax-age=3600"),
     odd("Private", Kind::AnyCase, "private"),
     odd("NO-STORE", Kind::AnyCase, "no-store"),

@@ -129,7 +129,11 @@ async fn work(kit: Kit) {
         }
     }
     connections.close();
-    if tokio::time::timeout(kit.drain_timeout, connections.wait()).await.is_err() {
+    let ended = async {
+        connections.wait().await;
+        room.left.ended().await;
+    };
+    if tokio::time::timeout(kit.drain_timeout, ended).await.is_err() {
         tracing::warn!(open = connections.len(), "connections were cut at the drain timeout");
     }
 }

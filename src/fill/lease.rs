@@ -84,6 +84,11 @@ impl Filler {
         let (primary, now) = (&order.primary, unix_now() as u64);
         let found = self.pages.look_up(&self.store, primary, &flight.sent, now).await;
         let Ok(Lookup::Fresh(entry, _)) = found else { return Leased::Ours };
+        // What is fresh, and was not fresh enough for the visitor, is not what the other has fetched.
+        let is_new = |held: &Entry| !held.is_fresh(now) || entry.stored_at > held.stored_at;
+        if !order.held.as_deref().is_none_or(is_new) {
+            return Leased::Ours;
+        }
         if let Err(error) = self.store.end_lease(flight.key(), who, true).await {
             tracing::debug!(%error, "a lease lasts for its time");
         }

@@ -11,6 +11,7 @@ use super::refuse::reason_of;
 use super::{Filler, Led, say};
 use crate::http::conditional::{Validators, fits, update, validators};
 use crate::http::tags::{strip_tags, tags};
+use crate::ident::PageKey;
 use crate::page::entry::{Entry, compact};
 use crate::page::flight::{Flight, Verdict};
 use crate::page::guard;
@@ -103,8 +104,10 @@ impl Filler {
         tell: oneshot::Sender<Led>,
     ) -> bool {
         self.sheet.refused(reason);
+        // Before anybody is let go who could be given it.
+        let gone = self.pages.invalidate(&fetch.primary, fetch.came_at as u64);
         flight.decide(Verdict::Refused(reason));
-        self.forget(fetch).await;
+        self.delete(&gone).await;
         say(tell, Led::Again(reason));
         false
     }
@@ -112,7 +115,11 @@ impl Filler {
     /// What we hold is not what the origin answers any more (RFC 9111 §4.3.3).
     pub(super) async fn forget(&self, fetch: &Fetch) {
         let gone = self.pages.invalidate(&fetch.primary, fetch.came_at as u64);
-        if let Err(error) = self.store.delete_pages(&gone).await {
+        self.delete(&gone).await;
+    }
+
+    async fn delete(&self, gone: &[PageKey]) {
+        if let Err(error) = self.store.delete_pages(gone).await {
             tracing::debug!(%error, "an outdated page stays in the store for its time");
         }
     }

@@ -64,15 +64,18 @@ impl CacheControl {
         parsed
     }
 
-    /// What stray quotes may hide: where a comma stands between them, and they are not around the
-    /// argument, it is not known which directives were meant, so that those count that forbid something.
+    /// What stray quotes may hide: where they are not around the argument, it is not known which
+    /// directives were meant, so that those count that forbid something.
     fn heed(&mut self, directive: &[u8]) {
-        if !directive.contains(&b',') || divide(directive, b'=').1.is_some_and(is_string) {
+        let is_quoted = directive.iter().any(|byte| matches!(byte, b'"' | b'\''));
+        if !is_quoted || divide(directive, b'=').1.is_some_and(is_string) {
             return;
         }
-        for hidden in directive.split(|&byte| byte == b',').skip(1) {
+        for hidden in directive.split(|&byte| byte == b',') {
+            let is_stray = |byte: &u8| matches!(byte, b'"' | b'\\' | b'\'' | b' ' | b'\t');
+            let bare: Vec<u8> = hidden.iter().copied().filter(|byte| !is_stray(byte)).collect();
             let mut found = Self::default();
-            found.read(trim(hidden));
+            found.read(&bare);
             self.no_store |= found.no_store;
             self.no_cache |= found.no_cache;
             self.private |= found.private;
@@ -173,7 +176,6 @@ mod tests {
             &["ext=\"a, max-age=3600, private\""],
             &["ext=\"a\\\", private\""],
             &["=private"],
-            &["\"private\""],
             &["a-name-that-is-longer-than-all-that-are-known=1"],
         ] {
             assert_eq!(parse(lines), CacheControl::default(), "{lines:?}");
@@ -189,7 +191,11 @@ mod tests {
             (&["\"a, private, no-store, no-cache"], all),
             (&["ext=\"a\\, private, no-store, no-cache"], all),
             (&["a=\"b\", ext=\"a,private,no-store,no-cache"], all),
+            (&["\"private, no-store, no-cache\""], all),
+            (&["\"private\", \"no-store\", 'no-cache'"], all),
+            (&["foo=\"a\", private\"; no-store", "private\"", "no-store\"", "no-cache \""], all),
             (&["ext=\"a, max-age=60, public, must-understand"], CacheControl::default()),
+            (&["ext=\"private, no-store\", x='no-cache'"], CacheControl::default()),
             (&["ext=\"a, no-store-at-all, max-age=60"], CacheControl::default()),
             (&["max-age=\"60, s-maxage=60"], CacheControl { max_age: Some(0), ..parse(&[]) }),
         ] {

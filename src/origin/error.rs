@@ -29,10 +29,10 @@ pub enum OriginError {
 }
 
 impl OriginError {
-    /// Whether the origin may have got the request, or part of it, and acted on it.
+    /// Whether the origin may have got the whole request, and acted on it.
     #[must_use]
     pub fn may_have_reached(&self) -> bool {
-        !matches!(self, Self::Connect(_) | Self::ConnectTimedOut)
+        !matches!(self, Self::Connect(_) | Self::ConnectTimedOut | Self::ClientBody(_))
     }
 
     /// Whether the origin was too slow, and not just unreachable or wrong.

@@ -4,14 +4,14 @@
 //! byte, a kind, then numbers as LEB128 and texts behind their lengths, the body last. A value
 //! without the magic was written by an app in the book's layout, and is a page's plain body.
 
-use ::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, LAST_MODIFIED};
+use ::http::header::{ETAG, LAST_MODIFIED};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::{Bytes, BytesMut};
 
 use std::sync::Arc;
 
 use super::purge::{Marks, SLOTS_MAX};
-use crate::http::conditional::{fits, validators};
+use crate::http::conditional::validators;
 use crate::http::etag;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
@@ -149,23 +149,6 @@ impl Entry {
     #[must_use]
     pub fn serves_on_error(&self, now: u64) -> bool {
         self.staleness(now) < self.stale.if_error.max(self.stale.while_revalidate)
-    }
-
-    /// Whether the head of a response to a HEAD tells of another response than this one (RFC 9111
-    /// §4.3.5).
-    #[must_use]
-    pub fn is_denied_by<B>(&self, response: &::http::Response<B>) -> bool {
-        let headers = response.headers();
-        if self.status != 200 || response.status() != ::http::StatusCode::OK {
-            return false;
-        }
-        let is_coded = |headers: &HeaderMap| headers.contains_key(CONTENT_ENCODING);
-        let length =
-            headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        let has_other_length = !is_coded(headers)
-            && !is_coded(&self.headers)
-            && length.is_some_and(|length: usize| length != self.body.len());
-        has_other_length || !self.own_tag && !fits(&self.headers, headers)
     }
 
     /// Whether the origin can be asked whether it is still right (RFC 9111 §4.3.1).
@@ -529,36 +512,6 @@ pub(super) mod tests {
             marks: Arc::new(
                 Marks::stored(Generation { era: 7, number: 300 }, vec![1, 70_000]).unwrap(),
             ),
-        }
-    }
-
-    #[test]
-    fn a_head_tells_of_another_page() {
-        const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
-        const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
-        for (status, lines, is_denied) in [
-            (200, &[][..], false),
-            (200, &[("content-length", "8"), ("etag", "W/\"a\""), ("last-modified", LATER)], false),
-            (200, &[("content-length", "9")], true),
-            (200, &[("content-length", "9"), ("content-encoding", "gzip")], false),
-            (200, &[("etag", "\"b\"")], true),
-            (200, &[("last-modified", LATER)], true),
-            (200, &[("last-modified", THEN)], false),
-            (404, &[("content-length", "9")], false),
-        ] {
-            let mut page = entry();
-            page.headers.insert(ETAG, HeaderValue::from_static("\"a\""));
-            page.headers.insert(LAST_MODIFIED, HeaderValue::from_static(THEN));
-            let mut response = ::http::Response::builder().status(status);
-            for (name, value) in lines {
-                response = response.header(*name, *value);
-            }
-            let response = response.body(()).unwrap();
-            assert_eq!(page.is_denied_by(&response), is_denied, "{status} {lines:?}");
-            page.own_tag = true;
-            page.headers.remove(LAST_MODIFIED);
-            let tagged = lines.iter().any(|(name, _)| *name == "etag");
-            assert!(!tagged || !page.is_denied_by(&response), "the tag is ours: {lines:?}");
         }
     }
 

@@ -21,7 +21,7 @@ const SLOT: u64 = 64;
 const UNCACHEABLE_MAX: usize = 65_536;
 /// For how long a key is remembered as uncacheable, in seconds.
 const UNCACHEABLE_TTL: u64 = 120;
-/// Shards of the page memory: a page larger than a shard's part of the budget is refused.
+/// Shards of the page memory: a page larger than the proven part of a shard is refused.
 const SHARDS: usize = 4;
 /// The part of the memory that is for pages which were asked for more than once; in the rest pages prove
 /// themselves. A page that is larger than that rest takes room from the others at once.
@@ -119,7 +119,7 @@ impl Memory {
         let pages =
             Cache::with_options(options, ByBytes, RandomState::new(), DefaultLifecycle::default());
         let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
-        let page_max = bytes / SHARDS as u64;
+        let page_max = bytes / SHARDS as u64 / 10 * 9;
         Self { pages, asked: Asked::default(), page_max, uncacheable, failing }
     }
 

@@ -26,11 +26,10 @@ use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::flight::{EndGuard, Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
 use crate::page::purge::Standing;
-use crate::page::verdict::{Access, Who};
+use crate::page::verdict::Access;
 use crate::page::wish::Wish;
 use crate::page::{From, Look, Lookup};
 use crate::reason::Reason;
-use crate::store::PageStore;
 
 /// A request that the cache may serve.
 pub(super) struct Want<'c> {
@@ -135,7 +134,7 @@ pub(super) enum Step {
     Hit(Arc<Entry>, From),
     /// He asks for himself.
     Forward(Reason),
-    /// The same for a HEAD, whose answer may deny the page that is held.
+    /// The same for a HEAD, whatever stale page is held.
     Head(Option<Held>),
     /// He takes nothing but what is stored, and there is nothing for him (RFC 9111 §5.2.1.7).
     NotStored,
@@ -171,6 +170,8 @@ pub(super) async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>, look:
         Weighed::Fetch(held, key) => (held, key),
     };
     if case.head.method == Method::HEAD {
+        // Its answer is the visitor's own, and changes nothing that others get: it cannot make a page
+        // fresh, and one that it contradicts is stale as it is (RFC 9111 §4.3.5).
         return Step::Head(held);
     }
     let memory = case.room.pages.memory();
@@ -242,14 +243,8 @@ pub(super) async fn answer(
     let fetched = match decide(&want, forwarded_for, Look::Use).await {
         Step::Hit(entry, from) => Fetched::from(hit(&want, &entry, from, trail).await),
         Step::Forward(reason) => Fetched::Forward(reason),
+        Step::Head(_) => Fetched::Forward(Reason::Head),
         Step::NotStored => Fetched::Failed(Error::NotStored),
-        Step::Head(held) => {
-            let response = forward::forward(case, body, Reason::Head, trail).await?;
-            if let Some(held) = &held {
-                heed_head(&want, held, &response).await;
-            }
-            return Ok(response);
-        }
         Step::Stale { held, renews } => {
             if renews {
                 renew(&want, &held);
@@ -317,19 +312,38 @@ async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut T
         }
     };
     let Some(held) = rescue else { return fetching.await };
-    let fetched = tokio::time::timeout(RESCUE_AFTER, fetching).await;
+    let fetched = {
+        let mut fetching = std::pin::pin!(fetching);
+        match tokio::time::timeout(RESCUE_AFTER, &mut fetching).await {
+            Ok(fetched) => Some(fetched),
+            Err(_) if rescues(want, held) => None,
+            Err(_) => Some(fetching.await),
+        }
+    };
+    let has_failed = match &fetched {
+        None | Some(Fetched::Failed(_) | Fetched::Own(_, Reason::ServerError)) => true,
+        Some(Fetched::Forward(reason)) => matches!(reason, Reason::Origin | Reason::ServerError),
+        Some(Fetched::Answer(_) | Fetched::Own(..)) => false,
+    };
     match fetched {
-        Ok(Fetched::Failed(_) | Fetched::Own(_, Reason::ServerError)) | Err(_) => {}
-        Ok(Fetched::Forward(Reason::Origin | Reason::ServerError)) => {}
-        Ok(fetched) => return fetched,
+        Some(fetched) if !has_failed || !rescues(want, held) => fetched,
+        Some(_) | None => {
+            let until = unix_now() as u64 + FAILING_TTL;
+            want.case.room.pages.memory().mark_failing(key, until);
+            Fetched::from(stale(want, held, trail).await)
+        }
     }
-    // It may have been purged while we waited.
-    if is_gone(want, held) {
-        return Fetched::Forward(Reason::Invalidated);
+}
+
+/// Whether a page that is held may stand in for the origin's answer now: it may have been purged, or
+/// have grown old, while that was waited for.
+fn rescues(want: &Want<'_>, held: &Held) -> bool {
+    let now = unix_now() as u64;
+    match want.case.room.pages.standing(&held.entry, now) {
+        Standing::Current => true,
+        Standing::Stale => held.entry.serves_on_error(now),
+        Standing::Gone => false,
     }
-    let until = unix_now() as u64 + FAILING_TTL;
-    want.case.room.pages.memory().mark_failing(key, until);
-    Fetched::from(stale(want, held, trail).await)
 }
 
 /// Looks in memory and in the store; a store that fails has nothing.
@@ -448,19 +462,6 @@ fn why(want: &Want<'_>, held: Option<&Held>) -> Forward {
         }
         Some(_) => Forward::Stale,
         None => Forward::UriMiss,
-    }
-}
-
-/// A HEAD that contradicts the stale page that is held makes it unfit to be shown again (RFC 9111
-/// §4.3.5). None makes a page fresh: it is the visitor's own request, with what is his.
-async fn heed_head(want: &Want<'_>, held: &Held, response: &Response<Body>) {
-    if !matches!(want.case.visitor.sharing, Who::Anonymous) || !held.entry.is_denied_by(response) {
-        return;
-    }
-    let room = want.case.room;
-    let gone = room.pages.invalidate(&want.key, want.now());
-    if let Err(error) = room.store.delete_pages(&gone).await {
-        tracing::debug!(%error, "an outdated page stays in the store for its time");
     }
 }
 

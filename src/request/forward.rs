@@ -31,13 +31,12 @@ pub(super) async fn forward(
 ) -> Result<Response<Body>, Error> {
     let keep = which_connection(case);
     let request = outgoing::forwarded(case, body);
+    let unanswered = Unanswered::of(case);
     let came = match case.room.origin.send(request, keep).await {
         Ok(came) => came,
+        Err(error) if error.may_have_reached() => return Err(error.into()),
         Err(error) => {
-            // The origin may have done what it was asked, and not have lived to say so.
-            if !case.head.method.is_safe() && error.may_have_reached() {
-                invalidate(case, StatusCode::BAD_GATEWAY, &HeaderMap::new()).await;
-            }
+            unanswered.over();
             return Err(error.into());
         }
     };
@@ -46,7 +45,40 @@ pub(super) async fn forward(
     if came.bound {
         case.client.bind();
     }
-    own(case, came, reason).await
+    let answer = own(case, came, reason).await;
+    unanswered.over();
+    answer
+}
+
+/// A change that the origin was asked for, and may have made: it has not lived to say so, or nobody was
+/// left to hear it. Its page is stale then, and so is what its route names. No more than that, for it may
+/// not have been a change at all.
+struct Unanswered<'c> {
+    case: &'c Case<'c>,
+    is_over: bool,
+}
+
+impl<'c> Unanswered<'c> {
+    fn of(case: &'c Case<'c>) -> Self {
+        Self { case, is_over: case.head.method.is_safe() }
+    }
+
+    /// What the answer says of it is carried out, or it has not reached the origin.
+    fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let target = self.case.head.uri.path_and_query().map_or("/", |target| target.as_str());
+            let (route, _) = route_of(self.case, &self.case.head.method, target);
+            let mut aims = named(self.case, route);
+            aims.push(aim(self.case, target, false));
+            self.case.room.pages.purged.purge_later(&aims);
+        }
+    }
 }
 
 /// The origin connection for a request. One that a log-in binds goes with the client's connection,
@@ -168,18 +200,26 @@ fn route_of<'c>(case: &'c Case<'_>, method: &Method, target: &str) -> (&'c Route
 
 /// The purge of what an unsafe request changed: its targets are gone, and what its route names is stale.
 fn aims(case: &Case<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
+    let changed = targets.iter().map(|target| aim(case, target, true));
+    changed.chain(named(case, route)).collect()
+}
+
+/// The purge of what a route names.
+fn named(case: &Case<'_>, route: &Route) -> Vec<Aim> {
     let site = &case.admitted.site;
-    let changed = targets.iter().map(|target| {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
-        let query = query::without(query, &case.room.settings.ignore_query);
-        Scope::Url { site, path: &path, query: &query }.aim(true)
-    });
     let named = route.purges.iter().map(|branch| match branch.is_whole {
         true => Scope::Prefix { site, path: &branch.path }.aim(false),
         false => Scope::Url { site, path: &branch.path, query: "" }.aim(false),
     });
-    changed.chain(named).collect()
+    named.collect()
+}
+
+/// The purge of all forms of the page at a target on this request's site.
+fn aim(case: &Case<'_>, target: &str, is_hard: bool) -> Aim {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
+    let query = query::without(query, &case.room.settings.ignore_query);
+    Scope::Url { site: &case.admitted.site, path: &path, query: &query }.aim(is_hard)
 }
 
 /// The target that a Location means in an answer to a request for `own`, where it is on the same site.

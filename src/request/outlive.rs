@@ -7,14 +7,27 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
 /// So many requests of a thread go on without their clients. A further one ends with its client, as if
 /// the origin had failed: the proxy's memory and the origin's connections are not for who only leaves.
 const LEFT_MAX: usize = 256;
 
-/// The requests of a thread whose clients have left.
+/// The requests of a thread that go on when their clients leave.
 #[derive(Debug, Default)]
-pub struct Left(Cell<usize>);
+pub struct Left {
+    /// Those whose clients have left.
+    count: Cell<usize>,
+    tasks: TaskTracker,
+}
+
+impl Left {
+    /// Returns when all have ended. None may begin any more.
+    pub async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
 
 /// A request's work, which goes on when this is dropped.
 pub(super) struct Outliving<T> {
@@ -29,7 +42,7 @@ impl<T: 'static> Outliving<T> {
     pub(super) fn begin(left: &Rc<Left>, work: impl Future<Output = T> + 'static) -> Self {
         let has_left = Rc::new(Cell::new(false));
         let place = Place { left: Rc::clone(left), has_left: Rc::clone(&has_left) };
-        let task = tokio::task::spawn_local(async move {
+        let task = left.tasks.spawn_local(async move {
             let _place = place;
             work.await
         });
@@ -54,8 +67,8 @@ impl<T> Drop for Outliving<T> {
         if self.task.is_finished() {
             return;
         }
-        if self.left.0.get() < LEFT_MAX {
-            self.left.0.update(|left| left + 1);
+        if self.left.count.get() < LEFT_MAX {
+            self.left.count.update(|left| left + 1);
             self.has_left.set(true);
         } else {
             tracing::debug!("too many clients have left: a request ends with its own");
@@ -73,7 +86,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.has_left.get() {
-            self.left.0.update(|left| left - 1);
+            self.left.count.update(|left| left - 1);
         }
     }
 }
@@ -104,13 +117,13 @@ mod tests {
                         open
                     })
                     .collect();
-                assert_eq!(left.0.get(), LEFT_MAX);
+                assert_eq!(left.count.get(), LEFT_MAX);
                 while !gates[LEFT_MAX].is_closed() {
                     tokio::task::yield_now().await;
                 }
                 let open = gates.into_iter().filter_map(|open| open.send(()).ok()).count();
                 assert_eq!(open, LEFT_MAX, "the last went with its client");
-                while left.0.get() > 0 {
+                while left.count.get() > 0 {
                     tokio::task::yield_now().await;
                 }
                 assert_eq!(done.get(), LEFT_MAX);

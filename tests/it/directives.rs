@@ -1,8 +1,11 @@
 //! What a request's `Cache-Control` asks of its answer.
 
+use std::sync::Arc;
+
 use crate::support::client::Answer;
-use crate::support::origin::{Origin, Reply};
+use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::wait_until;
 
 on_both_stores!(who_takes_only_what_is_stored_gets_that_or_nothing);
 
@@ -86,27 +89,6 @@ fn who_takes_only_what_is_stored_gets_that_or_nothing(storage: &Storage) {
 }
 
 #[test]
-fn a_head_that_tells_of_another_page_ends_the_stale_one() {
-    for (length, stands_in) in [("4", true), ("5", false)] {
-        let origin = Origin::start(move |request| match request.method.as_str() {
-            "HEAD" => Reply::status("200 OK").header("Content-Length", length),
-            _ if request.header("x-dead").is_some() => Reply::nothing(),
-            _ => Reply::typed("text/css", "page")
-                .header("Cache-Control", "max-age=0")
-                .header("ETag", "\"v\""),
-        });
-        let settings = "[[route]]\nmatch.path = \"/**\"\nstale_if_error = \"1h\"\n\
-                        send_headers = [\"x-dead\"]";
-        let proxy = Proxy::embedded(&origin, settings);
-        proxy.get("/").send();
-        let dead = || proxy.get("/").header("X-Dead", "1").send().status;
-        assert_eq!(dead(), 200, "the stale page stands in");
-        proxy.ask("HEAD", "/").send();
-        assert_eq!(dead() == 200, stands_in, "{length}");
-    }
-}
-
-#[test]
 fn a_route_has_windows_of_its_own_for_stale_pages() {
     let origin = Origin::start(|request| match request.header("if-none-match") {
         Some(_) => Reply::nothing(),
@@ -121,4 +103,25 @@ fn a_route_has_windows_of_its_own_for_stale_pages() {
         assert_eq!(proxy.get(page).send().status, 200);
         assert_eq!(proxy.get(page).send().status, status, "{page}");
     }
+}
+
+#[test]
+fn a_reload_is_not_answered_with_a_page_that_was_purged_meanwhile() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::start(move |request| {
+        if request.header("if-none-match").is_some() {
+            held.pass();
+        }
+        let control = "max-age=300, must-revalidate";
+        Reply::typed("text/css", "page").header("ETag", "\"v\"").header("Cache-Control", control)
+    });
+    let proxy = Proxy::embedded(&origin, HONOUR);
+    proxy.get("/").send();
+    let mut reload = proxy.get("/").header("Cache-Control", "no-cache").start();
+    wait_until("the origin is asked", || origin.count() == 2);
+    proxy.post("/").send();
+    gate.open();
+    let answer = reload.answer();
+    assert!(!answer.is_hit(), "{}", answer.cache_status());
 }

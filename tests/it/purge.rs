@@ -21,6 +21,8 @@ on_both_stores!(
     a_change_in_the_middle_of_a_fetch_leaves_no_old_page,
     a_change_counts_whose_client_has_left,
     a_change_without_an_answer_may_have_been_made,
+    a_change_counts_that_is_one_too_many_without_a_client,
+    a_change_counts_whose_client_has_left_before_the_end,
     a_purge_hits_what_it_names,
     a_purge_in_the_middle_of_a_fetch_leaves_no_old_page,
     whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page,
@@ -145,6 +147,55 @@ fn a_change_counts_whose_client_has_left(storage: &Storage) {
     for page in ["/a", "/list"] {
         wait_until("the change is known", || !proxy.get(page).send().is_hit());
     }
+}
+
+/// A change at `path`, whose client leaves when the origin has heard of it.
+fn begin_change(proxy: &Proxy, origin: &Origin, path: &str) {
+    let seen = origin.count();
+    let client = proxy.post(path).start();
+    wait_until("the origin is asked", || origin.count() > seen);
+    client.leave();
+}
+
+/// Pages, and changes that take until the gate is open.
+fn slow_to_change(gate: &Arc<Gate>) -> Origin {
+    let held = Arc::clone(gate);
+    Origin::start(move |request| match request.method.as_str() {
+        "POST" => {
+            held.pass();
+            Reply::status("204 No Content")
+        }
+        _ => Reply::html(request.path()).header("Cache-Control", "max-age=300"),
+    })
+}
+
+fn a_change_counts_that_is_one_too_many_without_a_client(storage: &Storage) {
+    let gate = Gate::closed();
+    let origin = slow_to_change(&gate);
+    let proxy = Proxy::start(&origin, storage, "threads = 1");
+    proxy.get("/a").send();
+    for _ in 0..256 {
+        begin_change(&proxy, &origin, "/slow");
+    }
+    assert!(proxy.get("/a").send().is_hit());
+    begin_change(&proxy, &origin, "/a");
+    wait_until("the change is known", || !proxy.get("/a").send().is_hit());
+    gate.open();
+}
+
+fn a_change_counts_whose_client_has_left_before_the_end(storage: &Storage) {
+    let gate = Gate::closed();
+    let origin = slow_to_change(&gate);
+    let mut proxy = Proxy::start(&origin, storage, "");
+    proxy.get("/a").send();
+    assert!(proxy.get("/a").send().is_hit());
+    begin_change(&proxy, &origin, "/a");
+    proxy.terminate();
+    wait_until("it is ready for no more", || proxy.admin("/readyz").send().status != 200);
+    gate.open();
+    assert_eq!(proxy.exit_code(), Some(0));
+    proxy.restart();
+    assert!(!proxy.get("/a").send().is_hit());
 }
 
 fn a_change_without_an_answer_may_have_been_made(storage: &Storage) {

@@ -66,7 +66,8 @@ fn converse(wire: &mut Wire, world: &World) -> io::Result<()> {
         let reply = {
             let mut state = world.state();
             look(&mut state, &seen, &head.fields);
-            answer(&mut state, seen, asked, world, &head.fields)
+            let many_wait = hold.is_some();
+            answer(&mut state, seen, (asked, many_wait), world, &head.fields)
         };
         send(wire.socket(), &reply, hold == Some(true), world)?;
         if reply.ends {
@@ -194,7 +195,13 @@ fn condition(fields: &Fields) -> Option<usize> {
     usize::try_from(seconds.checked_sub(FIRST_CHANGE)?).ok()
 }
 
-fn answer(state: &mut State, seen: Seen, asked: u64, world: &World, fields: &Fields) -> Reply {
+fn answer(
+    state: &mut State,
+    seen: Seen,
+    (asked, many_wait): (u64, bool),
+    world: &World,
+    fields: &Fields,
+) -> Reply {
     let fails = state.health == Health::Failing || state.rng.u8(..100) < 6;
     let now = unix_now();
     if fails {
@@ -207,6 +214,7 @@ fn answer(state: &mut State, seen: Seen, asked: u64, world: &World, fields: &Fie
     let number = state.events.len();
     let (of, page) = match right_still(state, &seen, fields) {
         Some(held) if !fails => (held.of, revised(&held.page, &mut state.rng)),
+        _ if many_wait && !fails => (number, Page::interesting(&mut state.rng)),
         _ => (number, new_page(&mut state.rng, &seen, fails, is_cut)),
     };
     let location = (page.status == 303).then(|| PATHS[state.rng.usize(..PATHS.len())]);
@@ -231,6 +239,10 @@ fn hang_up(state: &mut State, seen: &Seen, world: &World) -> Reply {
     // It may have done what it was asked before.
     if seen.method == "POST" && state.rng.bool() {
         let purges = change(state, seen, None, world.tick());
+        // Nobody knows, so that nothing is gone.
+        for purge in &purges {
+            state.purges[*purge].is_hard = false;
+        }
         state.lost.insert(seen.id.unwrap_or_default(), purges);
     }
     Reply { number: None, head: Vec::new(), rest: Vec::new(), ends: true }
@@ -463,6 +475,20 @@ impl Control {
 impl Page {
     fn any(rng: &mut Rng) -> Self {
         if rng.u8(..8) == 0 { Self::wild(rng) } else { Self::plain(rng) }
+    }
+
+    /// What those who wait for it are easily given wrongly: soon stale, or with a token in it.
+    fn interesting(rng: &mut Rng) -> Self {
+        let page = Self::any(rng);
+        match rng.u8(..3) {
+            0 => {
+                let max_age = Some(20);
+                let control = Some(Control { max_age, public: true, ..Control::default() });
+                Self { control, targeted: None, age: None, dated: None, ..page }
+            }
+            1 => Self { has_token: page.kind == Kind::Html, ..page },
+            _ => page,
+        }
     }
 
     /// What most pages are like.

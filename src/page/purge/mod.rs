@@ -266,6 +266,11 @@ impl Purged {
         Ok(last)
     }
 
+    /// Purges without waiting: here at once, and in the store by [`Self::keep_up`].
+    pub fn purge_later(&self, aims: &[Aim]) {
+        drop(self.begin(aims.to_vec()));
+    }
+
     fn begin(&self, aims: Vec<Aim>) -> Sending<'_> {
         let mut unsent = self.unsent();
         let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;

@@ -73,9 +73,14 @@ pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
             Share::None => "none",
         }
         .to_owned(),
-        item: item.map(|item| item.as_str().to_owned()),
+        // One that the query names is as little shown as the query's other values.
+        item: item.filter(|item| is_in_path(case, item)).map(|item| item.as_str().to_owned()),
         settings: said.map(|(name, _)| name.to_owned()).collect(),
     }
+}
+
+fn is_in_path(case: &Case<'_>, item: &Item) -> bool {
+    case.admitted.path.split('/').any(|segment| segment.contains(item.as_str()))
 }
 
 pub(super) fn visitor(case: &Case<'_>) -> Visitor {

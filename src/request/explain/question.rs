@@ -16,6 +16,9 @@ use crate::http::reference::{absolute, resolve};
 
 /// The most fields of a request, its cookies as one.
 const FIELDS_MAX: usize = 256;
+/// The most bytes of a question: twice the head of a request by default. The thread that explains has
+/// other work.
+const BYTES_MAX: usize = 64 * 1024;
 /// A visitor from nowhere (RFC 5737): no peer that is trusted by itself.
 const SOMEBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 /// Where he is accepted.
@@ -63,6 +66,9 @@ pub enum Unclear {
     /// Too many fields.
     #[error("at most {FIELDS_MAX} fields and {FIELDS_MAX} cookies are looked at")]
     TooMany,
+    /// Too much to look at.
+    #[error("at most {BYTES_MAX} bytes are looked at")]
+    TooLarge,
 }
 
 /// A request as it would come.
@@ -81,6 +87,9 @@ pub(super) struct Imagined {
 impl Question {
     /// The request that is meant.
     pub(super) fn imagine(&self, settings: &Settings) -> Result<Imagined, Unclear> {
+        if self.bytes() > BYTES_MAX {
+            return Err(Unclear::TooLarge);
+        }
         let (scheme, host, target) = self.place(settings)?;
         let site = format!("{}://{}", scheme.as_str(), host.as_str());
         let mut headers = self.fields()?;
@@ -104,6 +113,12 @@ impl Question {
             lost_https: scheme == Scheme::Https && proxy.is_none(),
             site,
         })
+    }
+
+    fn bytes(&self) -> usize {
+        let cookies = self.cookies.iter().map(String::len);
+        let fields = self.headers.iter().map(|(name, line)| name.len() + line.len());
+        self.url.len() + self.method.len() + cookies.chain(fields).sum::<usize>()
     }
 
     fn place(&self, settings: &Settings) -> Result<(Scheme, Host, String), Unclear> {

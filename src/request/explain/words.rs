@@ -74,6 +74,7 @@ fn of_the_response(reason: Reason) -> &'static str {
         Reason::Anteroom => "the response logs the visitor in or out, or says something of him",
         Reason::Variants => "the page has too many variants",
         Reason::Tags => "the page has too many tags",
+        Reason::Fields => "the page has too many bytes of fields",
         Reason::Origin => "the app failed",
         Reason::ServerError => "the app answered with an error",
         _ => reason.as_str(),
