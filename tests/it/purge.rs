@@ -536,7 +536,7 @@ fn a_change_while_others_are_on_the_new_redis_already_is_not_lost() {
 
 /// The page as it is now.
 fn origin_text(proxy: &Proxy) -> String {
-    proxy.get("/a").cookie("login=somebody").send().text().to_owned()
+    proxy.get("/a").cookie("login=somebody").send().text()
 }
 
 #[test]
