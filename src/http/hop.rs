@@ -54,8 +54,10 @@ pub fn te_trailers(headers: &HeaderMap) -> bool {
 #[must_use]
 pub fn hops_left(method: &Method, headers: &HeaderMap) -> Option<u64> {
     let line = only_line(headers, &MAX_FORWARDS).ok().flatten();
-    let line = line.filter(|_| matches!(*method, Method::TRACE | Method::OPTIONS))?;
-    std::str::from_utf8(trim(line)).ok()?.parse().ok()
+    let digits = trim(line.filter(|_| matches!(*method, Method::TRACE | Method::OPTIONS))?);
+    // A sign, which parsing would take, is none of RFC 9110's.
+    let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+    text.parse().ok()
 }
 
 /// Takes one off the hops that a TRACE or OPTIONS may still take.
@@ -213,6 +215,25 @@ mod tests {
         let mut names: Vec<_> = headers.keys().map(ToString::to_string).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn hops_are_counted_down_where_they_count() {
+        for (method, line, expected) in [
+            (Method::OPTIONS, "5", Some(5)),
+            (Method::TRACE, "0", Some(0)),
+            (Method::OPTIONS, "-1", None),
+            (Method::OPTIONS, "+1", None),
+            (Method::OPTIONS, "1, 2", None),
+            (Method::OPTIONS, "", None),
+            (Method::GET, "5", None),
+        ] {
+            let mut fields = headers(&[("max-forwards", line)]);
+            assert_eq!(hops_left(&method, &fields), expected, "{method} {line}");
+            count_down(&method, &mut fields);
+            let left = expected.map_or(line.to_owned(), |n| n.saturating_sub(1).to_string());
+            assert_eq!(fields.get(MAX_FORWARDS).unwrap(), left.as_str());
+        }
     }
 
     #[test]

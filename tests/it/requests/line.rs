@@ -123,7 +123,8 @@ fn the_request_line() {
                 "not spoken here in clear text",
                 "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
                 400,
-            ),
+            )
+            .got(&[]),
             refused(
                 "CONNECT",
                 "RFC 9110 §9.3.6: this is no tunnel",

@@ -1,6 +1,9 @@
 //! One request behind another, and clients that wait or leave.
 
-use std::net::Shutdown;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use super::{Case, PROBE, answer, cut, goes_on, hold, passes, refused};
 use crate::support::proxy::{Proxy, Storage};
@@ -113,4 +116,60 @@ fn who_leaves_before_his_answer_spoils_no_other_s() {
         assert_eq!(stays.answer().text(), "ok");
     }
     wait_until("what began has ended", || tap.seen().iter().all(|seen| seen.whole));
+}
+
+/// A line of each head that the proxy sends.
+const OUR_LINE: &str = "via: 1.1 anteroom";
+
+/// An origin that answers each head at once, and what came on each connection.
+fn hasty_origin() -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let logs = Arc::clone(&log);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, log) = (stream.unwrap(), Arc::clone(&logs));
+            let at = {
+                let mut log = log.lock().unwrap();
+                log.push(String::new());
+                log.len() - 1
+            };
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                    let text = String::from_utf8_lossy(&buffer[..read]).into_owned();
+                    log.lock().unwrap()[at] += &text;
+                    if text.contains(OUR_LINE) {
+                        let early = b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n";
+                        drop(stream.write_all(early));
+                    }
+                }
+            });
+        }
+    });
+    (address, log)
+}
+
+#[test]
+fn an_answer_before_the_body_s_end_makes_no_request_of_the_rest() {
+    let (address, log) = hasty_origin();
+    let proxy = Proxy::before(address, &Storage::Embedded, "threads = 1");
+    for round in 1..=10 {
+        let mut client = proxy.connect();
+        client.send(b"POST /up HTTP/1.1\r\nHost: a.test\r\nContent-Length: 100\r\n\r\n0123456789");
+        assert_eq!(client.answer().status, 413);
+        client.send(b"GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        let other = proxy.ask("OPTIONS", "/else").send();
+        assert_eq!(other.status, 413, "an answer of its own");
+        drop(client);
+        let log = log.lock().unwrap();
+        let heads = |text: &str| text.matches(OUR_LINE).count();
+        for text in log.iter() {
+            let from_upload = text.split_once("POST /up").map_or("", |(_, rest)| rest);
+            assert!(heads(from_upload) <= 1, "nothing goes behind half a body: {log:?}");
+        }
+        let asked: usize = log.iter().map(|text| heads(text)).sum();
+        assert_eq!(asked, 2 * round, "no request of the rest: {log:?}");
+    }
 }

@@ -49,12 +49,12 @@ fn responses_that_break_off() {
 #[test]
 fn responses_that_stop() {
     hold("origin.first_byte_timeout = \"200ms\"\norigin.between_bytes_timeout = \"200ms\"", vec![
-bad("nothing, and it stays", "waits are bounded", "").steps(vec![Step::Hang]).status(504),
-bad("half a head, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type:".to_vec()), Step::Hang]).status(504),
-bad("interim for ever", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 103 Early Hints\r\n\r\n".to_vec()), Step::Hang]).status(504),
-cut("half a body, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhel".to_vec()), Step::Hang]),
-cut("half a chunk, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel".to_vec()), Step::Hang]),
-cut("no end, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\n\r\nhello".to_vec()), Step::Hang]),
+            bad("nothing, and it stays", "waits are bounded", "").steps(vec![Step::Hang]).status(504),
+            bad("half a head, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type:".to_vec()), Step::Hang]).status(504),
+            bad("interim for ever", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 103 Early Hints\r\n\r\n".to_vec()), Step::Hang]).status(504),
+            cut("half a body, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhel".to_vec()), Step::Hang]),
+            cut("half a chunk, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel".to_vec()), Step::Hang]),
+            cut("no end, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\n\r\nhello".to_vec()), Step::Hang]),
     ]);
 }
 
