@@ -231,7 +231,8 @@ mod tests {
             let mut fields = headers(&[("max-forwards", line)]);
             assert_eq!(hops_left(&method, &fields), expected, "{method} {line}");
             count_down(&method, &mut fields);
-            let left = expected.map_or(line.to_owned(), |n| n.saturating_sub(1).to_string());
+            let left =
+                expected.map_or_else(|| line.to_owned(), |n| n.saturating_sub(1).to_string());
             assert_eq!(fields.get(MAX_FORWARDS).unwrap(), left.as_str());
         }
     }

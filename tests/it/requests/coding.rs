@@ -4,7 +4,7 @@ use super::{cut, hold, passes, refused};
 
 #[test]
 fn the_coding() {
-    hold("", vec![
+    hold("", &[
             refused("gzip and chunked", "we decode no coding", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n", 400),
             refused("gzip alone", "RFC 9112 §6.3", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: gzip\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n", 400),
             refused("identity", "RFC 9112 §7: gone", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: identity\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n", 400),
@@ -41,7 +41,7 @@ fn the_coding() {
 
 #[test]
 fn chunks() {
-    hold("", vec![
+    hold("", &[
             cut("no number", "RFC 9112 §7.1", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n", &[400]),
             cut("a minus", "RFC 9112 §7.1", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n", &[400]),
             cut("a plus", "RFC 9112 §7.1", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n+5\r\nhello\r\n0\r\n\r\n", &[400]),
@@ -83,7 +83,7 @@ fn chunks() {
 fn trailers() {
     hold(
         "",
-        vec![
+        &[
             passes(
                 "a trailer that was announced",
                 "RFC 9110 §6.5",

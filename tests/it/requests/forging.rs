@@ -6,7 +6,7 @@ use super::{hold, passes};
 fn forged_fields() {
     hold(
         "",
-        vec![
+        &[
             passes(
                 "a client says X-Anteroom-User",
                 "only we may say this",

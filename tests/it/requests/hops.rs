@@ -6,7 +6,7 @@ use super::{hold, passes, refused};
 fn the_hop() {
     hold(
         "",
-        vec![
+        &[
             passes(
                 "Connection names X-Hop",
                 "RFC 9110 §7.6.1",

@@ -6,7 +6,7 @@ use super::{hold, passes, refused};
 fn the_host() {
     hold(
         "",
-        vec![
+        &[
             refused("no host", "RFC 9112 §3.2", "OPTIONS /~ HTTP/1.1\r\n\r\n", 400),
             refused(
                 "no host in 1.0",
@@ -311,7 +311,7 @@ fn the_host() {
 fn the_host_in_the_target() {
     hold(
         "",
-        vec![
+        &[
             passes(
                 "an absolute target that agrees",
                 "RFC 9112 §3.2.2",

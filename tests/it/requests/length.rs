@@ -4,7 +4,7 @@ use super::{cut, hold, passes, refused};
 
 #[test]
 fn the_length() {
-    hold("", vec![
+    hold("", &[
             refused("two that differ", "RFC 9110 §8.6", "POST /~ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n", 400),
             passes("two alike", "RFC 9112 §6.3: refused, or made one", "POST /~ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello", "POST /~ HTTP/1.1\nhost: a.test\ncontent-length: 5\n\nhello"),
             refused("two far apart", "RFC 9110 §8.6", "POST /~ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nX: 1\r\ncontent-length: 0\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n", 400),
@@ -50,7 +50,7 @@ fn the_length() {
 fn the_length_that_is_allowed() {
     hold(
         "limits.max_body = \"8B\"",
-        vec![
+        &[
             refused(
                 "a length over the limit",
                 "bodies are bounded",

@@ -6,7 +6,7 @@ use super::{hold, passes, refused};
 fn the_request_line() {
     hold(
         "",
-        vec![
+        &[
             refused(
                 "no version",
                 "RFC 9112 §2.3: 0.9 has no head",

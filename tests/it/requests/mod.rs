@@ -168,7 +168,7 @@ fn full(saw: &str) -> String {
 
 /// Holds each row against one proxy.
 #[track_caller]
-fn hold(settings: &str, cases: Vec<Case>) {
+fn hold(settings: &str, cases: &[Case]) {
     let tap = Tap::start(answer);
     let proxy = Proxy::before(tap.address(), &Storage::Embedded, settings);
     let wrong: Vec<String> = cases

@@ -6,7 +6,7 @@ use super::{hold, passes, refused};
 fn field_lines() {
     hold(
         "",
-        vec![
+        &[
             refused(
                 "a space before the colon",
                 "RFC 9112 §5.1",
@@ -207,7 +207,7 @@ fn field_lines() {
 fn underscores() {
     hold(
         "client.underscore_headers = \"pass\"",
-        vec![
+        &[
             passes(
                 "an underscore that is wanted",
                 "underscore_headers = pass",

@@ -8,7 +8,7 @@ use crate::support::tap::Tap;
 fn the_path() {
     hold(
         "",
-        vec![
+        &[
             passes(
                 "an encoded slash",
                 "the path goes as it came",
@@ -215,7 +215,7 @@ fn the_path() {
 fn the_path_of_a_page() {
     hold(
         "",
-        vec![
+        &[
             passes(
                 "an encoded slash, asked for by GET",
                 "the path goes as it came",

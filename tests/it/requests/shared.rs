@@ -6,7 +6,7 @@ use super::{fills, hold, passes};
 fn shared_pages() {
     hold(
         "",
-        vec![
+        &[
             fills(
                 "X-Forwarded-Host on a shared page",
                 "what is not in the key is not seen",
@@ -279,7 +279,7 @@ fn shared_pages() {
 fn pages_for_everyone() {
     hold(
         EVERYONE,
-        vec![
+        &[
             fills(
                 "Cookie on a route for everyone",
                 "what is not in the key is not seen",
@@ -317,6 +317,12 @@ fn pages_for_everyone() {
                 "GET /~keep HTTP/1.1\nhost: a.test",
             ),
             fills(
+                "a keyed override",
+                "the route names it",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Method-Override: 7\r\nX-HTTP-Method-Override: 8\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test\nx-method-override: 7",
+            ),
+            fills(
                 "a keyed field",
                 "the route names it",
                 "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Tenant: 7\r\nX-Else: 1\r\n\r\n",
@@ -339,4 +345,4 @@ fn pages_for_everyone() {
 }
 
 const EVERYONE: &str = "[[route]]\nmatch.path = [\"/**\"]\nshare = \"everyone\"\n\
-                        key_headers = [\"X-Tenant\"]\nkey_cookies = [\"lang\"]";
+                        key_headers = [\"X-Tenant\", \"X-Method-Override\"]\nkey_cookies = [\"lang\"]";

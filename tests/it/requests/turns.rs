@@ -29,7 +29,7 @@ fn requests_behind_requests() {
                    GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n";
     hold(
         "",
-        vec![
+        &[
             passes("two at once", "RFC 9112 §9.3.2", two, A)
                 .and_saw("OPTIONS /~ HTTP/1.1\nhost: b.test")
                 .got(&[200, 200]),
@@ -69,7 +69,7 @@ fn expectations() {
     let post = "POST /~ HTTP/1.1\r\nHost: a.test\r\n";
     let saw = "POST /~ HTTP/1.1\nhost: a.test\ncontent-length: 2\n\nhi";
     let send = |lines: &str| format!("{post}{lines}Content-Length: 2\r\n\r\nhi");
-    hold("", vec![
+    hold("", &[
         passes("100-continue", "RFC 9110 §10.1.1", send("Expect: 100-continue\r\n"), saw),
         passes("in capitals", "RFC 9110 §10.1.1", send("Expect: 100-Continue\r\n"), saw),
         passes(

@@ -6,7 +6,7 @@ use super::{cut, hold, stored};
 fn chunks_of_a_response() {
     hold(
         "",
-        vec![
+        &[
             cut(
                 "no number",
                 "RFC 9112 §7.1",

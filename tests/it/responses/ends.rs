@@ -7,7 +7,7 @@ use crate::support::tap::Step;
 fn responses_that_break_off() {
     hold(
         "",
-        vec![
+        &[
             bad("cut in the version", "RFC 9112 §8", "HTTP"),
             bad("cut in the status", "RFC 9112 §8", "HTTP/1.1 2"),
             bad("cut behind the status line", "RFC 9112 §8", "HTTP/1.1 200 OK\r\n"),
@@ -48,7 +48,7 @@ fn responses_that_break_off() {
 
 #[test]
 fn responses_that_stop() {
-    hold("origin.first_byte_timeout = \"200ms\"\norigin.between_bytes_timeout = \"200ms\"", vec![
+    hold("origin.first_byte_timeout = \"200ms\"\norigin.between_bytes_timeout = \"200ms\"", &[
             bad("nothing, and it stays", "waits are bounded", "").steps(vec![Step::Hang]).status(504),
             bad("half a head, and it stays", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type:".to_vec()), Step::Hang]).status(504),
             bad("interim for ever", "waits are bounded", "").steps(vec![Step::Send(b"HTTP/1.1 103 Early Hints\r\n\r\n".to_vec()), Step::Hang]).status(504),
@@ -62,7 +62,7 @@ fn responses_that_stop() {
 fn responses_without_end() {
     hold(
         "",
-        vec![
+        &[
             bad("a line without end", "heads are bounded", "").steps(vec![
                 Step::Send(b"HTTP/1.1 200 OK\r\nX: ".to_vec()),
                 Step::Endless(vec![b'x'; 4096]),

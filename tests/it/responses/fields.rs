@@ -6,7 +6,7 @@ use super::{bad, hold, passes, stored};
 fn fields_of_a_response() {
     hold(
         "",
-        vec![
+        &[
             bad(
                 "no colon",
                 "RFC 9112 §5",

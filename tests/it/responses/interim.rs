@@ -6,7 +6,7 @@ use super::{bad, hold, passes, stored};
 fn interim_responses() {
     hold(
         "",
-        vec![
+        &[
             stored(
                 "100",
                 "RFC 9110 §15.2",
@@ -77,7 +77,7 @@ fn interim_responses() {
 
 #[test]
 fn responses_without_a_body() {
-    hold("", vec![
+    hold("", &[
             stored("204", "RFC 9110 §15.3.5", "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\n\r\n", "204 No Content\ncache-control: max-age=60\ncontent-type: text/plain\n\n"),
             stored("204 with a length", "RFC 9112 §6.3: it has none", "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\n", "204 No Content\ncache-control: max-age=60\ncontent-type: text/plain\n\n"),
             stored("204 with a body", "RFC 9112 §6.3: it has none", "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello", "204 No Content\ncache-control: max-age=60\ncontent-type: text/plain\n\n"),

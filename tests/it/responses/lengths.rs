@@ -6,7 +6,7 @@ use super::{bad, hold, passes, stored};
 fn lengths_and_codings() {
     hold(
         "",
-        vec![
+        &[
             bad(
                 "two that differ",
                 "RFC 9110 §8.6",

@@ -6,7 +6,7 @@ use super::{bad, hold, stored};
 fn the_status_line() {
     hold(
         "",
-        vec![
+        &[
             bad("nothing", "RFC 9112 §8", ""),
             bad("an empty line", "RFC 9112 §4", "\r\n\r\n"),
             bad("another protocol", "RFC 9112 §4", "220 smtp.test ESMTP\r\n"),
