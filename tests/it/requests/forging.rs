@@ -308,6 +308,12 @@ fn forged_fields() {
                 "OPTIONS /~ HTTP/1.1\nhost: a.test\ncookie: login=nosuchtokennosuchtoken\nx-anteroom-session: unknown",
             ),
             passes(
+                "a token in a second line",
+                "RFC 6265 §5.4: both are read",
+                "OPTIONS /~ HTTP/1.1\r\nHost: a.test\r\nCookie: _ga=1\r\nCookie: login=nosuchtokennosuchtoken\r\n\r\n",
+                "OPTIONS /~ HTTP/1.1\nhost: a.test\ncookie: _ga=1\ncookie: login=nosuchtokennosuchtoken\nx-anteroom-session: unknown",
+            ),
+            passes(
                 "a trace goes on",
                 "W3C Trace Context §3.2",
                 "OPTIONS /~ HTTP/1.1\r\nHost: a.test\r\ntracestate: a=1\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n",

@@ -323,6 +323,30 @@ fn pages_for_everyone() {
                 "GET /~keep HTTP/1.1\nhost: a.test\nx-method-override: 7",
             ),
             fills(
+                "a keyed cookie in two lines",
+                "the route names it, and the key holds both",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nCookie: lang=de; a=1\r\nCookie: lang=en\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test\ncookie: lang=de; lang=en",
+            ),
+            fills(
+                "an odd Accept-Encoding",
+                "one list for all",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nAccept-Encoding: identity;q=0, x-odd\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            fills(
+                "a body that is announced and empty",
+                "RFC 9110 §9.3.1: none",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "a body on a shared page",
+                "it is forwarded, and nobody shares it",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX: 1\r\nContent-Length: 2\r\n\r\nhi",
+                "GET /~keep HTTP/1.1\nhost: a.test\nx: 1\ncontent-length: 2\n\nhi",
+            ),
+            fills(
                 "a keyed field",
                 "the route names it",
                 "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Tenant: 7\r\nX-Else: 1\r\n\r\n",

@@ -137,6 +137,12 @@ fn fields_of_a_response() {
                 "200 OK\ncache-control: max-age=60\ncontent-length: 5\ncontent-type: text/plain\n\nhello",
             ),
             passes(
+                "our own fields in other forms",
+                "only for us",
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nAnteroom_Login: root\r\nX_Anteroom-User: root\r\nContent-Length: 5\r\n\r\nhello",
+                "200 OK\ncache-control: max-age=60\ncontent-length: 5\ncontent-type: text/plain\n\nhello",
+            ),
+            passes(
                 "two Cache-Control that contradict",
                 "RFC 9111 §4.2.1: the stricter",
                 "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nCache-Control: no-store\r\nContent-Length: 5\r\n\r\nhello",

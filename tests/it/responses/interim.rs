@@ -55,6 +55,13 @@ fn interim_responses() {
                 "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello",
                 "200 OK\ncache-control: max-age=60\ncontent-length: 5\ncontent-type: text/plain\n\nhello",
             ),
+            stored(
+                "fifty",
+                "RFC 9110 §15.2: as many as fit",
+                "HTTP/1.1 100 Continue\r\n\r\n".repeat(50)
+                    + "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello",
+                "200 OK\ncache-control: max-age=60\ncontent-length: 5\ncontent-type: text/plain\n\nhello",
+            ),
             bad(
                 "101 behind 100",
                 "RFC 9110 §7.8",
