@@ -4,7 +4,6 @@ mod chapter;
 mod problems;
 mod shipped;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +28,8 @@ fn no_file_is_needed_where_the_command_line_names_the_origin() {
         threads: Some("3".to_owned()),
     };
     let plan = read(&Sources { overrides, ..Sources::default() });
-    let listen: Vec<String> = plan.listen.iter().map(SocketAddr::to_string).collect();
+    let listen: Vec<String> =
+        plan.listen.iter().filter_map(|one| Some(one.address.tcp()?.to_string())).collect();
     assert_eq!(listen, ["127.0.0.1:8081", "[::1]:8081"]);
     assert_eq!(plan.origin.url, OriginUrl { host: "app".to_owned(), port: 9000 });
     assert_eq!(plan.store.url, StoreUrl::Redis(Secret::new("redis://127.0.0.1")));

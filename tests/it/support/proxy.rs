@@ -61,7 +61,8 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// Starts one before `origin`. `settings` are lines of TOML: first top-level dotted keys
-    /// (`session.mint = true`), then `[[route]]` tables.
+    /// (`session.mint = true`), then `[[route]]` tables. Where `listen = […]` is among them, `{listen}` in
+    /// it is the address of this proxy.
     pub(crate) fn start(origin: &Origin, storage: &Storage, settings: &str) -> Self {
         Self::before(origin.address(), storage, settings)
     }
@@ -95,8 +96,11 @@ impl Proxy {
         let [listen, admin] =
             [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let threads = if settings.contains("threads =") { "" } else { "threads = 2" };
+        let usual = "listen = [{ address = \"{listen}\" }]";
+        let listeners = if settings.contains("listen = [") { "" } else { usual };
+        let settings = format!("{listeners}\n{settings}").replace("{listen}", &listen.to_string());
         let config = format!(
-            "{threads}\nlisten = [{{ address = \"{listen}\" }}]\norigin.url = \"http://{origin}\"\n\
+            "{threads}\norigin.url = \"http://{origin}\"\n\
              admin.address = \"{admin}\"\nlog.to = \"{log}\"\n{store}\n{settings}\n",
             log = folder.path().join("access.log").display(),
         );
