@@ -1,5 +1,6 @@
 //! From a plan's `[[listen]]` to the sockets of each thread.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::StartError;
@@ -38,6 +39,11 @@ impl Listeners {
     /// The entrances that the threads have in common, each once.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Listener> {
         self.by_thread.first().into_iter().flatten().map(|entrance| &entrance.listener)
+    }
+
+    /// The paths of the Unix sockets that we opened.
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
+        self.files.iter().map(|socket| socket.path().to_owned()).collect()
     }
 
     /// The entrances of each thread, and what must be kept while they are open.

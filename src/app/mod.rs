@@ -11,7 +11,7 @@ mod worker;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,16 +116,10 @@ impl App {
         self.listeners.iter().filter_map(address).collect()
     }
 
-    /// The paths of the Unix sockets on which visitors are served.
+    /// The Unix sockets that we opened for visitors.
     #[must_use]
     pub fn sockets(&self) -> Vec<PathBuf> {
-        let path = |listener: &Listener| match listener {
-            Listener::Tcp(_) => None,
-            Listener::Unix(listener) => {
-                listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
-            }
-        };
-        self.listeners.iter().filter_map(path).collect()
+        self.listeners.sockets()
     }
 
     /// Where operators are served.

@@ -3,9 +3,8 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -49,7 +48,7 @@ fn told(origin: &Origin) -> Option<String> {
 fn told_after(proxy: &Proxy, origin: &Origin, header: &[u8]) -> Option<String> {
     let mut client = proxy.connect();
     client.send(header);
-    let ask = proxy.get("/").header("X-Forwarded-For", "203.0.113.9");
+    let ask = proxy.post("/").header("X-Forwarded-For", "203.0.113.9");
     assert_eq!(ask.send_on(&mut client).status, 200);
     told(origin)
 }
@@ -88,7 +87,7 @@ fn a_peer_on_a_unix_socket_is_nobody() {
     let origin = hello();
     let proxy =
         Proxy::embedded(&origin, &format!("{UNIX}\nclient.trusted_proxies = \"0.0.0.0/0\""));
-    let ask = proxy.get("/").header("X-Forwarded-For", "203.0.113.9");
+    let ask = proxy.post("/").header("X-Forwarded-For", "203.0.113.9");
     assert_eq!(ask.send_on(&mut enter(&proxy)).status, 200);
     assert_eq!(told(&origin), None);
     let forwarded = origin.last().header("forwarded").map(str::to_owned);
@@ -100,7 +99,7 @@ fn a_peer_on_a_unix_socket_is_nobody() {
 fn a_peer_on_a_unix_socket_is_believed_where_it_is_trusted() {
     let origin = hello();
     let proxy = Proxy::embedded(&origin, &format!("{UNIX}\nclient.trusted_proxies = \"unix\""));
-    let ask = proxy.get("/").header("X-Forwarded-For", "203.0.113.9");
+    let ask = proxy.post("/").header("X-Forwarded-For", "203.0.113.9");
     let ask = ask.header("X-Forwarded-Proto", "https");
     assert_eq!(ask.send_on(&mut enter(&proxy)).status, 200);
     assert_eq!(told(&origin).as_deref(), Some("203.0.113.9"));
@@ -209,11 +208,11 @@ fn a_header_may_come_in_pieces_or_with_requests_behind_it() {
     for byte in &header {
         assert!(client.send(&[*byte]));
     }
-    assert_eq!(proxy.get("/").send_on(&mut client).status, 200);
-    assert_eq!(proxy.get("/").send_on(&mut client).status, 200);
+    assert_eq!(proxy.post("/").send_on(&mut client).status, 200);
+    assert_eq!(proxy.post("/").send_on(&mut client).status, 200);
 
     let mut client = proxy.connect();
-    let request = b"GET / HTTP/1.1\r\nHost: shop.test\r\n\r\n";
+    let request = b"POST / HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\n\r\n";
     client.send(&[&header[..], request, request].concat());
     assert_eq!((client.answer().status, client.answer().status), (200, 200));
     assert_eq!(told(&origin).as_deref(), Some("192.0.2.7"));
@@ -263,7 +262,7 @@ fn others_are_served_without_and_believed_nothing() {
     let origin = hello();
     let listen = r#"listen = [{ address = "{listen}", proxy_protocol.from = "192.0.2.0/24" }]"#;
     let proxy = Proxy::embedded(&origin, listen);
-    assert_eq!(proxy.get("/").send().status, 200);
+    assert_eq!(proxy.post("/").send().status, 200);
     assert_eq!(told(&origin).as_deref(), Some("127.0.0.1"));
     let mut client = proxy.connect();
     client.send(
@@ -319,7 +318,7 @@ fn a_load_balancer_may_come_by_a_unix_socket() {
     let proxy = Proxy::embedded(&origin, listen);
     let mut client = enter(&proxy);
     client.send(&v2(0x21));
-    assert_eq!(proxy.get("/").send_on(&mut client).status, 200);
+    assert_eq!(proxy.post("/").send_on(&mut client).status, 200);
     assert_eq!(told(&origin).as_deref(), Some("192.0.2.7"));
 }
 
@@ -333,4 +332,35 @@ fn a_connection_without_its_header_does_not_hold_up_the_end() {
     proxy.terminate();
     assert!(client.is_closed());
     assert_eq!(proxy.exit_code(), Some(0));
+}
+
+#[test]
+fn sockets_that_systemd_opened_are_served() {
+    let origin = hello();
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = tcp.local_addr().unwrap();
+    let proxy = Proxy::inheriting(&origin, tcp.into(), r#"listen = [{ address = "systemd" }]"#);
+    let answers = at_once(24, |_| Ask::new(address, "GET", "/").send().status);
+    assert!(answers.iter().all(|status| *status == 200), "{answers:?}");
+    drop(proxy);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("web.sock");
+    let unix = UnixListener::bind(&path).unwrap();
+    let listen = r#"listen = [{ address = "systemd:web" }]"#;
+    let mut proxy = Proxy::inheriting(&origin, unix.into(), listen);
+    assert_eq!(proxy.get("/").send_on(&mut Client::unix(&path)).status, 200);
+    proxy.terminate();
+    assert_eq!(proxy.exit_code(), Some(0));
+    assert!(path.exists(), "the file is systemd's");
+}
+
+#[test]
+fn sockets_that_nobody_passed_are_missed() {
+    for name in ["systemd", "systemd:web"] {
+        let refused = run(name);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains(name) && said.contains("has passed no such socket"), "{said}");
+    }
 }

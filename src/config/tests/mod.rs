@@ -89,7 +89,9 @@ fn secrets_come_from_files_and_variables_without_their_line_end() {
 fn what_is_printed_reads_back_to_the_same_plan() {
     let text = format!(
         "threads = 3\n{ORIGIN}host = \"app.internal\"\nhosts = [\"Example.com\", \"[::1]:80\"]\n\
-         [client]\ntrusted_proxies = [\"10.1.2.3\", \"fd00::/8\"]\nunderscore_headers = \"pass\"\n\
+         [[listen]]\naddress = \"unix:/run/\\\"a.sock\"\nmode = \"0600\"\nproxy_protocol.from = \"unix\"\n\
+         [[listen]]\naddress = \"systemd:web\"\nproxy_protocol = {{ from = [\"10.0.0.0/8\", \"unix\"] }}\n\
+         [client]\ntrusted_proxies = [\"10.1.2.3\", \"fd00::/8\", \"unix\"]\nunderscore_headers = \"pass\"\n\
          [session]\ncookie = [\"*_session\", \"remember\"]\nsecure = \"always\"\n\
          token_storage = \"plain\"\n\
          [cache]\ndefault_ttl = \"1500ms\"\nunknown_cookies = \"ignore\"\ntrust_public = true\n\
