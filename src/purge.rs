@@ -15,6 +15,7 @@ use crate::http::reference::{absolute, resolve};
 use crate::http::tags::TAG_MAX;
 use crate::http::{path, query};
 use crate::page::Pages;
+use crate::page::purge::Purged;
 use crate::page::purge::scope::{Aim, Scope};
 use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
 
@@ -118,7 +119,7 @@ impl Purger {
         let Ok(purged) = timeout(PATIENCE, purging).await else {
             return Err(StoreError::TimedOut.into());
         };
-        Ok(is_confirmed(store, purged?).await)
+        Ok(is_confirmed(store, &self.pages.purged, purged?).await)
     }
 
     fn aims(&self, order: &Order) -> Result<Vec<Aim>, PurgeError> {
@@ -203,12 +204,16 @@ fn wrong(why: String) -> PurgeError {
 }
 
 /// Waits for all other processes, for a while.
-async fn is_confirmed(store: &AnyStore, purge: Generation) -> bool {
+async fn is_confirmed(store: &AnyStore, purged: &Purged, purge: Generation) -> bool {
+    let is_seen = async || match purged.stands_as(purge) {
+        Some(purge) => store.is_seen(purge).await.unwrap_or(false),
+        None => false,
+    };
     let all = async {
         let (mut pause, longest) = LOOKS;
-        while !store.is_seen(purge).await.unwrap_or(false) {
+        while !is_seen().await {
             sleep(pause).await;
-            pause = (pause * 2).min(longest);
+            pause = (pause * 5 / 4).min(longest);
         }
     };
     timeout(OTHERS_PATIENCE, all).await.is_ok()
@@ -218,7 +223,6 @@ async fn is_confirmed(store: &AnyStore, purge: Generation) -> bool {
 mod tests {
     use super::*;
     use crate::page::flight::Flights;
-    use crate::page::purge::Purged;
 
     #[test]
     fn an_order_for_too_much_ends_at_the_bound() {

@@ -27,7 +27,7 @@ use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::{Caps, Listener, listen};
 use crate::socket::Socket;
-use crate::store::{AnyStore, OpenError, OpenStore, StoreError, StoreState};
+use crate::store::{AnyStore, OpenError, OpenStore, PurgeStore as _, StoreError, StoreState};
 use crate::task::{self, Clean, LogOuts, Purges, Rescale, Visits};
 
 pub use demo::{Demo, DemoError};
@@ -266,6 +266,9 @@ async fn end(tasks: Vec<tokio::task::JoinHandle<()>>, shared: &Shared, lane: &An
         }
     }
     finish(shared, lane, flushed).await;
+    if let Err(error) = lane.ask_no_more(shared.pages.purged.who).await {
+        tracing::debug!(%error, "others wait a moment for this process to see their purges");
+    }
 }
 
 /// Writes down what still waits. Fails where the store does not take all of it; the rest waits on.

@@ -158,12 +158,12 @@ impl Pages {
     }
 
     /// What time and purges make of a page. While others' purges may be missing, a page is fresh within
-    /// the second in which it was fetched or validated.
+    /// the second in which it was fetched or validated; by the clock of whoever did, which may be ahead.
     #[must_use]
     pub fn standing(&self, entry: &Entry, now: u64) -> Standing {
         match self.purged.standing(&entry.marks) {
             Standing::Current if !entry.is_fresh(now) => Standing::Stale,
-            Standing::Current if now > entry.stored_at && self.purged.is_cut_off() => {
+            Standing::Current if now != entry.stored_at && self.purged.is_cut_off() => {
                 Standing::Stale
             }
             standing => standing,
@@ -734,6 +734,20 @@ mod tests {
         assert!(found(100));
         let _ = pages.invalidate(&KEY, 100);
         assert_eq!([100, 104, 105].map(found), [false, false, true]);
+    }
+
+    #[test]
+    fn who_is_cut_off_shows_a_page_for_its_second_only() {
+        let flights = Flights::new(1 << 20, 10);
+        let purged = Arc::new(Purged::new(true));
+        let pages = Pages::new(1 << 20, flights, purged, 32, Duration::from_secs(300));
+        let page = Entry { stored_at: 100, ..page(&[]) };
+        // The other one's clock may be ahead.
+        let standing = |now| pages.standing(&page, now);
+        assert_eq!(
+            [40, 99, 100, 101].map(standing),
+            [Standing::Stale, Standing::Stale, Standing::Current, Standing::Stale]
+        );
     }
 
     #[test]

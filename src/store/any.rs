@@ -432,6 +432,10 @@ impl PurgeStore for AnyStore {
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
         delegate!(self, is_seen(purge))
     }
+
+    async fn ask_no_more(&self, who: u64) -> Result<(), StoreError> {
+        delegate!(self, ask_no_more(who))
+    }
 }
 
 impl PageStore for AnyStore {

@@ -133,4 +133,7 @@ pub trait PurgeStore {
     /// Whether every process that asked within the last three seconds has seen the purge. No, too, while
     /// it cannot be told who did. Within the read budget.
     fn is_seen(&self, purge: Generation) -> impl Future<Output = Result<bool, StoreError>>;
+
+    /// Nobody waits for `who` any more to see a purge. For who has ended: he shows no pages.
+    fn ask_no_more(&self, who: u64) -> impl Future<Output = Result<(), StoreError>>;
 }

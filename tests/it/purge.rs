@@ -502,6 +502,59 @@ fn a_redis_that_comes_back_empty_hides_no_change() {
     }
 }
 
+/// Proxies follow a failover one after the other. What the last purges meanwhile only the old Redis knows.
+#[test]
+fn a_change_while_others_are_on_the_new_redis_already_is_not_lost() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let relays = [Relay::start(old.port()), Relay::start(old.port())];
+    let origin = counting(|reply| reply);
+    let [late, early] = relays.each_ref().map(|relay| {
+        let settings = format!("store.url = \"redis://127.0.0.1:{}\"", relay.port());
+        Proxy::with_settings(&origin, &settings)
+    });
+    let names = |server: &RedisServer| server.command::<Vec<String>>(&["HKEYS", "seen:"]);
+    wait_until("both ask the old one", || names(&old).len() == 3);
+
+    relays[1].lead_to(new.port());
+    old.command::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    wait_until("one asks the new one", || names(&new).len() == 2);
+    wait_until("it has the page", || {
+        early.get("/a").send().is_hit() && early.metric("anteroom_cut_off") == 0.0
+    });
+    let number = || old.command::<Option<u64>>(&["HGET", "purges:", "number"]).unwrap_or(0);
+    let waiting = || late.metric("anteroom_purges_waiting");
+    wait_until("the other asks the old one still", || {
+        late.post("/other").send();
+        number() > 0 && waiting() == 0.0
+    });
+    let before = number();
+    late.post("/a").send();
+    wait_until("the old one has it", || number() > before && waiting() == 0.0);
+    let text = late.get("/a").send().text();
+    assert_ne!(early.get("/a").send().text(), text);
+
+    relays[0].lead_to(new.port());
+    old.command::<()>(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    wait_until("the new page is shown", || early.get("/a").send().text() == text);
+    wait_until("nothing waits", || waiting() == 0.0);
+    wait_until("a purge is confirmed by both", || purge(&late, &["--all"])["confirmed"] == true);
+}
+
+#[test]
+fn who_has_ended_is_not_waited_for() {
+    let server = RedisServer::start();
+    let origin = counting(|reply| reply);
+    let settings = format!("store.url = \"{}\"", server.url());
+    let [one, mut other] = [0, 1].map(|_| Proxy::with_settings(&origin, &settings));
+    let names = || server.command::<Vec<String>>(&["HKEYS", "seen:"]);
+    wait_until("both ask", || names().len() == 3);
+    other.terminate();
+    assert_eq!(other.exit_code(), Some(0));
+    assert_eq!(names().len(), 2, "one, and since when");
+    wait_until("the other asks", || one.metric("anteroom_cut_off") == 0.0);
+    assert_eq!(names().len(), 2);
+}
+
 #[test]
 fn a_path_alone_stands_for_the_sites_that_are_named() {
     let origin = counting(|reply| reply);

@@ -155,6 +155,57 @@ mod redis_alone {
         assert!(bench.store.is_seen(last.at).await.unwrap());
     }
 
+    #[tokio::test]
+    async fn nobody_waits_for_who_has_ended() {
+        let bench = Bench::redis().await;
+        let begin = now(&bench).await;
+        let first = purge(&bench, begin, &[1]).await;
+        becomes_seen(&bench, first).await;
+        let last = purge(&bench, first, &[1]).await;
+        bench.store.purged_since(1, last).await.unwrap();
+        bench.store.ask_no_more(2).await.unwrap();
+        assert!(bench.store.is_seen(last.at).await.unwrap());
+    }
+
+    /// As where the clock of Redis went back by ten minutes, and a process has ended since.
+    #[tokio::test]
+    async fn nobody_waits_for_who_asked_at_a_time_to_come() {
+        let bench = Bench::redis().await;
+        let mut raw = bench.raw().await;
+        let begin = now(&bench).await;
+        let first = purge(&bench, begin, &[1]).await;
+        becomes_seen(&bench, first).await;
+        let (now, _): (u64, u64) = redis::cmd("TIME").query_async(&mut raw).await.unwrap();
+        let told = format!("{} 0 {}", begin.at.era, (now + 600) * 1_000);
+        let add = async |raw: &mut MultiplexedConnection, who: String| {
+            redis::cmd("HSET").arg("seen:").arg(who).arg(&told).exec_async(raw).await.unwrap();
+        };
+        add(&mut raw, "ghost".to_owned()).await;
+        // Who lives may have asked at such a time, too, and asks again.
+        assert!(!bench.store.is_seen(first.at).await.unwrap());
+        becomes_seen(&bench, first).await;
+        // It makes no room for ever, either.
+        for ghost in 0..20 {
+            add(&mut raw, format!("ghost {ghost}")).await;
+        }
+        bench.store.purged_since(1, first).await.unwrap();
+        let held: Vec<String> = command(&mut raw, "HKEYS seen:").await;
+        assert!(held.len() <= 3, "{held:?}");
+        becomes_seen(&bench, first).await;
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_purges_that_were_lost_do_not_count() {
+        let bench = Bench::redis().await;
+        let mut raw = bench.raw().await;
+        let begin = now(&bench).await;
+        let first = purge(&bench, begin, &[123_456; 1_000]).await;
+        assert_eq!(command::<u64>(&mut raw, "HGET purges: held").await, 6_999);
+        command::<()>(&mut raw, "DEL purging:").await;
+        purge(&bench, first, &[7]).await;
+        assert_eq!(command::<u64>(&mut raw, "HGET purges: held").await, 1);
+    }
+
     /// Somebody whom a Redis that came back empty knows nothing of may show what was purged.
     #[tokio::test]
     async fn right_after_redis_has_lost_all_nobody_counts_as_seen() {

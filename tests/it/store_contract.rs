@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::store::{
     AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, Demand, EXPIRING_BYTES, Evicted,
-    Eviction, Expired, Farewell, Limits, OpenError, OpenStore, PageStore as _, Rescaled, Rescaling,
-    Rotation, SessionStore as _, Settings, StoreError, StoreState, Url, ViewStore as _, Visit,
+    Eviction, Expired, Farewell, Limits, Moment, OpenError, OpenStore, PageStore as _,
+    PurgeStore as _, Rescaled, Rescaling, Rotation, SessionStore as _, Settings, StoreError,
+    StoreState, Url, ViewStore as _, Visit,
 };
 use anteroom::visit::VisitQueue;
 use bytes::Bytes;
@@ -1029,6 +1030,40 @@ async fn when_redis_is_killed_calls_fail_at_once_and_recover_by_themselves() {
     bench.server().restart();
     until("it is back", async || matches!(store.check_token(&token(1)).await, Ok(Some(_)))).await;
     assert_eq!(store.state(), StoreState::Connected);
+}
+
+/// Its old connections stay open, and answer all reads.
+#[tokio::test]
+async fn a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let relay = Relay::start(old.port());
+    let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
+    let settings = Settings { url, prefix: String::new(), limits: limits() };
+    let open = OpenStore::open(&settings).await.unwrap();
+    // Each lane finds out by itself, one by a transaction and one by a script.
+    let [one, other] = [open.lane(), open.lane()];
+    for lane in [&one, &other] {
+        connected(lane).await;
+        lane.update_token(&token(1), &user("ann"), None, 1.0).await.unwrap();
+    }
+    relay.lead_to(new.port());
+    let mut command = redis::cmd("REPLICAOF");
+    command.arg("127.0.0.1").arg(new.port());
+    command.exec_async(&mut old.connection().await).await.unwrap();
+
+    let failure = one.update_token(&token(2), &user("ann"), None, 2.0).await.unwrap_err();
+    assert!(matches!(failure, StoreError::Away), "nothing was done: {failure:?}");
+    until("the new one has it", async || {
+        one.update_token(&token(2), &user("ann"), None, 2.0).await.is_ok()
+    })
+    .await;
+    let known = Moment::default();
+    let failure = other.purged_since(1, known).await.unwrap_err();
+    assert!(matches!(failure, StoreError::Away), "nothing was done: {failure:?}");
+    until("the new one is asked", async || other.purged_since(1, known).await.is_ok()).await;
+    let held: u64 =
+        redis::cmd("HLEN").arg("seen:").query_async(&mut new.connection().await).await.unwrap();
+    assert_eq!(held, 2);
 }
 
 #[tokio::test]

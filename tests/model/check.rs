@@ -110,7 +110,7 @@ pub(crate) fn check(state: &mut State, ask: &Ask, got: &Answer) -> Result<(), St
 
 /// What the proxy says itself is that the origin failed.
 fn own_word(state: &State, ask: &Ask, got: &Answer) -> Result<(), String> {
-    let has_cause = state.has_failed(&ask.url, got.ended_at) || got.took > SLOW;
+    let has_cause = state.has_failed(&ask.url, got.begun_at) || got.took > SLOW;
     if got.status >= 500 && has_cause {
         return Ok(());
     }
@@ -180,7 +180,7 @@ fn timely(state: &mut State, ask: &Ask, got: &Answer, event: &Event) -> Result<(
         }
     }
     if got.is_stale() {
-        let fails = state.has_failed(&ask.url, got.ended_at) || got.took > SLOW;
+        let fails = state.has_failed(&ask.url, got.begun_at) || got.took > SLOW;
         return if event.serves_stale(got.begun_at, fails) {
             Ok(())
         } else {

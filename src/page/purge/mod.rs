@@ -256,8 +256,11 @@ impl Purged {
         aims: &[Aim],
     ) -> Result<Generation, StoreError> {
         let mut last = self.latest().moment.at;
-        for aims in aims.chunks(PURGE_MARKS_MAX) {
-            last = self.begin(aims.to_vec()).send(store).await?;
+        // All of it holds here before the first of it is sent, which may fail.
+        let pieces: Vec<_> =
+            aims.chunks(PURGE_MARKS_MAX).map(|aims| self.begin(aims.to_vec())).collect();
+        for piece in pieces {
+            last = piece.send(store).await?;
         }
         self.see(last).await;
         Ok(last)
@@ -274,6 +277,19 @@ impl Purged {
         unsent.add(&aims, begun, &self.latest().key);
         self.unsent_count.store(unsent.len(), Ordering::Release);
         Sending { purged: self, aims, begun }
+    }
+
+    /// The purge that others have to see, where they have to see one of this process's that the store took:
+    /// the same, or where its era is over, what was sent in the next one. `None`: that is not sent yet.
+    #[must_use]
+    pub fn stands_as(&self, purge: Generation) -> Option<Generation> {
+        let unsent = self.unsent();
+        let era = self.era.load(Ordering::Acquire);
+        match unsent.taken {
+            _ if purge.era == era => Some(purge),
+            taken if taken.era == era && unsent.len() == 0 => Some(taken),
+            _ => None,
+        }
     }
 
     /// Returns when the table is complete up to a purge, or is of a later era.
@@ -357,10 +373,15 @@ impl Purged {
     /// Takes over the whole table of the store.
     fn take(&self, upto: Known, marks: &[(u32, u64)]) {
         let mut unsent = self.unsent();
-        let is_other = upto.era() != self.era.load(Ordering::Acquire);
-        if is_other {
+        let before = self.era.load(Ordering::Acquire);
+        if upto.era() != before {
             self.era.store(CHANGING, Ordering::Release);
             self.table.iter().for_each(|last| last.store(0, Ordering::Release));
+            // What was complete was another one.
+            self.complete_at.store(0, Ordering::Release);
+            if unsent.taken.era == before && before > 0 {
+                self.carry_over(&mut unsent, &upto.key);
+            }
         }
         for (mark, number) in marks {
             self.mark(&[*mark], *number);
@@ -372,6 +393,16 @@ impl Purged {
             known.key = upto.key;
             grow(known, upto.moment)
         });
+    }
+
+    /// What the store took of this process in the era before is not known in the next one, which may have
+    /// begun elsewhere, and earlier: pages of it may be older. So everything is purged there, once.
+    fn carry_over(&self, unsent: &mut Unsent, key: &MarkKey) {
+        let everything = [Scope::Everything.aim(true)];
+        let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        unsent.add(&everything, begun, key);
+        unsent.leave(&everything, begun);
+        self.unsent_count.store(unsent.len(), Ordering::Release);
     }
 
     /// Sends some of what is left. Returns whether there may be more.
@@ -406,7 +437,13 @@ impl Purged {
             if self.unsent().left(1).is_empty() {
                 return Ok(());
             }
-            self.keep_up(store).await?;
+            let learnt = self.learn(store).await;
+            let waiting = self.unsent().len();
+            // A store that is too slow to be asked may take them all the same.
+            self.send_left(store).await?;
+            if self.unsent().len() == waiting {
+                learnt?;
+            }
         }
         Err(StoreError::TimedOut)
     }
@@ -424,6 +461,7 @@ impl Purged {
         }
         self.mark(&from.marks(aims), purge.at.number);
         unsent.remove(aims, begun, &from.key);
+        unsent.took(purge.at);
         self.unsent_count.store(unsent.len(), Ordering::Release);
         drop(unsent);
         self.known.send_if_modified(|known| {
@@ -497,6 +535,8 @@ mod tests {
     struct Ledger {
         history: Mutex<History>,
         away: AtomicBool,
+        /// Takes purges, and tells of none.
+        mute: AtomicBool,
     }
 
     struct History {
@@ -522,7 +562,11 @@ mod tests {
 
     impl Ledger {
         fn new() -> Self {
-            Self { history: Mutex::new(History::new(1)), away: AtomicBool::new(false) }
+            Self {
+                history: Mutex::new(History::new(1)),
+                away: AtomicBool::new(false),
+                mute: AtomicBool::new(false),
+            }
         }
 
         fn begin_era(&self) {
@@ -569,6 +613,9 @@ mod tests {
         }
 
         async fn purged_since(&self, _: u64, known: Moment) -> Result<News, StoreError> {
+            if self.mute.load(Ordering::Relaxed) {
+                return Err(StoreError::TimedOut);
+            }
             let history = self.history(known)?;
             let (upto, key) = (history.now(), history.key);
             if known.at.era != history.era {
@@ -583,6 +630,10 @@ mod tests {
 
         async fn is_seen(&self, _: Generation) -> Result<bool, StoreError> {
             Ok(true)
+        }
+
+        async fn ask_no_more(&self, _: u64) -> Result<(), StoreError> {
+            Ok(())
         }
     }
 
@@ -720,7 +771,7 @@ mod tests {
             one.nudged().await;
             catch_up(&one, &store).await;
         });
-        assert_eq!(purged.unwrap().number, 1);
+        assert_eq!(purged.unwrap().era, 2);
         catch_up(&other, &store).await;
         assert_eq!(
             (one.standing(&lost[0]), other.standing(&lost[1])),
@@ -744,6 +795,35 @@ mod tests {
         catch_up(&other, &store).await;
         assert_eq!(other.standing(&fetched), Standing::Gone);
         assert_eq!(other.standing(&elsewhere), Standing::Current);
+    }
+
+    /// As where one process follows a failover later than another.
+    #[tokio::test]
+    async fn what_the_store_took_in_an_era_that_others_had_left_holds_in_the_next_one() {
+        let (old, new) = (Ledger::new(), Ledger::new());
+        let [one, other, third] = [ready(&old).await, ready(&old).await, ready(&old).await];
+        new.begin_era();
+        catch_up(&other, &new).await;
+        let fetched = page(&other);
+        let purge = one.purge(&old, &[PAGE.aim(false)]).await.unwrap();
+        assert_eq!(one.stands_as(purge), Some(purge));
+        assert_eq!(other.standing(&fetched), Standing::Current);
+        // Whoever has purged nothing has nothing to tell.
+        catch_up(&third, &new).await;
+        assert_eq!(new.count(), 0);
+        one.learn(&new).await.unwrap();
+        assert_eq!(one.standing(&fetched), Standing::Gone, "here at once");
+        assert_eq!(one.stands_as(purge), None);
+        assert!(one.is_cut_off(), "until it is known that this table is complete");
+        for _ in 0..3 {
+            for purged in [&one, &other, &third] {
+                catch_up(purged, &new).await;
+                assert_eq!(purged.standing(&fetched), Standing::Gone);
+                assert_eq!(purged.standing(&page(purged)), Standing::Current);
+            }
+        }
+        assert_eq!((new.count(), one.waiting().0), (1, 0), "once");
+        assert_eq!(one.stands_as(purge), Some(new.history.lock().unwrap().now().at));
     }
 
     #[tokio::test]
@@ -771,8 +851,29 @@ mod tests {
         }
         one.flush(&store).await.unwrap_err();
         store.away.store(false, Ordering::Relaxed);
+        // What it tells is not waited for.
+        store.mute.store(true, Ordering::Relaxed);
         one.flush(&store).await.unwrap();
         assert_eq!((one.waiting().0, store.count()), (0, 3));
+    }
+
+    #[tokio::test]
+    async fn all_of_a_large_purge_holds_though_its_beginning_is_not_taken() {
+        let store = Ledger::new();
+        let one = ready(&store).await;
+        let before = page(&one);
+        let url = |number: usize| {
+            Scope::Url { site: "s", path: "/", query: &number.to_string() }.aim(true)
+        };
+        let mut aims: Vec<_> = (0..PURGE_MARKS_MAX).map(url).collect();
+        aims.push(PAGE.aim(true));
+        store.away.store(true, Ordering::Relaxed);
+        one.purge(&store, &aims).await.unwrap_err();
+        assert_eq!(one.standing(&before), Standing::Gone);
+        assert_eq!(one.waiting().0, aims.len());
+        store.away.store(false, Ordering::Relaxed);
+        catch_up(&one, &store).await;
+        assert_eq!((one.waiting().0, store.count()), (0, 2));
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::scope::{Aim, Digest};
-use crate::store::MarkKey;
+use crate::store::{Generation, MarkKey};
 
 /// Aims that wait at most. Beyond them they count as one: everything is purged.
 const AIMS_MAX: usize = 65_536;
@@ -14,6 +14,8 @@ pub(super) struct Unsent {
     aims: HashMap<Aim, Waiting>,
     /// By mark under the key that is known: the last purge that has it.
     marks: HashMap<u32, u64>,
+    /// The last purge of this process that the store took.
+    pub(super) taken: Generation,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,13 @@ impl Unsent {
             if self.last(mark).is_some_and(|last| last <= begun) {
                 self.marks.remove(&mark);
             }
+        }
+    }
+
+    /// The store has a purge of this process.
+    pub(super) fn took(&mut self, purge: Generation) {
+        if !self.taken.includes(purge) {
+            self.taken = purge;
         }
     }
 

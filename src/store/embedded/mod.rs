@@ -296,6 +296,10 @@ impl PurgeStore for EmbeddedStore {
     async fn is_seen(&self, _purge: Generation) -> Result<bool, StoreError> {
         Ok(true)
     }
+
+    async fn ask_no_more(&self, _who: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 impl PageStore for EmbeddedStore {

@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, ServerErrorKind};
+use redis::{
+    AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, ServerError, ServerErrorKind,
+};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::store::any::{Counters, StoreState};
 use crate::store::{Limits, StoreError};
@@ -29,6 +31,8 @@ const BEATS_TO_RECONNECT: u32 = 3;
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long one attempt may take, log-in to Redis included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// What is said of a connection that is of no more use.
+const BROKE: &str = "the connection to Redis broke: connecting again";
 
 /// What a call may cost, and what its failure means.
 #[derive(Clone, Copy, Debug)]
@@ -190,8 +194,12 @@ impl Shared {
         if error.is_timeout() {
             return self.timed_out();
         }
+        if is_demoted(&error) {
+            self.hang_up(generation, "Redis takes no writes: connecting again");
+            return StoreError::Away;
+        }
         if is_broken(&error) {
-            self.hang_up(generation);
+            self.hang_up(generation, BROKE);
             return match call {
                 Call::Read => StoreError::Away,
                 Call::Write => StoreError::Unanswered(Box::new(error)),
@@ -201,12 +209,12 @@ impl Shared {
         if is_not_ready(&error) { StoreError::Away } else { StoreError::Failed(Box::new(error)) }
     }
 
-    /// Gives up a broken connection, unless it has been replaced already.
-    fn hang_up(&self, generation: u64) {
+    /// Gives up a connection, unless it has been replaced already.
+    fn hang_up(&self, generation: u64, why: &str) {
         let mut line = self.line();
         if line.generation == generation && line.connection.take().is_some() {
             self.trouble.notify_one();
-            tracing::warn!("the connection to Redis broke: connecting again");
+            tracing::warn!("{why}");
         }
     }
 
@@ -227,12 +235,27 @@ impl Shared {
 
 /// The keeper's task: connects, watches, and connects again, for ever.
 async fn keep(shared: Arc<Shared>) {
+    let (shortest, longest) = BACK_OFF;
+    let mut pause = shortest;
     loop {
         let connection = connect(&shared).await;
         shared.install(connection);
         tracing::info!("connected to Redis");
+        let began = Instant::now();
         watch(&shared).await;
+        // A server that is there but of no use, such as a replica, is not stormed.
+        if began.elapsed() < longest {
+            sleep(jittered(pause)).await;
+            pause = (pause * 2).min(longest);
+        } else {
+            pause = shortest;
+        }
     }
+}
+
+/// The jitter keeps many proxies from coming back in the same instant.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 async fn connect(shared: &Shared) -> MultiplexedConnection {
@@ -253,8 +276,7 @@ async fn connect(shared: &Shared) -> MultiplexedConnection {
             tracing::warn!(reason, "cannot connect to Redis: trying on");
             said = true;
         }
-        // The jitter keeps many proxies from coming back in the same instant.
-        sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        sleep(jittered(pause)).await;
         pause = (pause * 2).min(longest);
     }
 }
@@ -279,12 +301,12 @@ async fn watch(shared: &Shared) {
                 missed = 0;
                 shared.close_breaker();
             }
-            Beat::Broken => shared.hang_up(generation),
+            Beat::Broken => shared.hang_up(generation, BROKE),
             Beat::Missed => {
                 missed += 1;
                 shared.timed_out();
                 if missed >= BEATS_TO_RECONNECT {
-                    shared.hang_up(generation);
+                    shared.hang_up(generation, BROKE);
                 }
             }
         }
@@ -310,6 +332,21 @@ async fn beat(mut connection: MultiplexedConnection, budget: Duration) -> Beat {
 /// Whether the connection is of no more use.
 fn is_broken(error: &RedisError) -> bool {
     error.is_connection_dropped() || error.is_io_error() || error.is_unrecoverable_error()
+}
+
+/// Whether the server has become a replica, and so has done nothing: the primary is elsewhere, and found by
+/// connecting again.
+fn is_demoted(error: &RedisError) -> bool {
+    if !matches!(error.kind(), ErrorKind::Server(_)) {
+        return false;
+    }
+    // A transaction has an error for each of its commands; scripts of older servers tell it in words.
+    let is_read_only = |error: &ServerError| {
+        error.code() == "READONLY"
+            || error.details().is_some_and(|words| words.contains("-READONLY "))
+    };
+    let errors = error.clone().into_server_errors();
+    errors.is_some_and(|errors| errors.iter().any(|(_, error)| is_read_only(error)))
 }
 
 /// Whether the server is there but does not serve yet: nothing was done.

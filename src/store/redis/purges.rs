@@ -46,7 +46,7 @@ impl PurgeStore for RedisStore {
         let mut script = script::PURGED_SINCE.prepare_invoke();
         self.ask_as(known, &mut script);
         script.key(&self.keys().seen);
-        script.arg(format!("{who:016x}")).arg(NEWS_MAX).arg(LIVES.as_millis() as u64);
+        script.arg(field_of(who)).arg(NEWS_MAX).arg(LIVES.as_millis() as u64);
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<Told>(&mut on).await };
         let (era, number, is_behind, purges, nonce, key) =
@@ -74,6 +74,18 @@ impl PurgeStore for RedisStore {
         let step = |mut on| async move { script.invoke_async::<u8>(&mut on).await };
         Ok(self.0.link.call(Call::Read, step).await? > 0)
     }
+
+    async fn ask_no_more(&self, who: u64) -> Result<(), StoreError> {
+        let mut command = redis::cmd("HDEL");
+        command.arg(&self.keys().seen).arg(field_of(who));
+        let step = |mut on| async move { command.exec_async(&mut on).await };
+        self.0.link.call(Call::Write, step).await
+    }
+}
+
+/// The field of `seen:` that is a process's.
+fn field_of(who: u64) -> String {
+    format!("{who:016x}")
 }
 
 impl RedisStore {

@@ -524,7 +524,8 @@ end
 redis.call('SETRANGE', KEYS[3], place_of(number), ARGV[9])
 local marks = table.concat(ARGV, ' ', 10)
 local length = redis.call('RPUSH', KEYS[2], marks)
-held = held + #marks
+-- The first of a list is all of it: the one before may have been evicted.
+held = length == 1 and #marks or held + #marks
 while length > tonumber(ARGV[7]) or (held > tonumber(ARGV[8]) and length > 0) do
   held, length = held - #redis.call('LPOP', KEYS[2]), length - 1
 end
@@ -549,19 +550,23 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- What is known of a history that is not the store's is nothing.
 local said = is_new and '0 0' or ARGV[1] .. ' ' .. ARGV[2]
 redis.call('HSET', KEYS[4], ARGV[7], string.format('%s %.0f', said, now))
--- Since when all who ask are in here.
-local began = tonumber(redis.call('HGET', KEYS[4], 'began') or '')
-if is_new or not began or began > now then
-  redis.call('HSET', KEYS[4], 'began', string.format('%.0f', now))
-end
-redis.call('PEXPIRE', KEYS[4], lives)
+local went_back = false
 if redis.call('HLEN', KEYS[4]) > 16 then
   local all = redis.call('HGETALL', KEYS[4])
   for at = 1, #all, 2 do
     local asked = tonumber(string.match(all[at + 1], '(%d+)$') or '') or 0
-    if all[at] ~= 'began' and now - asked > lives then redis.call('HDEL', KEYS[4], all[at]) end
+    if all[at] ~= 'began' and math.abs(now - asked) > lives then
+      redis.call('HDEL', KEYS[4], all[at])
+      went_back = went_back or asked > now
+    end
   end
 end
+-- Since when all who ask are in here.
+local began = tonumber(redis.call('HGET', KEYS[4], 'began') or '')
+if is_new or went_back or not began or began > now then
+  redis.call('HSET', KEYS[4], 'began', string.format('%.0f', now))
+end
+redis.call('PEXPIRE', KEYS[4], lives)
 local behind = number - known
 if era ~= known_era or behind > redis.call('LLEN', KEYS[2]) then
   return {{era, number, 1, {{}}, nonce_of(number), key}}
@@ -576,7 +581,8 @@ return {{era, number, 0, purges, nonce_of(known + #purges), key}}
 });
 
 /// Whether all who live have seen a purge. Nobody can tell while a process that `seen:` has lost, with
-/// whatever else, may not count itself as cut off yet.
+/// whatever else, may not count itself as cut off yet. Nor where the server's clock has gone back: whoever
+/// asked at a time that is far to come still is no longer in there, until he asks again.
 ///
 /// KEYS: `seen:`. ARGV: the purge's era and number, for how many milliseconds who asked counts as living,
 /// and for how many one that is cut off may not know it.
@@ -587,14 +593,23 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local began = tonumber(redis.call('HGET', KEYS[1], 'began') or '')
 if not began or now - began < tonumber(ARGV[4]) then return 0 end
-for _, told in ipairs(redis.call('HVALS', KEYS[1])) do
-  local era, number, asked = string.match(told, '^(%d+) (%d+) (%d+)$')
-  if era and now - tonumber(asked) <= tonumber(ARGV[3])
+local lives, all, seen, went_back = tonumber(ARGV[3]), redis.call('HGETALL', KEYS[1]), 1, false
+for at = 1, #all, 2 do
+  local era, number, asked = string.match(all[at + 1], '^(%d+) (%d+) (%d+)$')
+  local since = era and now - tonumber(asked)
+  if since and since < -lives then
+    redis.call('HDEL', KEYS[1], all[at])
+    went_back = true
+  elseif since and since <= lives
     and (era ~= ARGV[1] or tonumber(number) < tonumber(ARGV[2])) then
-    return 0
+    seen = 0
   end
 end
-return 1
+if went_back then
+  redis.call('HSET', KEYS[1], 'began', string.format('%.0f', now))
+  return 0
+end
+return seen
 ",
     )
 });

@@ -3,12 +3,14 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 /// Listens on a loopback port of its own until the process of the test ends.
 pub(crate) struct Relay {
     address: SocketAddr,
+    server: Arc<AtomicU16>,
     doomed: Doomed,
     hold: Arc<Hold>,
 }
@@ -28,20 +30,27 @@ impl Relay {
     pub(crate) fn start(port: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
+        let server = Arc::new(AtomicU16::new(port));
+        let to = Arc::clone(&server);
         let doomed = Doomed::default();
         let hold = Arc::<Hold>::default();
         let (word, held) = (Arc::clone(&doomed), Arc::clone(&hold));
         thread::spawn(move || {
             for client in listener.incoming() {
-                relay(client.unwrap(), port, &word, &held);
+                relay(client.unwrap(), to.load(Ordering::SeqCst), &word, &held);
             }
         });
-        Self { address, doomed, hold }
+        Self { address, server, doomed, hold }
     }
 
     /// Where it listens.
     pub(crate) fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// Who connects from now on reaches another port. As where a name is given to another server.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.server.store(port, Ordering::SeqCst);
     }
 
     /// Nothing comes back until [`Self::pass`].
