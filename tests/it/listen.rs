@@ -121,6 +121,7 @@ fn a_unix_socket_has_deadlines_and_caps() {
     let settings = "limits.head_timeout = \"200ms\"\nlimits.connections_per_address = 1";
     let proxy = Proxy::embedded(&origin, &format!("{UNIX}\n{settings}"));
     assert!(enter(&proxy).is_closed(), "it says nothing");
+    wait_until("its place is free", || proxy.metric("anteroom_connections") == 0.0);
     let mut first = enter(&proxy);
     assert_eq!(proxy.get("/").send_on(&mut first).status, 200);
     assert!(enter(&proxy).is_closed(), "there is one already");
