@@ -9,6 +9,7 @@
 //! - [`origin`] and [`store`] are what stands behind it;
 //! - [`task`] works in the background, [`admin`] answers operators;
 //! - [`http`] is pure protocol knowledge; [`ident`], [`reason`] and [`clock`] are shared words;
+//! - [`socket`] is a Unix socket with its file;
 //! - [`metrics`] and [`log`] tell what happened; [`demo`] is a shop to try it on.
 
 pub mod admin;
@@ -30,6 +31,7 @@ pub mod route;
 pub mod row;
 pub mod serve;
 pub mod session;
+pub mod socket;
 pub mod store;
 pub mod task;
 pub mod visit;

@@ -41,6 +41,9 @@ fn run(args: PlanArgs) -> Result<(), u8> {
     for address in app.addresses() {
         tracing::info!("visitors are served at http://{address}");
     }
+    for path in app.sockets() {
+        tracing::info!("visitors are served at unix:{}", path.display());
+    }
     if let Some(address) = app.admin_address() {
         tracing::info!("health and metrics are at http://{address}");
     }

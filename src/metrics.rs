@@ -67,6 +67,8 @@ pub enum Count {
     ConnectionsRefused,
     /// Connections whose client was too slow, silent or idle for too long.
     ConnectionsTimedOut,
+    /// Connections of load balancers that did not begin with a header of the PROXY protocol.
+    ProxyHeadersRefused,
     /// Requests that the HTTP parser refused (bare 400, 414 or 431).
     ParseErrors,
     /// Bytes of bodies sent to clients.
@@ -110,13 +112,18 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 23] = [
+    const ALL: [(Self, &'static str, &'static str); 24] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
             Self::ConnectionsTimedOut,
             "anteroom_connections_timed_out",
             "Client connections closed at a deadline",
+        ),
+        (
+            Self::ProxyHeadersRefused,
+            "anteroom_proxy_headers_refused",
+            "Connections of load balancers without a header of the PROXY protocol",
         ),
         (Self::ParseErrors, "anteroom_parse_errors", "Requests that the HTTP parser refused"),
         (Self::BytesSent, "anteroom_sent_bytes", "Bytes of bodies sent to clients"),

@@ -20,10 +20,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, Socket};
+use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use crate::purge::Purger;
 use crate::request::Room;
 use crate::row::{Memo, Names};
+use crate::socket::Socket;
 use crate::store::{AnyStore, StoreError};
 
 /// How long an order waits for a store that is away.
@@ -56,7 +57,8 @@ pub struct Clerk {
 
 /// Serves the data commands until told to stop.
 pub async fn serve_data(socket: Socket, clerk: Rc<Clerk>, stop: CancellationToken) {
-    let listener = match socket.listener() {
+    let listener = socket.listener().and_then(UnixListener::from_std);
+    let listener = match listener {
         Ok(listener) => listener,
         Err(error) => return tracing::warn!(%error, "the socket cannot be listened on"),
     };

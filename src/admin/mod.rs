@@ -1,5 +1,5 @@
 //! The operator's listener: health and metrics. Never on the public address. And the socket of the
-//! data commands: `socket` is the file, `call` its other end, `clerk` takes the orders that `rows`, `top`,
+//! data commands: `call` is its other end, `clerk` takes the orders that `rows`, `top`,
 //! `purge` and `explain` carry out. Who has the token may give the last two over the listener, too.
 //!
 //! A Host that is neither its own nor a loopback name is refused, so that no web page in an
@@ -10,7 +10,6 @@ mod clerk;
 mod explain;
 mod purge;
 mod rows;
-mod socket;
 mod top;
 
 use std::convert::Infallible;
@@ -40,7 +39,6 @@ use crate::metrics::Metrics;
 pub use call::{CallError, call};
 pub use clerk::{Clerk, serve_data};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, Order};
-pub use socket::Socket;
 pub use top::{TOP_MAX, Top, Views};
 
 /// How long to wait when accepting fails.

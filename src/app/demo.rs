@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::{App, StartError, runtime};
-use crate::config::{AccessFormat, OriginUrl, Plan, Route, Share, StoreUrl};
+use crate::config::{AccessFormat, Listen, OriginUrl, Plan, Route, Share, StoreUrl};
 use crate::demo::{Settings, Shop, serve};
 use crate::http::path::PathPattern;
 
@@ -115,7 +115,7 @@ fn keep_shop(listener: TcpListener) {
 
 fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
     let mut plan = Plan::new(OriginUrl { host: Ipv4Addr::LOCALHOST.to_string(), port: shop });
-    plan.listen = vec![listen];
+    plan.listen = vec![Listen::at(listen)];
     plan.store.url = StoreUrl::Embedded(folder.to_owned());
     plan.session.token_storage = plan.store.url.usual_token_storage();
     plan.session.mint = true;

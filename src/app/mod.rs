@@ -4,6 +4,7 @@
 //! first, so that whatever is wrong is told before the first visitor comes.
 
 mod demo;
+mod listeners;
 mod parts;
 mod rows;
 mod worker;
@@ -20,15 +21,17 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Clerk, Desk, Socket};
+use crate::admin::{self, Clerk, Desk};
 use crate::config::{Admin, Plan, StoreUrl};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
-use crate::serve::{Caps, listen};
+use crate::serve::{Caps, Listener, listen};
+use crate::socket::Socket;
 use crate::store::{AnyStore, OpenError, OpenStore, PurgeStore as _, StoreError, StoreState};
 use crate::task::{self, Clean, LogOuts, Purges, Rescale, Visits};
 
 pub use demo::{Demo, DemoError};
+use listeners::Listeners;
 use parts::Shared;
 
 /// How often the store's state is looked at for `/readyz` and the metrics.
@@ -46,7 +49,7 @@ pub enum StartError {
     )]
     Listen {
         /// The address.
-        address: SocketAddr,
+        address: String,
         /// What for.
         what: &'static str,
         /// What sets it.
@@ -79,7 +82,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct App {
     plan: Plan,
-    listeners: Vec<Vec<TcpListener>>,
+    listeners: Listeners,
     admin: Option<TcpListener>,
     socket: Option<Socket>,
     log: Option<(Arc<AccessLog>, JoinHandle<()>)>,
@@ -94,11 +97,7 @@ impl App {
     /// # Errors
     /// When one of them cannot be opened; what was opened is closed again.
     pub fn open(plan: Plan) -> Result<Self, StartError> {
-        let listeners = plan
-            .listen
-            .iter()
-            .map(|address| open_listener(*address, plan.threads, "visitors", "--listen"))
-            .collect::<Result<Vec<_>, _>>()?;
+        let listeners = Listeners::open(&plan.listen, plan.threads)?;
         let admin = open_admin(plan.admin.address)?;
         let runtime = runtime()?;
         let store = runtime.block_on(open_store(&plan))?;
@@ -107,11 +106,20 @@ impl App {
         Ok(Self { plan, listeners, admin, socket, log, runtime, store, metrics: Arc::default() })
     }
 
-    /// Where visitors are served; a port 0 in the plan has become a real one.
+    /// Where visitors are served over TCP; a port 0 in the plan has become a real one.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let first = self.listeners.iter().filter_map(|threads| threads.first());
-        first.filter_map(|listener| listener.local_addr().ok()).collect()
+        let address = |listener: &Listener| match listener {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        };
+        self.listeners.iter().filter_map(address).collect()
+    }
+
+    /// The Unix sockets that we opened for visitors.
+    #[must_use]
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        self.listeners.sockets()
     }
 
     /// Where operators are served.
@@ -137,17 +145,12 @@ impl App {
         let shared = Shared::new(&plan, Arc::clone(&metrics), caps);
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         shared.register(writer.as_ref(), &store);
-        let mut by_thread: Vec<Vec<TcpListener>> = (0..plan.threads).map(|_| Vec::new()).collect();
-        for address in listeners {
-            for (thread, listener) in by_thread.iter_mut().zip(address) {
-                thread.push(listener);
-            }
-        }
+        let (by_thread, files) = listeners.into_parts();
         let workers = by_thread
             .into_iter()
-            .map(|listeners| {
+            .map(|entrances| {
                 let pen = writer.as_ref().map(|log| log.pen());
-                worker::start(&plan, &shared, &store, listeners, pen, drain.clone())
+                worker::start(&plan, &shared, &store, entrances, pen, drain.clone())
             })
             .collect::<Result<Vec<_>, _>>()?;
         let lane_store = store.clone();
@@ -179,6 +182,8 @@ impl App {
             tracing::info!("draining");
             ready.store(false, Ordering::Release);
             drain.cancel();
+            // Nobody finds a socket that is not accepted on, and the next process finds its place free.
+            drop(files);
             worker::join(workers).await;
             stop.cancel();
             end(tasks, &shared, &lane).await;
@@ -355,7 +360,7 @@ fn open_listener(
     flag: &'static str,
 ) -> Result<Vec<TcpListener>, StartError> {
     listen::open(address, count).map_err(|source| StartError::Listen {
-        address,
+        address: address.to_string(),
         what,
         flag,
         source,

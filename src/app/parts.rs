@@ -9,6 +9,7 @@ use ::http::{HeaderValue, Method};
 use super::StartError;
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
+use crate::http::peer::Peers;
 use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
 use crate::page::Pages;
@@ -215,7 +216,7 @@ fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
 fn purge_method(plan: &Plan, purger: &Arc<Purger>) -> Option<PurgeMethod> {
     let token = plan.admin.token.as_ref().map(|token| token.expose().as_bytes().to_vec());
     plan.purge.method.then(|| PurgeMethod {
-        from: plan.purge.purge_from.clone(),
+        from: plan.purge.purge_from.iter().copied().map(Peers::Network).collect(),
         token: match plan.purge.purge_token {
             // Without a token of ours, which the check refuses, nobody has the right one.
             config::PurgeToken::Admin => Some(PurgeToken(token.unwrap_or_default())),

@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Shared;
 use super::worker::{dry_room, origin_settings};
-use crate::admin::{self, Clerk, Socket};
+use crate::admin::{self, Clerk};
 use crate::config::Plan;
 use crate::metrics::Metrics;
 use crate::origin::Origin;
 use crate::row::Names;
+use crate::socket::Socket;
 use crate::store::AnyStore;
 use crate::task::{self, CacheRows, OriginRows, RowPlace, RowSecret};
 
@@ -25,7 +26,7 @@ pub(super) fn names(plan: &Plan) -> Names {
 /// Opens the socket of the data commands. Visitors are served all the same without it.
 pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
     let path = plan.admin.socket.as_deref()?;
-    match Socket::open(path) {
+    match Socket::open_private(path) {
         Ok(socket) => Some(socket),
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "there is no socket for data commands");

@@ -1,7 +1,6 @@
 //! A worker: one thread with its own runtime, listeners, origin connections and store lane.
 
 use std::cell::Cell;
-use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,7 +20,7 @@ use crate::page::verdict::Policy;
 use crate::request::Room;
 use crate::row::Reader;
 use crate::serve::io::Deadlines;
-use crate::serve::{Door, Settings, serve};
+use crate::serve::{Door, Entrance, Settings, serve};
 use crate::store::{AnyStore, OpenStore};
 
 /// How often the end of the workers is looked for.
@@ -34,7 +33,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 struct Kit {
     shared: Arc<Shared>,
     store: OpenStore,
-    listeners: Vec<tokio::net::TcpListener>,
+    entrances: Vec<Entrance>,
     pen: Option<Arc<Pen>>,
     origin: origin::Settings,
     policy: Policy,
@@ -43,12 +42,12 @@ struct Kit {
     drain_timeout: Duration,
 }
 
-/// Starts a worker on `listeners`.
+/// Starts a worker at `entrances`.
 pub(super) fn start(
     plan: &Plan,
     shared: &Arc<Shared>,
     store: &OpenStore,
-    listeners: Vec<TcpListener>,
+    entrances: Vec<Entrance>,
     pen: Option<Arc<Pen>>,
     drain: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
@@ -73,16 +72,10 @@ pub(super) fn start(
                 Err(error) => return tracing::error!(%error, "a worker did not start"),
             };
             runtime.block_on(async {
-                let listeners: Result<Vec<_>, _> =
-                    listeners.into_iter().map(tokio::net::TcpListener::from_std).collect();
-                let listeners = match listeners {
-                    Ok(listeners) => listeners,
-                    Err(error) => return tracing::error!(%error, "a worker cannot listen"),
-                };
                 let kit = Kit {
                     shared,
                     store,
-                    listeners,
+                    entrances,
                     pen,
                     origin,
                     policy,
@@ -97,7 +90,7 @@ pub(super) fn start(
 }
 
 async fn work(kit: Kit) {
-    let Kit { shared, store, listeners, pen, .. } = kit;
+    let Kit { shared, store, entrances, pen, .. } = kit;
     let sheet = shared.metrics.sheet();
     let origin = Origin::new(kit.origin, Arc::clone(&sheet));
     let room = room(&shared, store.lane(), origin, kit.policy, (Arc::clone(&sheet), pen));
@@ -117,10 +110,10 @@ async fn work(kit: Kit) {
         drain: kit.drain,
         connections: connections.clone(),
     });
-    let accepting: Vec<_> = listeners
+    let accepting: Vec<_> = entrances
         .into_iter()
-        .map(|listener| {
-            tokio::task::spawn_local(serve(listener, Rc::clone(&door), Rc::clone(&room)))
+        .map(|entrance| {
+            tokio::task::spawn_local(serve(entrance, Rc::clone(&door), Rc::clone(&room)))
         })
         .collect();
     for listener in accepting {

@@ -4,8 +4,12 @@
 //! What one value may be is the business of its form.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
-use super::plan::{OnExpire, Plan, PurgeToken, Route, SameSite, SecureCookie, Share, StoreUrl};
+use super::plan::{
+    Address, Listen, OnExpire, Plan, PurgeToken, Route, SameSite, SecureCookie, Share, StoreUrl,
+    USUAL_MODE,
+};
 use super::problem::{Problem, Warning};
 use super::reader::Places;
 use super::unit::show_size;
@@ -13,6 +17,7 @@ use ipnet::IpNet;
 
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
+use crate::http::peer::Peers;
 use crate::ident::TokenStorage;
 
 /// The longest path of a socket, in bytes. The system takes 107, of which its draft, while it is made,
@@ -70,22 +75,87 @@ impl<'a> Check<'a> {
         if listen.is_empty() {
             self.problem("listen", "expected at least one [[listen]]");
         }
-        for (index, address) in listen.iter().enumerate() {
-            // Port 0 is another port each time.
-            if address.port() != 0 && listen[..index].contains(address) {
-                let setting = format!("listen[{index}].address");
-                self.problem(&setting, format!("{address} is listened on already"));
-            }
+        for (index, one) in listen.iter().enumerate() {
+            self.listener(index, one);
         }
         let admin = &self.plan.admin;
         self.socket();
         let Some(address) = admin.address else { return };
-        if address.port() != 0 && listen.contains(&address) {
+        if listen
+            .iter()
+            .filter_map(|one| one.address.tcp())
+            .any(|other| other == address && other.port() != 0)
+        {
             self.problem("admin.address", format!("{address} is a [[listen]] address already"));
         }
         if !address.ip().is_loopback() && admin.token.is_none() && !self.unread("admin.token") {
             let text = format!("{address} can be reached by others; give a token too");
             self.problem("admin.address", text);
+        }
+    }
+
+    fn listener(&mut self, index: usize, listen: &Listen) {
+        let setting = format!("listen[{index}].address");
+        for earlier in &self.plan.listen[..index] {
+            match (&earlier.address, &listen.address) {
+                // Port 0 is another port each time.
+                (Address::Tcp(one), Address::Tcp(other))
+                    if one.port() == other.port() && one.port() != 0 =>
+                {
+                    if one.ip() == other.ip() {
+                        self.problem(&setting, format!("{other} is listened on already"));
+                    } else if covers_address(one.ip(), other.ip())
+                        || covers_address(other.ip(), one.ip())
+                    {
+                        self.problem(
+                            &setting,
+                            format!("{one} and {other} have addresses in common"),
+                        );
+                    }
+                }
+                (one @ Address::Unix(_), other) if one == other => {
+                    self.problem(&setting, "is listened on already");
+                }
+                (Address::Systemd(one), Address::Systemd(other))
+                    if one.is_none() || one == other =>
+                {
+                    self.problem(&setting, "its sockets are taken by a [[listen]] before it");
+                }
+                _ => {}
+            }
+        }
+        let is_unix = matches!(listen.address, Address::Unix(_));
+        if let Address::Unix(path) = &listen.address
+            && path.as_os_str().len() > SOCKET_PATH_MAX
+        {
+            let length = path.as_os_str().len();
+            let text = format!(
+                "{path:?} has {length} bytes, and a socket's path at most {SOCKET_PATH_MAX}"
+            );
+            self.problem(&setting, text);
+        }
+        if listen.mode != USUAL_MODE && !is_unix && !self.unread(&setting) {
+            self.problem(
+                &format!("listen[{index}].mode"),
+                "is for an address that begins with \"unix:\"",
+            );
+        }
+        let setting = format!("listen[{index}].proxy_protocol.from");
+        if let Some(net) = everyone(&listen.balancers) {
+            let text = format!("{net} is everyone: any client may then say that it is another");
+            self.warning(&setting, text);
+        }
+        let is_heard = |peers: &Peers| match (peers, &listen.address) {
+            (Peers::Network(_), Address::Tcp(_))
+            | (Peers::Unix, Address::Unix(_))
+            | (_, Address::Systemd(_)) => true,
+            (Peers::Network(_), Address::Unix(_)) | (Peers::Unix, Address::Tcp(_)) => false,
+        };
+        if let Some(peers) = listen.balancers.iter().find(|peers| !is_heard(peers))
+            && !self.unread(&format!("listen[{index}].address"))
+        {
+            let text = format!("{peers} can never come in at this address");
+            self.problem(&setting, text);
         }
     }
 
@@ -142,8 +212,7 @@ impl<'a> Check<'a> {
     }
 
     fn client(&mut self) {
-        let everyone = |net: &&IpNet| net.prefix_len() == 0;
-        if let Some(net) = self.plan.client.trusted_proxies.iter().find(everyone) {
+        if let Some(net) = everyone(&self.plan.client.trusted_proxies) {
             let text = format!("{net} is everyone: any client may then say that it is another");
             self.warning("client.trusted_proxies", text);
         }
@@ -305,6 +374,7 @@ impl<'a> Check<'a> {
                 }
                 // Every visitor behind such a proxy comes from its address.
                 let trusted = &self.plan.client.trusted_proxies;
+                let trusted: Vec<_> = trusted.iter().filter_map(Peers::network).collect();
                 let overlaps = |net: &&IpNet| trusted.iter().any(|other| meet(net, other));
                 if let Some(net) = purge.purge_from.iter().find(overlaps) {
                     let text =
@@ -346,6 +416,16 @@ impl<'a> Check<'a> {
     fn unread(&self, setting: &str) -> bool {
         self.unread.contains(setting)
     }
+}
+
+/// The network that is everyone, where one is named.
+fn everyone(named: &[Peers]) -> Option<&IpNet> {
+    named.iter().filter_map(Peers::network).find(|net| net.prefix_len() == 0)
+}
+
+/// Whether who listens on all addresses of `wide` listens on `narrow`, too: `[::]` serves IPv4.
+fn covers_address(wide: IpAddr, narrow: IpAddr) -> bool {
+    wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
 }
 
 /// Whether no stranger can have an address of a network.

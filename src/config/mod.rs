@@ -23,9 +23,9 @@ mod text;
 mod unit;
 
 pub use plan::{
-    AccessFormat, Admin, Cache, Client, Endpoint, Limits, Log, LogTarget, OnExpire, Origin,
-    OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail,
-    Store, StoreUrl, Views, Visitor,
+    AccessFormat, Address, Admin, Cache, Client, Endpoint, Limits, Listen, Log, LogTarget,
+    OnExpire, Origin, OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie, Session,
+    Share, StatusDetail, Store, StoreUrl, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

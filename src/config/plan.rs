@@ -2,6 +2,7 @@
 //!
 //! Defaults live here and nowhere else. Reading files is not done here.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
+use crate::http::peer::Peers;
 use crate::ident::TokenStorage;
 
 /// Everything that the proxy is told.
@@ -20,8 +22,8 @@ use crate::ident::TokenStorage;
 pub struct Plan {
     /// Runtimes that serve clients, one thread each. Default: the cores.
     pub threads: usize,
-    /// Where clients are served. Default: 127.0.0.1:8080.
-    pub listen: Vec<SocketAddr>,
+    /// `[[listen]]`: where clients are served. Default: 127.0.0.1:8080.
+    pub listen: Vec<Listen>,
     /// `[client]`
     pub client: Client,
     /// `[origin]`
@@ -50,11 +52,66 @@ pub struct Plan {
     pub limits: Limits,
 }
 
+/// A `[[listen]]`: where clients are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// `address`. Required.
+    pub address: Address,
+    /// `mode`, 0660: who may open the file of a Unix socket.
+    pub mode: u32,
+    /// `proxy_protocol.from`: the peers that begin with a header of the PROXY protocol.
+    pub balancers: Vec<Peers>,
+}
+
+impl Listen {
+    /// At an address of TCP, with all else at its default.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address: Address::Tcp(address), mode: USUAL_MODE, balancers: Vec::new() }
+    }
+}
+
+/// The mode of a Unix socket for visitors: our user and group may connect.
+pub(super) const USUAL_MODE: u32 = 0o660;
+
+/// What is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Address and port; `[::]` means all addresses, those of IPv4, too.
+    Tcp(SocketAddr),
+    /// `unix:<path>`
+    Unix(PathBuf),
+    /// `systemd` or `systemd:<name>`: sockets that systemd opened for us, all or those of a name.
+    Systemd(Option<String>),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Systemd(None) => f.write_str("systemd"),
+            Self::Systemd(Some(name)) => write!(f, "systemd:{name}"),
+        }
+    }
+}
+
+impl Address {
+    /// Address and port, where it has one.
+    #[must_use]
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) | Self::Systemd(_) => None,
+        }
+    }
+}
+
 /// `[client]`: what is believed of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
     /// Peers whose forwarding headers are believed.
-    pub trusted_proxies: Vec<IpNet>,
+    pub trusted_proxies: Vec<Peers>,
     /// `underscore_headers`: whether request fields with `_` in their names are passed on
     /// (`"pass"`) or dropped (`"drop"`, the default).
     pub pass_underscore_headers: bool,
@@ -451,7 +508,7 @@ impl Plan {
     pub fn new(origin: OriginUrl) -> Self {
         Self {
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(512),
-            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
+            listen: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))],
             client: Client::default(),
             origin: Origin::new(origin),
             store: Store::default(),

@@ -11,15 +11,16 @@ use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, Endpoint, Limits, Log, LogTarget, OnExpire, Origin, Plan,
-    Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail, Store,
-    Views, Visitor,
+    AccessFormat, Admin, Cache, Client, Endpoint, Limits, Listen, Log, LogTarget, OnExpire, Origin,
+    Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail,
+    Store, Views, Visitor,
 };
 use super::{form, text};
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
+use crate::http::peer::Peers;
 use crate::ident::TokenStorage;
 
 /// The most `[[listen]]`.
@@ -65,10 +66,8 @@ pub(super) trait Walk: Sized {
 /// Meets every key of `plan`.
 pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.key("threads", &mut plan.threads, &count(1, 512));
-    let nowhere = || SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    at.tables("listen", LISTEN_MAX, &mut plan.listen, nowhere, |at, address| {
-        at.required("address", address, &ADDRESS, "write address = \"127.0.0.1:8080\"");
-    });
+    let nowhere = || Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    at.tables("listen", LISTEN_MAX, &mut plan.listen, nowhere, listen);
     at.section("client", |at| client(at, &mut plan.client));
     at.section("origin", |at| origin(at, &mut plan.origin));
     at.section("store", |at| store(at, &mut plan.store));
@@ -84,9 +83,17 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("limits", |at| limits(at, &mut plan.limits));
 }
 
+fn listen(at: &mut impl Walk, listen: &mut Listen) {
+    let address = Text { parse: text::listen_address, show: ToString::to_string };
+    let hint = "write address = \"127.0.0.1:8080\"";
+    at.required("address", &mut listen.address, &address, hint);
+    let mode = Text { parse: text::mode, show: |mode| format!("{mode:04o}") };
+    at.key("mode", &mut listen.mode, &mode);
+    at.section("proxy_protocol", |at| at.key("from", &mut listen.balancers, &peers()));
+}
+
 fn client(at: &mut impl Walk, client: &mut Client) {
-    let networks = List::of(Text { parse: text::network, show: ToString::to_string });
-    at.key("trusted_proxies", &mut client.trusted_proxies, &networks);
+    at.key("trusted_proxies", &mut client.trusted_proxies, &peers());
     let words = Words(&[("drop", false), ("pass", true)]);
     at.key("underscore_headers", &mut client.pass_underscore_headers, &words);
 }
@@ -277,6 +284,10 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
 }
 
 const ADDRESS: Text<SocketAddr> = Text { parse: text::address, show: ToString::to_string };
+
+fn peers() -> List<Peers, Text<Peers>> {
+    List::of(Text { parse: text::peers, show: ToString::to_string })
+}
 
 const fn count(min: u64, max: u64) -> Count {
     Count { min, max }

@@ -4,12 +4,14 @@
 //! settings.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use super::plan::OriginUrl;
+use super::plan::{Address, OriginUrl};
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
+use crate::http::peer::Peers;
 
 /// Longest pattern, name or host that is taken, in bytes.
 const TEXT_MAX: usize = 1_024;
@@ -22,6 +24,40 @@ const ROWS_NAME_MAX: usize = 32;
 /// An address and port to listen on.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| r#"an address and port such as "127.0.0.1:8080" or "[::]:80""#.into())
+}
+
+/// Where clients are served: address and port, `unix:` and a path, or sockets of systemd.
+pub(super) fn listen_address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(Address::Unix(PathBuf::from(path)));
+    }
+    if text == "systemd" {
+        return Ok(Address::Systemd(None));
+    }
+    if let Some(name) = text.strip_prefix("systemd:") {
+        let fits = |b: u8| b.is_ascii_graphic() && b != b':';
+        if (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(fits) {
+            return Ok(Address::Systemd(Some(name.to_owned())));
+        }
+        return Err(r#""systemd:" and the FileDescriptorName of a socket"#.into());
+    }
+    let or = |why| format!(r#"{why}, "unix:" and a path, or "systemd""#);
+    address(text).map(Address::Tcp).map_err(or)
+}
+
+/// The mode of a file that others are to open, in octal.
+pub(super) fn mode(text: &str) -> Result<u32, String> {
+    let digits = matches!(text.len(), 3 | 4) && text.bytes().all(|b| matches!(b, b'0'..=b'7'));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.ok_or_else(|| r#"the mode of a file such as "0660""#.into())
+}
+
+/// Peers: a network, one address for a network of it, or `unix`.
+pub(super) fn peers(text: &str) -> Result<Peers, String> {
+    if text == "unix" {
+        return Ok(Peers::Unix);
+    }
+    network(text).map(Peers::Network).map_err(|why| format!("{why}, or \"unix\""))
 }
 
 /// A network, or one address for a network of it.

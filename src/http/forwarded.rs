@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ::http::header::{FORWARDED, VIA};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Version};
-use ipnet::IpNet;
 
 use super::host::{Host, Scheme};
 use super::list::{divide, members, split, trim};
+use super::peer::{Peer, Peers};
 
 /// The pseudonym under which we stand in `Via`.
 const PSEUDONYM: &str = "anteroom";
@@ -87,23 +87,21 @@ pub fn has_underscore(name: &str) -> bool {
     name.contains('_')
 }
 
-/// The client's address: `peer`, unless that is a trusted proxy; then the right-most address of
+/// The client's address: that of `peer`, unless it is a trusted proxy; then the right-most address of
 /// `X-Forwarded-For` (of `Forwarded`, where there is none) that is not trusted. What stands left of
 /// something that is no address was written by nobody we know, and is not looked at.
 #[must_use]
-pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
-    let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
-    let peer = peer.to_canonical();
-    if !is_trusted(peer) {
-        return peer;
+pub fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[Peers]) -> Option<IpAddr> {
+    let mut nearest = peer.address();
+    if !peer.is_among(trusted) {
+        return nearest;
     }
-    let mut nearest = peer;
     for found in claimed_addresses(headers).into_iter().rev() {
         let Some(address) = found else {
             break;
         };
-        nearest = address;
-        if !is_trusted(address) {
+        nearest = Some(address);
+        if !Peer::at(address).is_among(trusted) {
             break;
         }
     }
@@ -114,13 +112,12 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> I
 /// otherwise, in the last member of `X-Forwarded-Proto` or the last `proto` of `Forwarded`.
 #[must_use]
 pub fn client_scheme(
-    peer: IpAddr,
+    peer: Peer,
     connection: Scheme,
     headers: &HeaderMap,
-    trusted: &[IpNet],
+    trusted: &[Peers],
 ) -> Scheme {
-    let peer = peer.to_canonical();
-    if !trusted.iter().any(|net| net.contains(&peer)) {
+    if !peer.is_among(trusted) {
         return connection;
     }
     let plain = members(headers, &X_FORWARDED_PROTO).last().and_then(Scheme::parse);
@@ -151,14 +148,15 @@ pub fn host(host: &Host) -> HeaderValue {
 }
 
 /// The value of our `Forwarded` (RFC 7239 §4): addresses of IPv6 in brackets and quotes (§6), a
-/// host with a port or brackets in quotes.
+/// client without an address as `unknown` (§6.2), a host with a port or brackets in quotes.
 #[must_use]
-pub fn forwarded(client: IpAddr, host: &Host, scheme: Scheme) -> HeaderValue {
+pub fn forwarded(client: Option<IpAddr>, host: &Host, scheme: Scheme) -> HeaderValue {
     let mut text = String::with_capacity(64 + host.as_str().len());
     // Writing to a string cannot fail.
-    let _ = match client.to_canonical() {
-        IpAddr::V4(address) => write!(text, "for={address}"),
-        IpAddr::V6(address) => write!(text, "for=\"[{address}]\""),
+    let _ = match client.map(|client| client.to_canonical()) {
+        Some(IpAddr::V4(address)) => write!(text, "for={address}"),
+        Some(IpAddr::V6(address)) => write!(text, "for=\"[{address}]\""),
+        None => write!(text, "for=unknown"),
     };
     let quote = if host.as_str().contains([':', '[']) { "\"" } else { "" };
     let _ = write!(text, ";host={quote}{}{quote};proto={}", host.as_str(), scheme.as_str());
@@ -378,8 +376,12 @@ mod tests {
             .collect()
     }
 
-    fn trusted() -> Vec<IpNet> {
-        vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]
+    fn at(text: &str) -> Peer {
+        Peer::at(text.parse().unwrap())
+    }
+
+    fn trusted() -> Vec<Peers> {
+        ["10.0.0.0/8", "fd00::/8"].map(|net| Peers::Network(net.parse().unwrap())).to_vec()
     }
 
     #[test]
@@ -497,9 +499,30 @@ mod tests {
                 "198.51.100.1",
             ),
         ] {
-            let found = client_address(peer.parse().unwrap(), &request(lines), &trusted());
-            assert_eq!(found, expected.parse::<IpAddr>().unwrap(), "{peer} {lines:?}");
+            let found = client_address(at(peer), &request(lines), &trusted());
+            assert_eq!(found, expected.parse().ok(), "{peer} {lines:?}");
         }
+    }
+
+    #[test]
+    fn a_peer_without_an_address_is_believed_where_it_is_trusted_by_name() {
+        let claim = request(&[("x-forwarded-for", "198.51.100.1"), ("x-forwarded-proto", "https")]);
+        let claimed = "198.51.100.1".parse().ok();
+        for (peer, trusted, address, scheme) in [
+            (Peer::Unix, trusted(), None, Scheme::Http),
+            (Peer::Unix, vec![Peers::Unix], claimed, Scheme::Https),
+            (Peer::Carried(None), vec![Peers::Unix], None, Scheme::Http),
+            (
+                Peer::Carried(at("10.0.0.1").address()),
+                trusted(),
+                "10.0.0.1".parse().ok(),
+                Scheme::Http,
+            ),
+        ] {
+            assert_eq!(client_address(peer, &claim, &trusted), address, "{peer:?}");
+            assert_eq!(client_scheme(peer, Scheme::Http, &claim, &trusted), scheme, "{peer:?}");
+        }
+        assert_eq!(client_address(Peer::Unix, &HeaderMap::new(), &[Peers::Unix]), None);
     }
 
     #[test]
@@ -514,8 +537,7 @@ mod tests {
             ("10.0.0.1", &[("forwarded", "proto=https, for=1.2.3.4")], Scheme::Http),
             ("192.0.2.1", &[("x-forwarded-proto", "https")], Scheme::Http),
         ] {
-            let found =
-                client_scheme(peer.parse().unwrap(), Scheme::Http, &request(lines), &trusted());
+            let found = client_scheme(at(peer), Scheme::Http, &request(lines), &trusted());
             assert_eq!(found, expected, "{peer} {lines:?}");
         }
     }
@@ -534,7 +556,7 @@ mod tests {
             ("192.0.2.1", "[::1]", Scheme::Http, "for=192.0.2.1;host=\"[::1]\";proto=http"),
         ] {
             let site = Host::parse(text.as_bytes()).unwrap();
-            assert_eq!(forwarded(client.parse().unwrap(), &site, scheme), expected);
+            assert_eq!(forwarded(client.parse().ok(), &site, scheme), expected);
             assert_eq!(host(&site), text);
         }
         assert_eq!(x_forwarded_for("2001:db8::1".parse().unwrap()), "2001:db8::1");
@@ -604,14 +626,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_claim_makes_an_untrusted_peer_another(claim in "[ -~]{0,48}", peer: u32) {
-            let peer = IpAddr::V4((peer | 0x8000_0000).into());
+            let peer = Peer::at(IpAddr::V4((peer | 0x8000_0000).into()));
             let headers = request(&[("x-forwarded-for", &claim), ("forwarded", &claim)]);
-            prop_assert_eq!(client_address(peer, &headers, &trusted()), peer);
+            prop_assert_eq!(client_address(peer, &headers, &trusted()), peer.address());
         }
 
         #[test]
         fn no_claim_breaks_a_trusted_peer(claim in "[ -~]{0,48}", name in "\\PC{0,24}") {
-            let peer = "10.0.0.1".parse().unwrap();
+            let peer = at("10.0.0.1");
             for field in ["x-forwarded-for", "forwarded", "x-forwarded-proto", "traceparent"] {
                 let mut headers = request(&[(field, &claim)]);
                 let _ = client_address(peer, &headers, &trusted());
@@ -625,10 +647,10 @@ mod tests {
         fn what_we_write_we_read(address: u128, port in 1_u16..) {
             let client = IpAddr::V6(address.into());
             let site = Host::parse(format!("a.test:{port}").as_bytes()).unwrap();
-            let line = forwarded(client, &site, Scheme::Https);
+            let line = forwarded(Some(client), &site, Scheme::Https);
             let headers: HeaderMap = [(FORWARDED, line)].into_iter().collect();
-            let peer = "10.0.0.1".parse().unwrap();
-            prop_assert_eq!(client_address(peer, &headers, &trusted()), client.to_canonical());
+            let peer = at("10.0.0.1");
+            prop_assert_eq!(client_address(peer, &headers, &trusted()), Some(client.to_canonical()));
             prop_assert_eq!(client_scheme(peer, Scheme::Http, &headers, &trusted()), Scheme::Https);
         }
     }

@@ -19,6 +19,7 @@ pub(crate) mod list;
 pub mod media;
 pub mod path;
 pub mod pattern;
+pub mod peer;
 pub mod query;
 pub mod range;
 pub mod reference;

@@ -32,7 +32,7 @@ pub struct Style {
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
-    client: std::net::IpAddr,
+    client: Option<std::net::IpAddr>,
     method: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'a str>,
@@ -101,7 +101,7 @@ impl Style {
         let written = write!(
             out,
             "{} - {} [{}] \"{} {} {:?}\" {} {} \"{}\" \"{}\" {} {} {:.3}",
-            record.client,
+            record.client.map_or_else(|| "-".to_owned(), |client| client.to_string()),
             user.replace(' ', "_"),
             timestamp(record.at).strftime("%d/%b/%Y:%H:%M:%S +0000"),
             record.method,

@@ -38,8 +38,8 @@ impl VisitorClass {
 pub struct Record {
     /// Unix time at which the request's head was there.
     pub at: f64,
-    /// The client's address.
-    pub client: IpAddr,
+    /// The client's address, where it has one.
+    pub client: Option<IpAddr>,
     /// The method.
     pub method: Method,
     /// The target as it came; only its path is written.

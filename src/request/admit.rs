@@ -24,8 +24,8 @@ pub(super) struct Admitted {
     pub(super) scheme: Scheme,
     /// Whether a trusted proxy sent the request, whose connections carry many visitors.
     pub(super) by_proxy: bool,
-    /// The visitor's address.
-    pub(super) address: IpAddr,
+    /// The visitor's address, where he has one.
+    pub(super) address: Option<IpAddr>,
     /// The path, percent-decoded, for choosing a route.
     pub(super) path: String,
 }
@@ -63,7 +63,7 @@ pub(super) fn admit(
     }
     let host = host::site(&head.uri, &head.headers)
         .map_err(|_| Error::BadRequest("exactly one valid Host is needed"))?;
-    let peer = client.peer.ip().to_canonical();
+    let peer = client.peer;
     let trusted = &settings.trusted_proxies;
     let scheme = forwarded::client_scheme(peer, Scheme::Http, &head.headers, trusted);
     let site = host.normalised(scheme).into_owned();
@@ -74,7 +74,7 @@ pub(super) fn admit(
     let path = path::decoded(head.uri.path())
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
         .into_owned();
-    let by_proxy = trusted.iter().any(|net| net.contains(&peer));
+    let by_proxy = peer.is_among(trusted);
     Ok(Admitted { by_proxy, host, site, scheme, address, path })
 }
 

@@ -1,20 +1,21 @@
 //! The client connection, as far as a request may know it.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use tokio::time::Instant;
 
+use crate::http::peer::Peer;
 use crate::origin::BoundSlot;
 
 /// A client connection.
 #[derive(Debug)]
 pub struct Client {
-    /// The peer of the socket.
-    pub peer: SocketAddr,
-    /// Our side of the socket.
-    pub local: SocketAddr,
+    /// The peer of the socket, or whom a load balancer told.
+    pub peer: Peer,
+    /// The address of our side of the socket; of a Unix socket, this machine's.
+    pub local: IpAddr,
     /// The connection's state: whoever answers says when a request begins and ends.
     pub pulse: Rc<Pulse>,
     /// The origin connection that a log-in by NTLM or Negotiate bound to this one.
@@ -24,13 +25,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection that was just accepted.
+    /// The connection of `peer` to us at `local`.
     #[must_use]
-    pub fn new(peer: SocketAddr, local: SocketAddr) -> Rc<Self> {
+    pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
         Rc::new(Self {
             peer,
-            local,
-            pulse: Pulse::new(),
+            local: local.to_canonical(),
+            pulse,
             bound: BoundSlot::default(),
             is_bound: Cell::new(false),
         })

@@ -22,16 +22,17 @@ mod told;
 mod trail;
 mod visitor;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{Method, Request, Response};
 use hyper::body::Incoming;
-use ipnet::IpNet;
 
 use crate::clock::unix_now;
 use crate::fill::Filler;
 use crate::http::pattern::Pattern;
+use crate::http::peer::Peers;
 use crate::http::query;
 use crate::ident::{Item, PageKey};
 use crate::log::Pen;
@@ -61,11 +62,14 @@ pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
 pub use visitor::CookieRules;
 
+/// Stands for the address of all who have none, where views are counted.
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
 /// What all threads share for answering requests.
 #[derive(Debug)]
 pub struct Settings {
     /// Whose forwarding fields are believed.
-    pub trusted_proxies: Vec<IpNet>,
+    pub trusted_proxies: Vec<Peers>,
     /// Sites that are served, lower-case; empty: any.
     pub hosts: Vec<String>,
     /// The longest target, in bytes.
@@ -303,7 +307,8 @@ fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
     let item = response.extensions().get::<Item>().cloned().or(item).filter(|_| seen);
     let Some((token, user)) = case.visitor.known() else {
         if let Some(item) = item {
-            visits.count_anonymous_view(item, case.admitted.address, case.now);
+            let address = case.admitted.address.unwrap_or(NOWHERE);
+            visits.count_anonymous_view(item, address, case.now);
         }
         return;
     };

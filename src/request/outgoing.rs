@@ -183,11 +183,13 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
 }
 
 /// What we say of the request: Host, where it came from, and the trace.
-fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: IpAddr) {
+fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: Option<IpAddr>) {
     let scheme = case.admitted.scheme;
     let rules = &case.room.settings.origin;
     headers.insert(HOST, rules.host.clone().unwrap_or_else(|| fwd::host(host)));
-    headers.insert(&fwd::X_FORWARDED_FOR, fwd::x_forwarded_for(address));
+    if let Some(address) = address {
+        headers.insert(&fwd::X_FORWARDED_FOR, fwd::x_forwarded_for(address));
+    }
     headers.insert(&fwd::X_FORWARDED_PROTO, fwd::x_forwarded_proto(scheme));
     headers.insert(&fwd::X_FORWARDED_HOST, fwd::host(host));
     let forwarded = fwd::forwarded(address, host, scheme);
@@ -275,11 +277,8 @@ fn is_client_hint(name: &HeaderName) -> bool {
 pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, Loss) {
     let rules = &case.room.settings.origin;
     let mut headers = fields.clone();
-    let address = if rules.fill_client_address {
-        case.admitted.address
-    } else {
-        case.client.local.ip().to_canonical()
-    };
+    let address =
+        if rules.fill_client_address { case.admitted.address } else { Some(case.client.local) };
     // The key holds the site: a port that goes without saying must not stand in a shared page.
     let admitted = &case.admitted;
     let site = Host::parse(admitted.site.as_bytes());

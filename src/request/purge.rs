@@ -6,7 +6,6 @@ use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ::http::request::Parts;
 use ::http::{HeaderValue, Response};
 use bytes::Bytes;
-use ipnet::IpNet;
 
 use super::admit::Admitted;
 use super::client::Client;
@@ -14,6 +13,7 @@ use super::error::Error;
 use super::trail::Trail;
 use super::{Body, Room, deliver};
 use crate::http::bearer;
+use crate::http::peer::Peers;
 use crate::metrics::Outcome;
 use crate::purge::Purger;
 use crate::reason::Reason;
@@ -21,8 +21,9 @@ use crate::reason::Reason;
 /// Who may purge by it.
 #[derive(Debug)]
 pub struct PurgeMethod {
-    /// Peers; the address of the connection counts, and what a proxy says of its client does not.
-    pub from: Vec<IpNet>,
+    /// Peers; the address of the connection counts (or what a load balancer tells of it), and what
+    /// a request says of its client does not.
+    pub from: Vec<Peers>,
     /// The token that they need; `None`: none.
     pub token: Option<PurgeToken>,
     /// What purges.
@@ -51,8 +52,8 @@ pub(super) async fn answer(
     (head, admitted): (&Parts, &Admitted),
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
-    let peer = client.peer.ip().to_canonical();
-    let is_from = method.from.iter().any(|net| net.contains(&peer));
+    let peer = client.peer;
+    let is_from = peer.is_among(&method.from);
     let has_token =
         method.token.as_ref().is_none_or(|token| bearer::carries(&head.headers, &token.0));
     if !is_from || !has_token {

@@ -1,18 +1,18 @@
 //! Accepting: caps in all and for each address, and patience when the system runs out of files.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ipnet::IpNet;
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{self, Settings};
+use super::connection::{self, Arrival, Settings};
+use super::listen::Entrance;
+use super::stream::Listener;
+use crate::http::peer::{Peer, Peers};
 use crate::metrics::{Count, Sheet};
 use crate::request::Room;
 
@@ -24,17 +24,18 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 pub struct Caps {
     all: usize,
     per_address: usize,
-    trusted: Vec<IpNet>,
+    trusted: Vec<Peers>,
     open: AtomicUsize,
-    /// Connections by address. Guarded by a plain mutex: held for one look-up a connection.
-    by_address: Mutex<HashMap<IpAddr, usize>>,
+    /// Connections by peer; those without an address count as one. Guarded by a plain mutex: held for
+    /// one look-up a connection.
+    by_peer: Mutex<HashMap<Peer, usize>>,
 }
 
 impl Caps {
     /// At most `all` connections, and `per_address` from one address that is no `trusted` proxy.
     #[must_use]
-    pub fn new(all: usize, per_address: usize, trusted: Vec<IpNet>) -> Self {
-        Self { all, per_address, trusted, open: AtomicUsize::new(0), by_address: Mutex::default() }
+    pub fn new(all: usize, per_address: usize, trusted: Vec<Peers>) -> Self {
+        Self { all, per_address, trusted, open: AtomicUsize::new(0), by_peer: Mutex::default() }
     }
 
     /// Connections open now.
@@ -43,27 +44,14 @@ impl Caps {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Room for one more from `address`; `None` at a cap.
+    /// Room for one more, whoever it is; `None` at the cap.
     #[must_use]
-    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let address = address.to_canonical();
-        let counted = !self.trusted.iter().any(|net| net.contains(&address));
+    pub fn enter(self: &Arc<Self>) -> Option<Place> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.all {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        let mut place = Place { caps: Arc::clone(self), counted: None };
-        if counted {
-            let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = by_address.entry(address).or_default();
-            if *count >= self.per_address {
-                drop(by_address);
-                return None;
-            }
-            *count += 1;
-            place.counted = Some(address);
-        }
-        Some(place)
+        Some(Place { caps: Arc::clone(self), counted: None })
     }
 }
 
@@ -71,18 +59,36 @@ impl Caps {
 #[derive(Debug)]
 pub struct Place {
     caps: Arc<Caps>,
-    counted: Option<IpAddr>,
+    counted: Option<Peer>,
+}
+
+impl Place {
+    /// Counts it for `peer`, once it is known; false where that has as many as it may.
+    #[must_use]
+    pub fn count_for(&mut self, peer: Peer) -> bool {
+        if peer.is_among(&self.caps.trusted) {
+            return true;
+        }
+        let mut by_peer = self.caps.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = by_peer.entry(peer).or_default();
+        if *count >= self.caps.per_address {
+            return false;
+        }
+        *count += 1;
+        self.counted = Some(peer);
+        true
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.caps.open.fetch_sub(1, Ordering::Relaxed);
-        let Some(address) = self.counted else { return };
-        let mut by_address = self.caps.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = by_address.get_mut(&address) {
+        let Some(peer) = self.counted else { return };
+        let mut by_peer = self.caps.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_peer.get_mut(&peer) {
             *count -= 1;
             if *count == 0 {
-                by_address.remove(&address);
+                by_peer.remove(&peer);
             }
         }
     }
@@ -103,15 +109,23 @@ pub struct Door {
     pub connections: TaskTracker,
 }
 
-/// Accepts on `listener` until told to drain; each connection is served in a task of its own.
-pub async fn serve(listener: TcpListener, door: Rc<Door>, room: Rc<Room>) {
+/// Accepts at `entrance` until told to drain; each connection is served in a task of its own.
+pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
+    let Entrance { listener, balancers } = entrance;
+    let listener = match Listener::new(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "a worker cannot listen"),
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = door.drain.cancelled() => return,
         };
         match accepted {
-            Ok((socket, peer)) => admit(socket, peer, &door, &room),
+            Ok((socket, peer)) => {
+                let is_balancer = peer.is_among(&balancers);
+                admit(Arrival { socket, peer, is_balancer }, &door, &room);
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_BACK_OFF).await;
@@ -121,20 +135,19 @@ pub async fn serve(listener: TcpListener, door: Rc<Door>, room: Rc<Room>) {
 }
 
 /// Over a cap the connection is closed at once: an answer would cost what the cap protects.
-fn admit(socket: TcpStream, peer: SocketAddr, door: &Rc<Door>, room: &Rc<Room>) {
+fn admit(arrival: Arrival, door: &Rc<Door>, room: &Rc<Room>) {
     door.sheet.count(Count::Accepted);
-    let Some(place) = door.caps.enter(peer.ip()) else {
+    let place = door.caps.enter().and_then(|mut place| {
+        // Who comes through a load balancer is counted when that has told who it is.
+        (arrival.is_balancer || place.count_for(arrival.peer)).then_some(place)
+    });
+    let Some(place) = place else {
         door.sheet.count(Count::ConnectionsRefused);
         return;
     };
-    if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
-    }
     let (door, room) = (Rc::clone(door), Rc::clone(room));
     door.connections.clone().spawn_local(async move {
-        let _place = place;
-        let drain = door.drain.clone();
-        connection::run(socket, peer, room, door.settings, &door.sheet, drain).await;
+        connection::run(arrival, place, &door, room).await;
     });
 }
 
@@ -142,27 +155,44 @@ fn admit(socket: TcpStream, peer: SocketAddr, door: &Rc<Door>, room: &Rc<Room>) 
 mod tests {
     use super::*;
 
+    fn at(text: &str) -> Peer {
+        Peer::at(text.parse().unwrap())
+    }
+
+    fn enter(caps: &Arc<Caps>, peer: Peer) -> Option<Place> {
+        let mut place = caps.enter()?;
+        place.count_for(peer).then_some(place)
+    }
+
     #[test]
     fn caps_hold_in_all_and_for_each_address_and_give_back() {
-        let trusted = vec!["10.0.0.0/8".parse().unwrap()];
+        let trusted = vec![Peers::Network("10.0.0.0/8".parse().unwrap())];
         let caps = Arc::new(Caps::new(3, 1, trusted));
-        let (one, two): (IpAddr, IpAddr) =
-            ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
-        let proxy: IpAddr = "10.1.2.3".parse().unwrap();
-        let first = caps.enter(one).unwrap();
-        assert!(caps.enter(one).is_none(), "one for each address");
-        let _second = caps.enter(two).unwrap();
-        let _third = caps.enter(proxy).unwrap();
-        assert!(caps.enter(proxy).is_none(), "three in all");
+        let (one, two, proxy) = (at("192.0.2.1"), at("192.0.2.2"), at("10.1.2.3"));
+        let first = enter(&caps, one).unwrap();
+        assert!(enter(&caps, one).is_none(), "one for each address");
+        let _second = enter(&caps, two).unwrap();
+        let _third = enter(&caps, proxy).unwrap();
+        assert!(enter(&caps, proxy).is_none(), "three in all");
         drop(first);
-        let _again = caps.enter(one).unwrap();
+        let _again = enter(&caps, one).unwrap();
         assert_eq!(caps.open(), 3);
+    }
+
+    #[test]
+    fn those_without_an_address_count_as_one() {
+        let caps = Arc::new(Caps::new(9, 1, Vec::new()));
+        let _first = enter(&caps, Peer::Unix).unwrap();
+        assert!(enter(&caps, Peer::Unix).is_none());
+        let caps = Arc::new(Caps::new(9, 1, vec![Peers::Unix]));
+        let _first = enter(&caps, Peer::Unix).unwrap();
+        let _second = enter(&caps, Peer::Unix).unwrap();
     }
 
     #[test]
     fn a_mapped_address_counts_as_the_one_it_maps() {
         let caps = Arc::new(Caps::new(9, 1, Vec::new()));
-        let _first = caps.enter("192.0.2.1".parse().unwrap()).unwrap();
-        assert!(caps.enter("::ffff:192.0.2.1".parse().unwrap()).is_none());
+        let _first = enter(&caps, at("192.0.2.1")).unwrap();
+        assert!(enter(&caps, at("::ffff:192.0.2.1")).is_none());
     }
 }

@@ -1,18 +1,21 @@
 //! One client connection: hyper's http1 on a watched socket, until either side ends it.
 
-use std::net::SocketAddr;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use socket2::SockRef;
-use tokio::net::TcpStream;
-use tokio_util::sync::CancellationToken;
+use tokio::io::AsyncReadExt;
 
+use super::accept::{Door, Place};
 use super::io::{Deadlines, Watched};
+use super::proxy_protocol::{self, Header, Told};
+use super::stream::Stream;
+use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
 use crate::request::client::{Client, Pulse};
 use crate::request::{Room, respond};
@@ -29,19 +32,36 @@ pub struct Settings {
     pub request_head: usize,
 }
 
-/// Serves `socket` until it ends; after `drain`, until the request in work is answered.
-pub(super) async fn run(
-    socket: TcpStream,
-    peer: SocketAddr,
-    room: Rc<Room>,
-    settings: Settings,
-    sheet: &Sheet,
-    drain: CancellationToken,
-) {
-    let Ok(local) = socket.local_addr() else { return };
-    let client = Client::new(peer, local);
-    let pulse = Rc::clone(&client.pulse);
-    let watched = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
+/// A connection that was just accepted.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) socket: Stream,
+    pub(super) peer: Peer,
+    /// Whether it begins with a header of the PROXY protocol.
+    pub(super) is_balancer: bool,
+}
+
+/// Serves a connection until it ends; after `drain`, until the request in work is answered.
+pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: Rc<Room>) {
+    let Arrival { socket, peer, is_balancer } = arrival;
+    let (settings, sheet) = (door.settings, &door.sheet);
+    let Ok(local) = socket.local() else { return };
+    let pulse = Pulse::new();
+    let mut watched = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
+    let peer = if is_balancer {
+        let told = tokio::select! {
+            told = who_is_carried(&mut watched, peer) => told,
+            () = door.drain.cancelled() => return,
+        };
+        match told {
+            Ok(peer) if place.count_for(peer) => peer,
+            Ok(_) => return sheet.count(Count::ConnectionsRefused),
+            Err(refusal) => return count_refusal(&refusal, &pulse, peer, sheet),
+        }
+    } else {
+        peer
+    };
+    let client = Client::new(peer, local, Rc::clone(&pulse));
     let service = service_fn(move |request| {
         let (room, client) = (Rc::clone(&room), Rc::clone(&client));
         async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
@@ -54,7 +74,7 @@ pub(super) async fn run(
         .serve_connection(TokioIo::new(watched), service);
     let ended = tokio::select! {
         result = &mut connection => Some(result),
-        () = drain.cancelled() => None,
+        () = door.drain.cancelled() => None,
     };
     let result = match ended {
         Some(result) => result,
@@ -71,22 +91,75 @@ pub(super) async fn run(
     }
 }
 
+/// Why a load balancer's connection is not served.
+#[derive(Debug)]
+enum Refusal {
+    /// It did not begin with a header.
+    Malformed,
+    /// It ended within one, or before; or ran out of time.
+    Broken(io::Error),
+}
+
+/// Reads the header of the PROXY protocol; what stands behind it is left to be read. The deadline of
+/// the first request's head runs already, and goes on running.
+async fn who_is_carried(socket: &mut Watched<Stream>, by: Peer) -> Result<Peer, Refusal> {
+    let mut bytes = BytesMut::with_capacity(proxy_protocol::HEADER_MAX);
+    loop {
+        let room = proxy_protocol::HEADER_MAX.saturating_sub(bytes.len()) as u64;
+        let read = socket.take(room).read_buf(&mut bytes).await.map_err(Refusal::Broken)?;
+        if read == 0 {
+            let nothing = bytes.is_empty();
+            return Err(if nothing {
+                Refusal::Broken(ErrorKind::UnexpectedEof.into())
+            } else {
+                Refusal::Malformed
+            });
+        }
+        match proxy_protocol::read(&bytes) {
+            Header::Whole(told, length) => {
+                socket.unread(bytes.split_off(length).freeze());
+                return Ok(match told {
+                    Told::Own => by,
+                    Told::Client(address) => Peer::at(address),
+                    Told::Somebody => Peer::Carried(by.address()),
+                });
+            }
+            Header::Partial => {}
+            Header::Malformed => return Err(Refusal::Malformed),
+        }
+    }
+}
+
+fn count_refusal(refusal: &Refusal, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
+    match refusal {
+        Refusal::Malformed => {
+            sheet.count(Count::ProxyHeadersRefused);
+            tracing::info!(%peer, "a connection did not begin with a header of the PROXY protocol");
+        }
+        Refusal::Broken(_) if pulse.timed_out() => {
+            sheet.count(Count::ConnectionsTimedOut);
+            tracing::debug!(%peer, "no header of the PROXY protocol came in time");
+        }
+        Refusal::Broken(error) => tracing::debug!(%peer, %error, "a connection broke"),
+    }
+}
+
 /// Lets the connection end with a reset, which no client takes for the end of a body.
-fn reset(socket: &TcpStream) {
-    if let Err(error) = SockRef::from(socket).set_linger(Some(Duration::ZERO)) {
+fn reset(socket: &Stream) {
+    if let Err(error) = socket.options().set_linger(Some(Duration::ZERO)) {
         tracing::debug!(%error, "a connection could not be reset");
     }
 }
 
 /// hyper answers what it cannot parse by itself, bare; here it is counted and logged.
-fn count_end(error: &hyper::Error, pulse: &Pulse, peer: SocketAddr, sheet: &Sheet) {
+fn count_end(error: &hyper::Error, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
     if error.is_parse() {
         sheet.count(Count::ParseErrors);
-        tracing::info!(client = %peer.ip(), %error, "a request could not be parsed");
+        tracing::info!(client = %peer, %error, "a request could not be parsed");
     } else if pulse.timed_out() {
         sheet.count(Count::ConnectionsTimedOut);
-        tracing::debug!(client = %peer.ip(), "a connection reached its deadline");
+        tracing::debug!(client = %peer, "a connection reached its deadline");
     } else {
-        tracing::debug!(client = %peer.ip(), %error, "a connection broke");
+        tracing::debug!(client = %peer, %error, "a connection broke");
     }
 }

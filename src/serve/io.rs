@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -61,6 +62,8 @@ pub struct Watched<S> {
     stalled: Option<Instant>,
     /// When a write that had not moved went on.
     moved: Option<Instant>,
+    /// What was read from the socket and belongs to whoever reads next.
+    ahead: Bytes,
 }
 
 impl<S> Watched<S> {
@@ -74,12 +77,18 @@ impl<S> Watched<S> {
             write_timer: LazyTimer::default(),
             stalled: None,
             moved: None,
+            ahead: Bytes::new(),
         }
     }
 
     /// The socket itself.
     pub fn socket(&self) -> &S {
         &self.socket
+    }
+
+    /// Gives back what was read too much.
+    pub fn unread(&mut self, bytes: Bytes) {
+        self.ahead = bytes;
     }
 
     /// A response counts as answered once hyper has all of it, and may be long on its way then: the
@@ -127,6 +136,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let length = self.ahead.len().min(buf.remaining());
+            buf.put_slice(&self.ahead.split_to(length));
+            self.pulse.bytes_came();
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         if let Poll::Ready(result) = Pin::new(&mut self.socket).poll_read(cx, buf) {
             if buf.filled().len() > before {

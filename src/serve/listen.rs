@@ -1,14 +1,61 @@
-//! Listening sockets: one for each thread on the same address, by `SO_REUSEPORT`.
+//! Listening sockets. Of TCP, one for each thread on the same address, by `SO_REUSEPORT`; a Unix
+//! socket, or one that was opened for us, is one for all, and its queue is shared.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 
+use listenfd::ListenFd;
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::http::peer::Peers;
 
 /// Connections that the kernel holds for us before we accept them.
 const BACKLOG: i32 = 1024;
 
-/// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all.
+/// A listening socket that is on no runtime yet.
+#[derive(Debug)]
+pub enum Listener {
+    /// Of TCP.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Another on the same queue of connections.
+    ///
+    /// # Errors
+    /// When the system has no room for it.
+    pub fn another(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(listener) => listener.try_clone().map(Self::Tcp),
+            Self::Unix(listener) => listener.try_clone().map(Self::Unix),
+        }
+    }
+
+    fn set_nonblocking(self) -> io::Result<Self> {
+        match &self {
+            Self::Tcp(listener) => listener.set_nonblocking(true)?,
+            Self::Unix(listener) => listener.set_nonblocking(true)?,
+        }
+        Ok(self)
+    }
+}
+
+/// Where one thread takes connections.
+#[derive(Debug)]
+pub struct Entrance {
+    /// The socket.
+    pub listener: Listener,
+    /// The peers that begin with a header of the PROXY protocol. All others are clients themselves.
+    pub balancers: Arc<[Peers]>,
+}
+
+/// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves
+/// IPv4, too, whatever the system's own default is.
 ///
 /// Another process that listens there with `SO_REUSEPORT` would share the port silently, so the
 /// address is first bound without it.
@@ -45,6 +92,58 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
     }
     socket.bind(&address.into())?;
     Ok(socket)
+}
+
+/// The listening sockets that whoever started us opened for us: systemd, or another that does as it.
+pub struct Inherited {
+    sockets: ListenFd,
+    names: Vec<String>,
+}
+
+impl fmt::Debug for Inherited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inherited").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Inherited {
+    /// Those that the environment tells of (`LISTEN_FDS`, `LISTEN_PID`), with `names`
+    /// (`LISTEN_FDNAMES`: joined by colons). To be asked once, before there are threads: it takes the
+    /// first two out of the environment.
+    #[must_use]
+    pub fn new(names: &str) -> Self {
+        let names = names.split(':').map(str::to_owned).collect();
+        Self { sockets: ListenFd::from_env(), names }
+    }
+
+    /// Those called `name`, or all. Each is taken once.
+    ///
+    /// # Errors
+    /// When there is none, or one is no listening stream socket.
+    pub fn take(&mut self, name: Option<&str>) -> io::Result<Vec<Listener>> {
+        let mut taken = Vec::new();
+        for index in 0..self.sockets.len() {
+            let is_meant = |name| self.names.get(index).is_some_and(|own| own == name);
+            if name.is_none_or(is_meant)
+                && let Some(listener) = self.take_one(index)?
+            {
+                taken.push(listener.set_nonblocking()?);
+            }
+        }
+        if taken.is_empty() {
+            let text = "systemd has passed no such socket that is not taken already";
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        Ok(taken)
+    }
+
+    fn take_one(&mut self, index: usize) -> io::Result<Option<Listener>> {
+        // The first call leaves it where it is when it is of the other kind.
+        match self.sockets.take_tcp_listener(index) {
+            Ok(listener) => Ok(listener.map(Listener::Tcp)),
+            Err(_) => Ok(self.sockets.take_unix_listener(index)?.map(Listener::Unix)),
+        }
+    }
 }
 
 #[cfg(test)]

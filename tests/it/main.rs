@@ -24,6 +24,7 @@ mod freshness;
 mod interop;
 mod leak;
 mod limits;
+mod listen;
 mod log;
 mod login;
 mod outage;

@@ -4,7 +4,6 @@ mod chapter;
 mod problems;
 mod shipped;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +28,8 @@ fn no_file_is_needed_where_the_command_line_names_the_origin() {
         threads: Some("3".to_owned()),
     };
     let plan = read(&Sources { overrides, ..Sources::default() });
-    let listen: Vec<String> = plan.listen.iter().map(SocketAddr::to_string).collect();
+    let listen: Vec<String> =
+        plan.listen.iter().filter_map(|one| Some(one.address.tcp()?.to_string())).collect();
     assert_eq!(listen, ["127.0.0.1:8081", "[::1]:8081"]);
     assert_eq!(plan.origin.url, OriginUrl { host: "app".to_owned(), port: 9000 });
     assert_eq!(plan.store.url, StoreUrl::Redis(Secret::new("redis://127.0.0.1")));
@@ -89,7 +89,9 @@ fn secrets_come_from_files_and_variables_without_their_line_end() {
 fn what_is_printed_reads_back_to_the_same_plan() {
     let text = format!(
         "threads = 3\n{ORIGIN}host = \"app.internal\"\nhosts = [\"Example.com\", \"[::1]:80\"]\n\
-         [client]\ntrusted_proxies = [\"10.1.2.3\", \"fd00::/8\"]\nunderscore_headers = \"pass\"\n\
+         [[listen]]\naddress = \"unix:/run/\\\"a.sock\"\nmode = \"0600\"\nproxy_protocol.from = \"unix\"\n\
+         [[listen]]\naddress = \"systemd:web\"\nproxy_protocol = {{ from = [\"10.0.0.0/8\", \"unix\"] }}\n\
+         [client]\ntrusted_proxies = [\"10.1.2.3\", \"fd00::/8\", \"unix\"]\nunderscore_headers = \"pass\"\n\
          [session]\ncookie = [\"*_session\", \"remember\"]\nsecure = \"always\"\n\
          token_storage = \"plain\"\n\
          [cache]\ndefault_ttl = \"1500ms\"\nunknown_cookies = \"ignore\"\ntrust_public = true\n\

@@ -117,8 +117,21 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("listen = []", "listen: expected at least one [[listen]]"),
     ("listen = [{}]", r#"[[listen]] address: missing; write address = "127.0.0.1:8080""#),
     (
-        r#"listen = [{ address = "unix:/run/a.sock" }]"#,
-        r#"[[listen]] address: found "unix:/run/a.sock"; expected an address and port"#,
+        r#"listen = [{ address = "/run/a.sock" }]"#,
+        r#"[[listen]] address: found "/run/a.sock"; expected an address and port"#,
+    ),
+    (r#"listen = [{ address = "unix:" }]"#, r#"[[listen]] address: found "unix:"; expected an"#),
+    (
+        r#"listen = [{ address = "systemd:a b" }]"#,
+        r#"[[listen]] address: found "systemd:a b"; expected "systemd:" and the FileDescriptorName"#,
+    ),
+    (
+        r#"listen = [{ address = "unix:a", mode = "0999" }]"#,
+        r#"[[listen]] mode: found "0999"; expected the mode of a file such as "0660""#,
+    ),
+    (
+        r#"listen = [{ address = "[::]:80", proxy_protocol = { from = "lb" } }]"#,
+        r#"[[listen]] proxy_protocol.from: found "lb"; expected an address or a network such as "10.0.0.0/8", or "unix""#,
     ),
     (
         r#"route = [{ share = "user" }]"#,
@@ -208,6 +221,26 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[[listen]]\naddress = \"[::1]:80\"\n[[listen]]\naddress = \"[::1]:80\"",
         "proxy.toml:4: [[listen]] address: [::1]:80 is listened on already",
+    ),
+    (
+        "[[listen]]\naddress = \"127.0.0.1:80\"\n[[listen]]\naddress = \"[::]:80\"",
+        "proxy.toml:4: [[listen]] address: 127.0.0.1:80 and [::]:80 have addresses in common",
+    ),
+    (
+        "[[listen]]\naddress = \"unix:a\"\n[[listen]]\naddress = \"unix:a\"",
+        "proxy.toml:4: [[listen]] address: is listened on already",
+    ),
+    (
+        "[[listen]]\naddress = \"systemd\"\n[[listen]]\naddress = \"systemd:web\"",
+        "proxy.toml:4: [[listen]] address: its sockets are taken by a [[listen]] before it",
+    ),
+    (
+        "[[listen]]\naddress = \"[::]:80\"\nmode = \"0600\"",
+        "proxy.toml:3: [[listen]] mode: is for an address that begins with \"unix:\"",
+    ),
+    (
+        "[[listen]]\naddress = \"unix:a\"\nproxy_protocol.from = \"10.0.0.0/8\"",
+        "proxy.toml:3: [[listen]] proxy_protocol.from: 10.0.0.0/8 can never come in at this address",
     ),
     (
         "[admin]\naddress = \"127.0.0.1:8080\"",
@@ -330,6 +363,10 @@ fn what_an_operator_may_regret_is_warned_of() {
     let sited = format!("{ORIGIN}hosts = \"example.com\"\n");
     assert_eq!(warnings(&sited), [""; 0]);
     for (text, expected) in [
+        (
+            "[[listen]]\naddress = \"[::]:80\"\nproxy_protocol.from = \"::/0\"",
+            "[[listen]] proxy_protocol.from: ::/0 is everyone",
+        ),
         (
             "[session]\ntoken_storage = \"plain\"",
             "[session] token_storage: \"plain\" on the embedded store",

@@ -1,6 +1,6 @@
 //! What is asked: a request that nobody sends, as words of an operator.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 use ::http::header::{CONTENT_LENGTH, COOKIE, HOST, TRANSFER_ENCODING};
@@ -9,9 +9,10 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use serde::{Deserialize, Serialize};
 
 use super::super::Settings;
-use super::super::client::Client;
+use super::super::client::{Client, Pulse};
 use crate::http::forwarded::X_FORWARDED_PROTO;
 use crate::http::host::{Host, Scheme};
+use crate::http::peer::{Peer, Peers};
 use crate::http::reference::{absolute, resolve};
 
 /// The most fields of a request, its cookies as one.
@@ -20,7 +21,7 @@ const FIELDS_MAX: usize = 256;
 /// other work.
 const BYTES_MAX: usize = 64 * 1024;
 /// A visitor from nowhere (RFC 5737): no peer that is trusted by itself.
-const SOMEBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const SOMEBODY: Peer = Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 /// Where he is accepted.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -99,7 +100,7 @@ impl Question {
         if proxy.is_some() && !headers.contains_key(&X_FORWARDED_PROTO) {
             headers.insert(&X_FORWARDED_PROTO, HeaderValue::from_static("https"));
         }
-        let peer = proxy.map_or(SOMEBODY, |net| net.addr());
+        let peer = proxy.map_or(SOMEBODY, Peers::one);
         let (mut head, ()) = self.request(&target)?.into_parts();
         let is_chunked = headers.contains_key(TRANSFER_ENCODING);
         let length =
@@ -107,7 +108,7 @@ impl Question {
         head.headers = headers;
         Ok(Imagined {
             head,
-            client: Client::new(SocketAddr::from((peer, 0)), SocketAddr::from((HERE, 0))),
+            client: Client::new(peer, HERE, Pulse::new()),
             length: if is_chunked { None } else { Some(length.unwrap_or(0)) },
             has_body: is_chunked || length.is_some_and(|length| length > 0),
             lost_https: scheme == Scheme::Https && proxy.is_none(),

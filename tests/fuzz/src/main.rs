@@ -12,6 +12,7 @@ mod fields;
 mod input;
 mod places;
 mod policy;
+mod proxied;
 mod times;
 
 use std::sync::OnceLock;
@@ -20,7 +21,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 15] = [
+const TARGETS: [(&str, Target); 16] = [
     ("accept_encoding", fields::accept_encoding),
     ("cache_control", fields::cache_control),
     ("cdn_cache_control", fields::cdn_cache_control),
@@ -32,6 +33,7 @@ const TARGETS: [(&str, Target); 15] = [
     ("freshness", times::freshness),
     ("guard", bodies::guard),
     ("places", places::places),
+    ("proxy_protocol", proxied::proxy_protocol),
     ("ranges", bodies::ranges),
     ("tags", fields::tags),
     ("vary", fields::vary),

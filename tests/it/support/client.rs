@@ -2,6 +2,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use super::DEADLINE;
 use super::wire::{Body, Fields, Framing, Wire};
@@ -73,6 +76,15 @@ impl Client {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         Self(Wire::new(stream))
+    }
+
+    /// A connection to a Unix socket.
+    pub(crate) fn unix(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        // What is done with it here is the same for both kinds.
+        Self(Wire::over(TcpStream::from(OwnedFd::from(stream))))
     }
 
     /// Sends exactly these bytes. A proxy that closed meanwhile is no failure here: its answer,

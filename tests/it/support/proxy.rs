@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -61,7 +62,8 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// Starts one before `origin`. `settings` are lines of TOML: first top-level dotted keys
-    /// (`session.mint = true`), then `[[route]]` tables.
+    /// (`session.mint = true`), then `[[route]]` tables. Where `listen = […]` is among them, `{listen}` in
+    /// it is the address of this proxy.
     pub(crate) fn start(origin: &Origin, storage: &Storage, settings: &str) -> Self {
         Self::before(origin.address(), storage, settings)
     }
@@ -81,22 +83,51 @@ impl Proxy {
         Self::launch(origin, &format!("store.url = \"{}\"", storage.url()), settings)
     }
 
+    /// Starts one that inherits the listening socket `web`, as from systemd.
+    pub(crate) fn inheriting(origin: &Origin, socket: OwnedFd, settings: &str) -> Self {
+        let store = "store.url = \"embedded:./data\"";
+        let passed = "exec 3<&0 0</dev/null; export LISTEN_PID=$$; \
+                      exec \"$0\" run --config proxy.toml";
+        let mut proxy = Self::try_launch(origin.address(), store, settings, |folder| {
+            Command::new("sh")
+                .args(["-c", passed, ANTEROOM])
+                .env("LISTEN_FDS", "1")
+                .env("LISTEN_FDNAMES", "web")
+                .current_dir(folder)
+                .stdin(socket)
+                .stdout(Stdio::null())
+                .stderr(complaints_file(folder))
+                .spawn()
+                .unwrap()
+        });
+        assert!(proxy.wait_ready(), "{}", proxy.complaints());
+        proxy
+    }
+
     fn launch(origin: SocketAddr, store: &str, settings: &str) -> Self {
         loop {
-            let mut proxy = Self::try_launch(origin, store, settings);
+            let mut proxy = Self::try_launch(origin, store, settings, spawn);
             if proxy.wait_ready() {
                 return proxy;
             }
         }
     }
 
-    fn try_launch(origin: SocketAddr, store: &str, settings: &str) -> Self {
+    fn try_launch(
+        origin: SocketAddr,
+        store: &str,
+        settings: &str,
+        spawn: impl FnOnce(&Path) -> Child,
+    ) -> Self {
         let folder = TempDir::new().unwrap();
         let [listen, admin] =
             [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let threads = if settings.contains("threads =") { "" } else { "threads = 2" };
+        let usual = "listen = [{ address = \"{listen}\" }]";
+        let listeners = if settings.contains("listen = [") { "" } else { usual };
+        let settings = format!("{listeners}\n{settings}").replace("{listen}", &listen.to_string());
         let config = format!(
-            "{threads}\nlisten = [{{ address = \"{listen}\" }}]\norigin.url = \"http://{origin}\"\n\
+            "{threads}\norigin.url = \"http://{origin}\"\n\
              admin.address = \"{admin}\"\nlog.to = \"{log}\"\n{store}\n{settings}\n",
             log = folder.path().join("access.log").display(),
         );
@@ -220,8 +251,12 @@ impl Drop for Proxy {
     }
 }
 
+/// What the process complains of, one run behind the other.
+fn complaints_file(folder: &Path) -> fs::File {
+    fs::File::options().create(true).append(true).open(folder.join("stderr")).unwrap()
+}
+
 fn spawn(folder: &Path) -> Child {
-    let stderr = fs::File::options().create(true).append(true).open(folder.join("stderr"));
     Command::new(ANTEROOM)
         .arg("run")
         .arg("--config")
@@ -229,7 +264,7 @@ fn spawn(folder: &Path) -> Child {
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(stderr.unwrap())
+        .stderr(complaints_file(folder))
         .spawn()
         .unwrap()
 }

@@ -88,6 +88,11 @@ pub(crate) struct Wire(BufReader<TcpStream>);
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
+        Self::over(stream)
+    }
+
+    /// The same, for a socket that need not be TCP.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         Self(BufReader::with_capacity(64 << 10, stream))
     }
 

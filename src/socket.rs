@@ -1,10 +1,15 @@
-//! The Unix socket of the data commands: a file that only this user may open.
+//! Unix sockets that we listen on: files that come and go with us.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+use socket2::{self as net, Domain, SockAddr, SockRef, Type};
+
+/// Connections that the kernel holds for us before we accept them.
+const BACKLOG: i32 = 1024;
 
 /// A socket that we listen on. Its file goes with it.
 #[derive(Debug)]
@@ -18,17 +23,25 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, in a folder that is made when it is missing. The file that a dead process
-    /// left there is replaced.
+    /// Listens at `path` for this user alone, in a folder that is made when it is missing.
     ///
     /// # Errors
-    /// When somebody listens there, when something else is there, or when the system refuses.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    /// As [`Self::open`].
+    pub fn open_private(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
+        Self::open(path, 0o600)
+    }
+
+    /// Listens at `path` for whom the file's `mode` lets in. The file that a dead process left there
+    /// is replaced.
+    ///
+    /// # Errors
+    /// When somebody listens there, when something else is there, or when the system refuses.
+    pub fn open(path: &Path, mode: u32) -> io::Result<Self> {
         make_way(path)?;
-        // Under another name until nobody else may open it, so that nobody else ever can.
+        // Under another name until it has its mode, so that nobody else can ever open it.
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}", std::process::id()));
         let draft = PathBuf::from(draft);
@@ -40,7 +53,8 @@ impl Socket {
         let listener = UnixListener::bind(&draft)?;
         let ready = listener
             .set_nonblocking(true)
-            .and_then(|()| fs::set_permissions(&draft, Permissions::from_mode(0o600)))
+            .and_then(|()| SockRef::from(&listener).listen(BACKLOG))
+            .and_then(|()| fs::set_permissions(&draft, Permissions::from_mode(mode)))
             .and_then(|()| fs::rename(&draft, path))
             .and_then(|()| fs::symlink_metadata(path));
         match ready {
@@ -62,13 +76,17 @@ impl Socket {
     }
 
     /// Whether the other end is ours or root's, whatever the file's mode has become meanwhile.
-    pub(super) fn admits(&self, peer: &tokio::net::UnixStream) -> bool {
+    #[must_use]
+    pub fn admits(&self, peer: &tokio::net::UnixStream) -> bool {
         peer.peer_cred().is_ok_and(|peer| peer.uid() == self.user || peer.uid() == 0)
     }
 
-    /// The listener, on this thread's runtime.
-    pub(super) fn listener(&self) -> io::Result<tokio::net::UnixListener> {
-        tokio::net::UnixListener::from_std(self.listener.try_clone()?)
+    /// A listener on it. All that it gives have one queue of connections.
+    ///
+    /// # Errors
+    /// When the system has no room for another.
+    pub fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
     }
 }
 
@@ -91,10 +109,13 @@ fn make_way(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there")),
+    // Somebody who is alive and takes no more connections would keep a call that waits.
+    let probe = net::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    probe.set_nonblocking(true)?;
+    match probe.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) => Err(error),
+        Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+        _ => Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there")),
     }
 }
 
@@ -105,7 +126,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_is_another_is_not_admitted() {
         let folder = tempfile::tempdir().unwrap();
-        let mut socket = Socket::open(&folder.path().join("admin.sock")).unwrap();
+        let mut socket = Socket::open_private(&folder.path().join("admin.sock")).unwrap();
         let peer = tokio::net::UnixStream::connect(socket.path()).await.unwrap();
         assert!(socket.admits(&peer));
         let ours = peer.peer_cred().unwrap().uid();
@@ -117,22 +138,22 @@ mod tests {
     fn only_what_a_dead_process_left_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new").join("admin.sock");
-        let first = Socket::open(&path).unwrap();
+        let first = Socket::open_private(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Socket::open(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(Socket::open_private(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop(first);
         assert!(!path.exists());
 
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a dead process leaves its file");
-        drop(Socket::open(&path).unwrap());
+        drop(Socket::open_private(&path).unwrap());
 
         let draft = format!("{}.{}", path.display(), std::process::id());
         drop(UnixListener::bind(draft).unwrap());
-        drop(Socket::open(&path).unwrap());
+        drop(Socket::open_private(&path).unwrap());
 
         fs::write(&path, "mine").unwrap();
-        assert_eq!(Socket::open(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(Socket::open_private(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 }

@@ -1,0 +1,129 @@
+//! The sockets of clients: TCP, or Unix.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use super::listen;
+use crate::http::peer::Peer;
+
+/// A listener on a thread's runtime.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Puts a listener onto this thread's runtime.
+    pub(super) fn new(listener: listen::Listener) -> io::Result<Self> {
+        Ok(match listener {
+            listen::Listener::Tcp(listener) => Self::Tcp(TcpListener::from_std(listener)?),
+            listen::Listener::Unix(listener) => Self::Unix(UnixListener::from_std(listener)?),
+        })
+    }
+
+    /// The next connection, and who is at its other end.
+    pub(super) async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (socket, peer) = listener.accept().await?;
+                if let Err(error) = socket.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY could not be set");
+                }
+                Ok((Stream::Tcp(socket), Peer::at(peer.ip())))
+            }
+            Self::Unix(listener) => {
+                let (socket, _) = listener.accept().await?;
+                Ok((Stream::Unix(socket), Peer::Unix))
+            }
+        }
+    }
+}
+
+/// A client's socket.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// The address of our side; of a Unix socket, this machine's.
+    pub(super) fn local(&self) -> io::Result<IpAddr> {
+        match self {
+            Self::Tcp(socket) => Ok(socket.local_addr()?.ip()),
+            Self::Unix(_) => Ok(Ipv4Addr::LOCALHOST.into()),
+        }
+    }
+
+    /// The socket, for its options.
+    pub(super) fn options(&self) -> SockRef<'_> {
+        match self {
+            Self::Tcp(socket) => SockRef::from(socket),
+            Self::Unix(socket) => SockRef::from(socket),
+        }
+    }
+
+    fn reader(self: Pin<&mut Self>) -> Pin<&mut (dyn AsyncRead + Unpin)> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket),
+            Self::Unix(socket) => Pin::new(socket),
+        }
+    }
+
+    fn writer(self: Pin<&mut Self>) -> Pin<&mut (dyn AsyncWrite + Unpin)> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket),
+            Self::Unix(socket) => Pin::new(socket),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.reader().poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.writer().poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.writer().poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => socket.is_write_vectored(),
+            Self::Unix(socket) => socket.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer().poll_shutdown(cx)
+    }
+}
