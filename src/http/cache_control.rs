@@ -79,6 +79,15 @@ impl CacheControl {
             self.no_store |= found.no_store;
             self.no_cache |= found.no_cache;
             self.private |= found.private;
+            self.must_revalidate |= found.must_revalidate;
+            self.proxy_revalidate |= found.proxy_revalidate;
+            // §4.2.1: a lifetime that cannot be told is none.
+            let least = |known: Option<u64>, hidden: Option<u64>| match hidden {
+                Some(hidden) => Some(known.map_or(0, |known| known.min(hidden))),
+                None => known,
+            };
+            self.max_age = least(self.max_age, found.max_age);
+            self.s_maxage = least(self.s_maxage, found.s_maxage);
         }
     }
 
@@ -185,6 +194,7 @@ mod tests {
     #[test]
     fn what_stray_quotes_would_hide_is_obeyed_where_it_forbids() {
         let all = CacheControl { no_store: true, no_cache: true, private: true, ..parse(&[]) };
+        let stale = CacheControl { max_age: Some(0), ..parse(&[]) };
         for (lines, expected) in [
             (&["ext=\"a, private, No-Store ,no-cache=\"set-cookie"][..], all),
             (&["ext=\"a, private=\"x\", no-store, no-cache"], all),
@@ -194,10 +204,13 @@ mod tests {
             (&["\"private, no-store, no-cache\""], all),
             (&["\"private\", \"no-store\", 'no-cache'"], all),
             (&["foo=\"a\", private\"; no-store", "private\"", "no-store\"", "no-cache \""], all),
-            (&["ext=\"a, max-age=60, public, must-understand"], CacheControl::default()),
+            (&["ext=\"a, max-age=60, public, must-understand"], stale),
             (&["ext=\"private, no-store\", x='no-cache'"], CacheControl::default()),
-            (&["ext=\"a, no-store-at-all, max-age=60"], CacheControl::default()),
-            (&["max-age=\"60, s-maxage=60"], CacheControl { max_age: Some(0), ..parse(&[]) }),
+            (&["ext=\"a, no-store-at-all, max-age=60"], stale),
+            (&["ext=\"a, max-age=60", "max-age=600"], CacheControl { max_age: Some(0), ..stale }),
+            (&["max-age=600, ext=\"a, max-age=60"], CacheControl { max_age: Some(60), ..stale }),
+            (&["max-age=\"60, s-maxage=60"], CacheControl { s_maxage: Some(0), ..stale }),
+            (&["ext=\"a, must-revalidate"], CacheControl { must_revalidate: true, ..parse(&[]) }),
         ] {
             assert_eq!(parse(lines), expected, "{lines:?}");
         }

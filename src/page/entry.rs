@@ -15,7 +15,7 @@ use crate::http::conditional::validators;
 use crate::http::etag;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
-use crate::store::{Generation, PAGE_MAGIC};
+use crate::store::{Generation, PAGE_MAGIC, PAGE_VERSION};
 
 /// The most variants that an index names.
 pub const VARIANTS_MAX: usize = 256;
@@ -31,7 +31,7 @@ const VALIDATED_FOR: u64 = 3_600;
 const MAGIC: [u8; 4] = PAGE_MAGIC;
 
 /// The version of the layout. A newer or older one is refused, which is a miss.
-const VERSION: u8 = 3;
+const VERSION: u8 = PAGE_VERSION;
 
 const KIND_PAGE: u8 = 1;
 const KIND_VARIANTS: u8 = 2;

@@ -310,6 +310,13 @@ fn nearly(bound: u64) -> u64 {
 /// stored.
 pub const PAGE_MAGIC: [u8; 4] = [0x00, 0xa7, b'A', b'R'];
 
+/// The version of a page's layout, behind that. A newer or older one is refused, which is a miss, and was
+/// booked by nobody who books today.
+pub const PAGE_VERSION: u8 = 4;
+
+/// What pages of ours begin with.
+pub const PAGE_HEAD: [u8; 5] = [0x00, 0xa7, b'A', b'R', PAGE_VERSION];
+
 /// Who fetches a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anteroom::ident::PageKey;
 use anteroom::store::{
-    AnyStore, Demand, Limits, OpenStore, PAGE_MAGIC, PageStore as _, Settings, StoreError, Url,
+    AnyStore, Demand, Limits, OpenStore, PAGE_HEAD, PageStore as _, Settings, StoreError, Url,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -29,7 +29,7 @@ fn key(n: u32) -> PageKey {
 
 /// A page of ours of that many bytes.
 fn page(size: usize) -> Bytes {
-    [&PAGE_MAGIC[..], &vec![7; size - PAGE_MAGIC.len()]].concat().into()
+    [&PAGE_HEAD[..], &vec![7; size - PAGE_HEAD.len()]].concat().into()
 }
 
 /// Puts pages of 60 KiB under keys from `first` on, until one is refused.
@@ -103,7 +103,7 @@ async fn truth(on: &mut MultiplexedConnection) -> u64 {
     let mut sum = 0;
     for key in ask::<Vec<String>>(on, &["KEYS", "cache:*"]).await {
         let value: Vec<u8> = ask(on, &["GET", &key]).await;
-        if value.starts_with(&PAGE_MAGIC) {
+        if value.starts_with(&PAGE_HEAD) {
             sum += value.len() as u64 + BESIDE;
         }
     }
@@ -126,7 +126,7 @@ async fn the_ledger_says_what_there_is() {
             store.delete_pages(&[key, PageKey([0xff; 32])]).await.unwrap();
         } else {
             let ttl = Duration::from_secs(*random.choice(&seconds).unwrap());
-            let size = random.usize(PAGE_MAGIC.len()..2_000);
+            let size = random.usize(PAGE_HEAD.len()..2_000);
             store.put_page(&key, page(size), ttl, Demand::Once).await.unwrap();
         }
         if step % 100 == 0 {

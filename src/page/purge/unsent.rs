@@ -41,7 +41,8 @@ impl Unsent {
         self.aims.extend(aims.iter().map(|aim| (*aim, Waiting { begun, is_left: false })));
         self.marks.extend(aims.iter().map(|aim| (aim.mark(key), begun)));
         if self.aims.len() > AIMS_MAX {
-            let everything = Aim { scope: Digest::Everything, is_hard: true };
+            let is_hard = self.aims.keys().any(|aim| aim.is_hard);
+            let everything = Aim { scope: Digest::Everything, is_hard };
             self.aims = HashMap::from([(everything, Waiting { begun, is_left: true })]);
             self.rekey(key);
         }
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn too_many_count_as_one_that_is_for_everything() {
         let (key, mut unsent) = (MarkKey::random(), Unsent::default());
-        let aim = |number: usize| Aim { scope: Digest::Url(number as u128), is_hard: false };
+        let aim = |number: usize| Aim { scope: Digest::Url(number as u128), is_hard: number == 7 };
         let everything = Aim { scope: Digest::Everything, is_hard: true };
         for number in 0..AIMS_MAX {
             unsent.add(&[aim(number)], number as u64, &key);

@@ -8,11 +8,14 @@ use bytes::Bytes;
 use super::{Call, RedisStore, TTL_MAX, script};
 use crate::clock::unix_now;
 use crate::ident::PageKey;
-use crate::store::{Demand, Lease, PAGE_MAGIC, PageStore, StoreError, nearly};
+use crate::store::{Demand, Lease, PAGE_HEAD, PageStore, StoreError, nearly};
 
 /// Pages over this size, in bytes, are written over a connection of their own, so that a
 /// look-up of a token does not wait behind them.
 pub(super) const BULK_SIZE: usize = 256 << 10;
+
+/// The part of the bound, one in so many, that is for new versions of pages that are there.
+const RENEWED: u64 = 20;
 
 /// In which second Redis had no room for a page, and none for one that is asked for once: within it no
 /// others are sent there for nothing.
@@ -62,20 +65,28 @@ impl PageStore for RedisStore {
         let ttl_ms = u64::try_from(ttl_ms).expect("TTL_MAX is within range");
         let link = if page.len() > BULK_SIZE { self.bulk().await? } else { &self.0.link };
         let bound = self.limits().pages;
-        let bound_of_new = if demand == Demand::Once { nearly(bound) } else { bound };
+        // What is renewed finds room that nobody new has taken.
+        let bound_of_new = match demand {
+            Demand::Once => nearly(bound),
+            Demand::Again => bound - bound / RENEWED,
+        };
         let mut script = script::PUT_PAGE.prepare_invoke();
         script.key(self.keys().page(key)).key(&self.keys().page_bytes);
-        script.arg(&PAGE_MAGIC).arg(page.as_ref()).arg(ttl_ms).arg(bound).arg(bound_of_new);
+        script.arg(&PAGE_HEAD).arg(page.as_ref()).arg(ttl_ms).arg(bound).arg(bound_of_new);
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<(u8, u64)>(&mut on).await };
         let (told, held) = link.call(Call::Write, step).await?;
         self.0.counters.holds(held);
         match told {
             0 => Ok(()),
-            1 => {
-                refused.once.store(now, Ordering::Relaxed);
+            1 if demand == Demand::Once => {
+                // A page that is large says nothing of others.
+                if held + BULK_SIZE as u64 > bound_of_new {
+                    refused.once.store(now, Ordering::Relaxed);
+                }
                 Err(StoreError::NearlyFull)
             }
+            1 | 2 => Err(StoreError::Full),
             _ => {
                 refused.any.store(now, Ordering::Relaxed);
                 Err(StoreError::Full)
@@ -91,7 +102,7 @@ impl PageStore for RedisStore {
         for key in keys {
             script.key(self.keys().page(key));
         }
-        script.key(&self.keys().page_bytes).arg(&PAGE_MAGIC);
+        script.key(&self.keys().page_bytes).arg(&PAGE_HEAD);
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<u64>(&mut on).await };
         self.0.counters.holds(self.0.link.call(Call::Write, step).await?);

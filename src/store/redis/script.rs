@@ -269,10 +269,10 @@ local charge, ends = #ARGV[2] + beside, now + tonumber(ARGV[3])
 local before, ended = held(KEYS[1])
 local sum = math.max(all - gone - before, 0) + charge
 local told = 0
-if sum > tonumber(ARGV[4]) then
-  told = 2
-elseif before == 0 and sum > tonumber(ARGV[5]) then
+if before == 0 and sum > tonumber(ARGV[5]) then
   told = 1
+elseif sum > tonumber(ARGV[4]) then
+  told = 2
 else
   -- First of all that is written: it may be refused.
   local set = redis.pcall('SET', KEYS[1], ARGV[2], 'PXAT', string.format('%.0f', ends))
