@@ -102,7 +102,7 @@ impl<'a> Check<'a> {
                 (Address::Tcp(one), Address::Tcp(other))
                     if one.port() == other.port() && one.port() != 0 =>
                 {
-                    if one.ip() == other.ip() {
+                    if one == other {
                         self.problem(&setting, format!("{other} is listened on already"));
                     } else if covers_address(one.ip(), other.ip())
                         || covers_address(other.ip(), one.ip())

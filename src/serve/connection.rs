@@ -87,9 +87,13 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
         count_end(&error, &pulse, peer, sheet);
     }
     if pulse.looks_whole() {
-        reset(connection.into_parts().io.inner().socket());
+        break_off(connection.into_parts().io.into_inner().into_socket()).await;
     }
 }
+
+/// For how long a client on a Unix socket is waited for whose body broke off: longer than clients wait
+/// for the next byte, as a rule.
+const UNIX_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Why a load balancer's connection is not served.
 #[derive(Debug)]
@@ -144,10 +148,21 @@ fn count_refusal(refusal: &Refusal, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
     }
 }
 
-/// Lets the connection end with a reset, which no client takes for the end of a body.
-fn reset(socket: &Stream) {
-    if let Err(error) = socket.options().set_linger(Some(Duration::ZERO)) {
-        tracing::debug!(%error, "a connection could not be reset");
+/// Ends the connection so that no client takes its end for the end of a body: by a reset. A Unix socket
+/// knows none, so that its client has to lose patience with us, and goes first.
+async fn break_off(mut socket: Stream) {
+    if let Stream::Tcp(_) = socket {
+        if let Err(error) = socket.options().set_linger(Some(Duration::ZERO)) {
+            tracing::debug!(%error, "a connection could not be reset");
+        }
+        return;
+    }
+    let leaving = async {
+        let mut rest = [0; 1_024];
+        while socket.read(&mut rest).await.is_ok_and(|read| read > 0) {}
+    };
+    if tokio::time::timeout(UNIX_PATIENCE, leaving).await.is_err() {
+        tracing::warn!("a client on a Unix socket waits for a body that broke off, and is let go");
     }
 }
 

@@ -81,6 +81,11 @@ impl<S> Watched<S> {
         }
     }
 
+    /// The socket, watched no more.
+    pub fn into_socket(self) -> S {
+        self.socket
+    }
+
     /// The socket itself.
     pub fn socket(&self) -> &S {
         &self.socket
