@@ -140,7 +140,13 @@ impl Play {
 
     fn pass(&mut self, seconds: f64) {
         clock::advance(Duration::from_secs_f64(seconds));
-        self.world.state().tell(None, &format!("{seconds} s go by"));
+        let mut state = self.world.state();
+        state.tell(None, &format!("{seconds} s go by"));
+        // A failure of this step may be noticed only now.
+        let (step, now) = (state.step, unix_now());
+        for (_, when) in state.failures.values_mut().filter(|(failed_in, _)| *failed_in == step) {
+            *when = now;
+        }
     }
 
     fn ask(&mut self, url: &Url) -> Ask {
