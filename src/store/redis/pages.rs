@@ -17,8 +17,8 @@ pub(super) const BULK_SIZE: usize = 256 << 10;
 /// The part of the bound, one in so many, that is for new versions of pages that are there.
 const RENEWED: u64 = 20;
 
-/// In which second Redis had no room for a page, and none for one that is asked for once: within it no
-/// others are sent there for nothing.
+/// In which second Redis had no memory for any page, and the bound no room for one that is asked for
+/// once: within it no others are sent there for nothing.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     any: AtomicU64,
