@@ -79,6 +79,10 @@ pub enum Count {
     OriginConnections,
     /// Requests sent again on a fresh connection, because a kept one had died.
     OriginRetries,
+    /// Requests sent again to another server of the origin, because one had failed.
+    OriginRetriesElsewhere,
+    /// Requests that no server of the origin had room for, or was up for.
+    OriginRefused,
     /// Requests to the origin that failed.
     OriginErrors,
     /// Idle connections to the origin that broke or said something unasked.
@@ -112,7 +116,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 24] = [
+    const ALL: [(Self, &'static str, &'static str); 26] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -134,6 +138,16 @@ impl Count {
             "Connections opened to the origin",
         ),
         (Self::OriginRetries, "anteroom_origin_retries", "Requests sent again to the origin"),
+        (
+            Self::OriginRetriesElsewhere,
+            "anteroom_origin_retries_elsewhere",
+            "Requests sent again to another server of an origin",
+        ),
+        (
+            Self::OriginRefused,
+            "anteroom_origin_refused",
+            "Requests for which no server of an origin was free or up",
+        ),
         (Self::OriginErrors, "anteroom_origin_errors", "Requests that failed at the origin"),
         (
             Self::OriginIdleErrors,
@@ -253,14 +267,27 @@ impl Sheet {
 type NoLabels = [(&'static str, &'static str); 0];
 
 /// A number read at the moment of a scrape.
-type Reading = Box<dyn Fn() -> u64 + Send + Sync>;
+type Figure = Box<dyn Fn() -> u64 + Send + Sync>;
+
+/// One of several numbers of a name, told apart by labels whose values the operator has chosen.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The labels.
+    pub labels: Vec<(&'static str, String)>,
+    /// The number.
+    pub value: u64,
+}
+
+/// Several numbers read at the moment of a scrape.
+type Readings = Box<dyn Fn() -> Vec<Reading> + Send + Sync>;
 
 /// All sheets, and what else is read at a scrape.
 #[derive(Default)]
 pub struct Metrics {
     sheets: Mutex<Vec<Arc<Sheet>>>,
-    gauges: Mutex<Vec<(&'static str, &'static str, Reading)>>,
-    counters: Mutex<Vec<(&'static str, &'static str, Reading)>>,
+    gauges: Mutex<Vec<(&'static str, &'static str, Figure)>>,
+    counters: Mutex<Vec<(&'static str, &'static str, Figure)>>,
+    families: Mutex<Vec<(&'static str, &'static str, Readings)>>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -291,6 +318,16 @@ impl Metrics {
         read: impl Fn() -> u64 + Send + Sync + 'static,
     ) {
         lock(&self.gauges).push((name, help, Box::new(read)));
+    }
+
+    /// Adds gauges of one name that `read` tells at each scrape.
+    pub fn gauges(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> Vec<Reading> + Send + Sync + 'static,
+    ) {
+        lock(&self.families).push((name, help, Box::new(read)));
     }
 
     /// Adds a counter that `read` tells at each scrape.
@@ -369,6 +406,13 @@ impl Scrape {
         }
         for (name, help, read) in lock(&self.0.gauges).iter() {
             one(encoder, name, help, MetricType::Gauge, read())?;
+        }
+        for (name, help, read) in lock(&self.0.families).iter() {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for Reading { labels, value } in read() {
+                let figure = Value { kind: MetricType::Gauge, value };
+                figure.encode(metric.encode_family(&labels)?)?;
+            }
         }
         Ok(())
     }
@@ -472,6 +516,9 @@ mod tests {
         two.add(Count::Accepted, 2);
         two.answered(404, Outcome::Bypass, Some(Reason::Login), Duration::from_millis(3));
         metrics.gauge("anteroom_test", "A test", || 7);
+        let labels = vec![("origin", "blog".to_owned()), ("server", "a:1".to_owned())];
+        let reading = move || vec![Reading { labels: labels.clone(), value: 1 }];
+        metrics.gauges("anteroom_tests", "Tests", reading);
         let page = metrics.page().unwrap();
         for line in [
             "anteroom_connections_accepted_total 3",
@@ -481,6 +528,7 @@ mod tests {
             "anteroom_request_seconds_bucket{le=\"0.005\"} 1",
             "anteroom_request_seconds_count 1",
             "anteroom_test 7",
+            "anteroom_tests{origin=\"blog\",server=\"a:1\"} 1",
         ] {
             assert!(page.contains(line), "{line} is missing in:\n{page}");
         }

@@ -62,6 +62,10 @@ pub struct Route {
     pub purges: Vec<Branch>,
     /// The source of rows from which it is answered.
     pub rows: Option<Arc<str>>,
+    /// The origin that is asked, by its place among all.
+    pub origin: usize,
+    /// That origin in the keys of pages, so that pages of two never meet: `""` is the first.
+    pub site: Arc<str>,
 }
 
 /// What a query parameter must be.
@@ -97,6 +101,8 @@ impl Route {
             send_headers: Vec::new(),
             purges: Vec::new(),
             rows: None,
+            origin: 0,
+            site: "".into(),
         }
     }
 

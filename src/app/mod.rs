@@ -5,6 +5,7 @@
 
 mod demo;
 mod listeners;
+mod origins;
 mod parts;
 mod rows;
 mod worker;
@@ -175,7 +176,8 @@ impl App {
             tokio::task::spawn_local(watch(lane.clone(), connected, stop.clone()));
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
             let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
-            tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
+            tasks.extend(rows::start(&plan, &shared, &lane, &stop));
+            tasks.extend(origins::start_checks(&plan, &shared, &stop));
             tasks.extend(rows::serve_socket(socket, &clerk, &stop));
             tracing::info!(threads = plan.threads, "serving");
             signals.end().await;

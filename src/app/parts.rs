@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use ::http::{HeaderValue, Method};
 
 use super::StartError;
+use super::origins::{self, Origins};
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -32,6 +33,7 @@ use crate::visit::{Ranks, VisitQueue};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) settings: Arc<Settings>,
+    pub(super) origins: Origins,
     pub(super) pages: Arc<Pages>,
     pub(super) coder: Arc<Coder>,
     pub(super) purger: Arc<Purger>,
@@ -59,6 +61,7 @@ impl Shared {
         });
         Arc::new(Self {
             settings: Arc::new(settings(plan, &purger)),
+            origins: Origins::new(plan),
             pages,
             purger,
             coder: Coder::new(cache.compress.clone(), cache.max_object),
@@ -77,6 +80,7 @@ impl Shared {
     /// Adds the figures that are read at each scrape.
     pub(super) fn register(&self, log: Option<&Arc<AccessLog>>, store: &OpenStore) {
         let metrics = &self.metrics;
+        self.origins.register(metrics);
         let caps = Arc::clone(&self.caps);
         metrics
             .gauge("anteroom_connections", "Client connections open", move || caps.open() as u64);
@@ -174,10 +178,9 @@ pub(super) fn access_log(plan: &config::Log) -> Result<Log, StartError> {
 
 fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     let session = &plan.session;
-    let origin = &plan.origin;
     Settings {
         trusted_proxies: plan.client.trusted_proxies.clone(),
-        hosts: origin.hosts.clone(),
+        hosts: plan.origin.hosts.clone(),
         uri_max: plan.limits.uri,
         body_max: plan.limits.max_body,
         stall: plan.limits.stall_timeout,
@@ -190,14 +193,7 @@ fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
-        origin: OriginRules {
-            host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
-            sessions: origin.sessions,
-            identity: session.identity_header.clone(),
-            secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
-            pass_underscores: plan.client.pass_underscore_headers,
-            fill_client_address: plan.cache.fill_client_address,
-        },
+        origins: origins::named(plan).map(|(_, origin)| origin_rules(plan, origin)).collect(),
         status: match plan.cache.status {
             config::StatusDetail::Full => StatusDetail::Full,
             config::StatusDetail::Short => StatusDetail::Short,
@@ -207,9 +203,20 @@ fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
         routes: Routes::new(
-            plan.routes.iter().map(route).collect(),
+            plan.routes.iter().map(|one| route(plan, one)).collect(),
             Route::rest(plan.cache.trust_public),
         ),
+    }
+}
+
+fn origin_rules(plan: &Plan, origin: &config::Origin) -> OriginRules {
+    OriginRules {
+        host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
+        sessions: origin.sessions,
+        identity: plan.session.identity_header.clone(),
+        secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
+        pass_underscores: plan.client.pass_underscore_headers,
+        fill_client_address: plan.cache.fill_client_address,
     }
 }
 
@@ -263,7 +270,7 @@ fn minted(session: &config::Session) -> Option<SessionCookie> {
     })
 }
 
-fn route(route: &config::Route) -> Route {
+fn route(plan: &Plan, route: &config::Route) -> Route {
     let query = route.query.iter().map(|(name, value)| {
         let value = match value.as_str() {
             "{item}" => QueryValue::Item,
@@ -299,5 +306,7 @@ fn route(route: &config::Route) -> Route {
         send_headers: route.send_headers.clone(),
         purges: route.purges.clone(),
         rows: route.rows.as_deref().map(Arc::from),
+        origin: origins::place(plan, route.origin.as_deref()),
+        site: route.origin.as_deref().unwrap_or_default().into(),
     }
 }

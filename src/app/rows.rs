@@ -3,20 +3,19 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::HeaderValue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::origins;
 use super::parts::Shared;
-use super::worker::{dry_room, origin_settings};
+use super::worker::dry_room;
 use crate::admin::{self, Clerk};
 use crate::config::Plan;
-use crate::metrics::Metrics;
-use crate::origin::Origin;
+use crate::origin::Upstreams;
 use crate::row::Names;
 use crate::socket::Socket;
 use crate::store::AnyStore;
-use crate::task::{self, CacheRows, OriginRows, RowPlace, RowSecret};
+use crate::task::{self, CacheRows, OriginRows, RowOrigin, RowPlace, RowSecret};
 
 /// The names of all rows.
 pub(super) fn names(plan: &Plan) -> Names {
@@ -61,34 +60,38 @@ pub(super) fn clerk(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> 
 /// Starts the refreshing on this thread's runtime; nothing where there are no `[[rows]]`.
 pub(super) fn start(
     plan: &Plan,
-    metrics: &Arc<Metrics>,
+    shared: &Shared,
     lane: &AnyStore,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     if plan.rows.is_empty() {
         return None;
     }
-    let sheet = metrics.sheet();
-    let source = source(plan, Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet)));
+    let sheet = shared.metrics.sheet();
+    let source = source(plan, &shared.origins.reach(&sheet));
     let rows = CacheRows::new(lane.clone(), source, Arc::clone(&sheet));
     Some(tokio::task::spawn_local(task::drive(rows, sheet, stop.clone())))
 }
 
-fn source(plan: &Plan, origin: Rc<Origin>) -> OriginRows {
-    let settings = &plan.origin;
-    let authority = format!("{}:{}", settings.url.host, settings.url.port);
-    let host = settings.host.as_ref().or_else(|| settings.hosts.first()).unwrap_or(&authority);
+fn source(plan: &Plan, upstreams: &Upstreams) -> OriginRows {
     let places = plan.rows.iter().map(|rows| {
         let (before, behind) = rows.path.split_once("{row}").unwrap_or((&rows.path, ""));
-        RowPlace { before: before.to_owned(), behind: behind.to_owned(), scheme: rows.scheme }
+        RowPlace {
+            before: before.to_owned(),
+            behind: behind.to_owned(),
+            scheme: rows.scheme,
+            origin: row_origin(plan, upstreams, origins::place(plan, rows.origin.as_deref())),
+        }
     });
+    OriginRows { names: names(plan), places: places.collect() }
+}
+
+fn row_origin(plan: &Plan, upstreams: &Upstreams, place: usize) -> RowOrigin {
+    let settings = origins::named(plan).nth(place).map_or(&plan.origin, |(_, origin)| origin);
     let secret = settings.secret.as_ref();
-    OriginRows {
-        origin,
-        names: names(plan),
-        places: places.collect(),
-        // A host of the plan is a field value.
-        host: HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost")),
+    RowOrigin {
+        upstream: Rc::clone(&upstreams[place]),
+        host: origins::host(settings, &plan.origin.hosts),
         sessions: settings.sessions,
         secret: secret.map(|secret| RowSecret(secret.expose().as_bytes().to_vec())),
     }

@@ -15,7 +15,6 @@ use crate::config::{Cache, Plan};
 use crate::fill::Filler;
 use crate::log::Pen;
 use crate::metrics::Sheet;
-use crate::origin::{self, Origin};
 use crate::page::verdict::Policy;
 use crate::request::Room;
 use crate::row::Reader;
@@ -35,7 +34,6 @@ struct Kit {
     store: OpenStore,
     entrances: Vec<Entrance>,
     pen: Option<Arc<Pen>>,
-    origin: origin::Settings,
     policy: Policy,
     connection: Settings,
     drain: CancellationToken,
@@ -52,7 +50,6 @@ pub(super) fn start(
     drain: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
-    let origin = origin_settings(&plan.origin);
     let policy = policy(&plan.cache);
     let limits = &plan.limits;
     let connection = Settings {
@@ -72,17 +69,8 @@ pub(super) fn start(
                 Err(error) => return tracing::error!(%error, "a worker did not start"),
             };
             runtime.block_on(async {
-                let kit = Kit {
-                    shared,
-                    store,
-                    entrances,
-                    pen,
-                    origin,
-                    policy,
-                    connection,
-                    drain,
-                    drain_timeout,
-                };
+                let kit =
+                    Kit { shared, store, entrances, pen, policy, connection, drain, drain_timeout };
                 work(kit).await;
             });
         })
@@ -92,8 +80,7 @@ pub(super) fn start(
 async fn work(kit: Kit) {
     let Kit { shared, store, entrances, pen, .. } = kit;
     let sheet = shared.metrics.sheet();
-    let origin = Origin::new(kit.origin, Arc::clone(&sheet));
-    let room = room(&shared, store.lane(), origin, kit.policy, (Arc::clone(&sheet), pen));
+    let room = room(&shared, store.lane(), kit.policy, (Arc::clone(&sheet), pen));
     // The first visitors shall be recognised, too; but nobody waits for a store that is away.
     let ready = async {
         room.store.connected().await;
@@ -135,13 +122,13 @@ async fn work(kit: Kit) {
 fn room(
     shared: &Shared,
     lane: AnyStore,
-    origin: Rc<Origin>,
     policy: Policy,
     (sheet, pen): (Arc<Sheet>, Option<Arc<Pen>>),
 ) -> Rc<Room> {
+    let upstreams = shared.origins.reach(&sheet);
     let filler = Rc::new(Filler {
         pages: Arc::clone(&shared.pages),
-        origin: Rc::clone(&origin),
+        upstreams: Rc::clone(&upstreams),
         store: lane.clone(),
         policy,
         sheet: Arc::clone(&sheet),
@@ -156,7 +143,7 @@ fn room(
         ranks: Arc::clone(&shared.ranks),
         rows: Reader::new(Arc::clone(&shared.rows)),
         store: lane,
-        origin,
+        upstreams,
         filler,
         sheet,
         pen,
@@ -167,8 +154,7 @@ fn room(
 /// A room in which no request is answered, but told of. What is counted there nobody reads.
 pub(super) fn dry_room(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Room> {
     let sheet = Arc::<Sheet>::default();
-    let origin = Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet));
-    room(shared, lane.clone(), origin, policy(&plan.cache), (sheet, None))
+    room(shared, lane.clone(), policy(&plan.cache), (sheet, None))
 }
 
 fn policy(cache: &Cache) -> Policy {
@@ -191,19 +177,5 @@ pub(super) async fn join(workers: Vec<JoinHandle<()>>) {
         if worker.join().is_err() {
             tracing::error!("a worker panicked");
         }
-    }
-}
-
-pub(super) fn origin_settings(origin: &crate::config::Origin) -> origin::Settings {
-    let host = origin.url.host.trim_start_matches('[').trim_end_matches(']');
-    origin::Settings {
-        host: host.to_owned(),
-        port: origin.url.port,
-        connect_timeout: origin.connect_timeout,
-        first_byte_timeout: origin.first_byte_timeout,
-        between_bytes_timeout: origin.between_bytes_timeout,
-        keep_idle: origin.keep_idle,
-        idle_timeout: origin.idle_timeout,
-        head_reuse: origin.head_reuse,
     }
 }

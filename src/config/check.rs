@@ -7,11 +7,11 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::plan::{
-    Address, Listen, OnExpire, Plan, PurgeToken, Route, SameSite, SecureCookie, Share, StoreUrl,
-    USUAL_MODE,
+    Address, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie, Share,
+    StoreUrl, USUAL_MODE,
 };
 use super::problem::{Problem, Warning};
-use super::reader::Places;
+use super::reader::{Places, nearest};
 use super::unit::show_size;
 use ipnet::IpNet;
 
@@ -23,6 +23,9 @@ use crate::ident::TokenStorage;
 /// The longest path of a socket, in bytes. The system takes 107, of which its draft, while it is made,
 /// takes up to 8 for the number of the process.
 const SOCKET_PATH_MAX: usize = 99;
+
+/// The most servers of one origin.
+const SERVERS_MAX: usize = 64;
 
 /// Looks at a plan as a whole.
 #[derive(Debug)]
@@ -46,6 +49,7 @@ impl<'a> Check<'a> {
     pub(super) fn run(mut self) -> (Vec<Problem>, Vec<Warning>) {
         self.listeners();
         self.origin();
+        self.servers();
         self.store();
         self.client();
         self.session();
@@ -182,7 +186,9 @@ impl<'a> Check<'a> {
                 "empty: any Host is served and passed to the origin; name the sites",
             );
         }
-        if self.plan.session.mint && !self.plan.origin.sessions {
+        let further = self.plan.origins.iter().map(|(_, origin)| origin);
+        let mut origins = std::iter::once(&self.plan.origin).chain(further);
+        if self.plan.session.mint && !origins.any(|origin| origin.sessions) {
             self.problem(
                 "session.mint",
                 "is true, but [origin] sessions is false: nobody could log a visitor in",
@@ -293,6 +299,7 @@ impl<'a> Check<'a> {
         if in_query + usize::from(in_path) > 1 {
             self.problem(&at("match.query"), "{item} stands once, in the path or in the query");
         }
+        self.names_origin(&at("origin"), route.origin.as_deref());
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
         self.rows_of(&at("rows"), route, in_query > 0 || in_path);
         let session = &self.plan.session;
@@ -350,6 +357,57 @@ impl<'a> Check<'a> {
                 let text = format!("{:?} is the name of [[rows]] before it", one.name);
                 self.problem(&format!("rows[{index}].name"), text);
             }
+            self.names_origin(&format!("rows[{index}].origin"), one.origin.as_deref());
+        }
+    }
+
+    /// Who asks another origin names one that there is.
+    fn names_origin(&mut self, setting: &str, name: Option<&str>) {
+        let Some(name) = name else { return };
+        let known: Vec<&str> = self.plan.origins.iter().map(|(name, _)| name.as_str()).collect();
+        if known.contains(&name) || self.unread.iter().any(|unread| unread.starts_with("origins")) {
+            return;
+        }
+        let hint = match (nearest(name, &known), known.is_empty()) {
+            (Some(near), _) => format!("; did you mean {near:?}?"),
+            (None, true) => "; without this line it is [origin] that is asked".to_owned(),
+            (None, false) => format!("; there are {}", known.join(", ")),
+        };
+        self.problem(setting, format!("there is no [origins.{name}]{hint}"));
+    }
+
+    /// What an origin says of its servers.
+    fn servers(&mut self) {
+        let plan = self.plan;
+        self.servers_of("origin", &plan.origin);
+        for (name, origin) in &plan.origins {
+            self.servers_of(&format!("origins.{name}"), origin);
+        }
+    }
+
+    fn servers_of(&mut self, table: &str, origin: &Origin) {
+        let at = |key: &str| format!("{table}.{key}");
+        let servers = &origin.servers;
+        if self.unread(&at("urls")) || self.unread(&at("url")) {
+            return;
+        }
+        if self.places.said(&at("url"))
+            && servers.urls.first().is_some_and(|first| *first != origin.url)
+        {
+            self.problem(&at("url"), "is another than the first of urls; say one of them");
+        }
+        for (index, url) in servers.urls.iter().enumerate() {
+            if servers.urls[..index].contains(url) {
+                self.problem(&at("urls"), format!("{}:{} stands there twice", url.host, url.port));
+            }
+        }
+        if servers.urls.len() > SERVERS_MAX {
+            let text = format!("found {}; expected at most {SERVERS_MAX}", servers.urls.len());
+            self.problem(&at("urls"), text);
+        }
+        let (weights, servers) = (servers.weights.len(), origin.urls().len());
+        if weights != 0 && weights != servers {
+            self.problem(&at("weights"), format!("found {weights} for {servers} servers"));
         }
     }
 

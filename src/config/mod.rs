@@ -18,6 +18,7 @@ mod problem;
 mod reader;
 mod schema;
 mod secret;
+mod servers;
 mod source;
 mod text;
 mod unit;
@@ -30,6 +31,7 @@ pub use plan::{
 pub use print::print;
 pub use problem::{Place, Problem, Warning};
 pub use secret::{Secret, SecretSource};
+pub use servers::{Balance, Health, Servers};
 pub use source::{Overrides, Sources};
 pub use unit::duration;
 
@@ -88,6 +90,13 @@ impl Plan {
 
     /// Gives what was not said and hangs on another setting its default.
     fn settle(&mut self, places: &Places) {
+        let origins = self.origins.iter_mut().map(|(_, origin)| origin);
+        for origin in std::iter::once(&mut self.origin).chain(origins) {
+            // Where both were said, the check looks whether they say the same.
+            if let (Some(first), true) = (origin.servers.urls.first(), origin.url.host.is_empty()) {
+                origin.url = first.clone();
+            }
+        }
         if !places.said("session.token_storage") {
             self.session.token_storage = self.store.url.usual_token_storage();
         }

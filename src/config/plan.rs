@@ -10,6 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::secret::Secret;
+use super::servers::Servers;
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
@@ -28,6 +29,8 @@ pub struct Plan {
     pub client: Client,
     /// `[origin]`
     pub origin: Origin,
+    /// `[origins.NAME]`: further ones, by their names.
+    pub origins: Vec<(String, Origin)>,
     /// `[store]`
     pub store: Store,
     /// `[session]`
@@ -120,7 +123,8 @@ pub struct Client {
 /// `[origin]`: the app behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// `url`: `http://host[:port]`, without a path. Required.
+    /// `url`: `http://host[:port]`, without a path. Required where there are no `urls`, and the first of
+    /// them where there are.
     pub url: OriginUrl,
     /// `host`: what the origin gets as Host: `None` (`"preserve"`) the client's, else this.
     pub host: Option<String>,
@@ -143,10 +147,12 @@ pub struct Origin {
     pub sessions: bool,
     /// `secret`: the key of the HMAC over user, method, path and time.
     pub secret: Option<Secret>,
+    /// How its servers are used.
+    pub servers: Servers,
 }
 
 /// An origin's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginUrl {
     /// Host name or address literal, as it stands in the URL (IPv6 in brackets).
     pub host: String,
@@ -367,6 +373,8 @@ pub struct Route {
     pub purges: Vec<Branch>,
     /// `rows`: the `[[rows]]` that this route is answered from.
     pub rows: Option<String>,
+    /// `origin`: the `[origins.NAME]` that is asked; none: `[origin]`.
+    pub origin: Option<String>,
 }
 
 /// A `[[rows]]`: where rows that are refreshed every few seconds come from.
@@ -380,6 +388,8 @@ pub struct Rows {
     pub path: String,
     /// `scheme`, http: the one by which the origin is told that it was asked.
     pub scheme: Scheme,
+    /// `origin`: the `[origins.NAME]` that has them; none: `[origin]`.
+    pub origin: Option<String>,
 }
 
 /// With whom a route's pages may be shared.
@@ -511,6 +521,7 @@ impl Plan {
             listen: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))],
             client: Client::default(),
             origin: Origin::new(origin),
+            origins: Vec::new(),
             store: Store::default(),
             session: Session::default(),
             visitor: Visitor::default(),
@@ -542,6 +553,22 @@ impl Origin {
             head_reuse: false,
             sessions: true,
             secret: None,
+            servers: Servers::default(),
+        }
+    }
+
+    /// A further origin: it is told of no session.
+    #[must_use]
+    pub fn further(url: OriginUrl) -> Self {
+        Self { sessions: false, ..Self::new(url) }
+    }
+
+    /// Its servers: those of `urls`, or the one at `url`.
+    #[must_use]
+    pub fn urls(&self) -> &[OriginUrl] {
+        match self.servers.urls.as_slice() {
+            [] => std::slice::from_ref(&self.url),
+            urls => urls,
         }
     }
 }
@@ -652,6 +679,7 @@ impl Default for Route {
             send_headers: Vec::new(),
             purges: Vec::new(),
             rows: None,
+            origin: None,
         }
     }
 }
@@ -663,6 +691,7 @@ impl Default for Rows {
             every: Duration::from_secs(5),
             path: String::new(),
             scheme: Scheme::Http,
+            origin: None,
         }
     }
 }

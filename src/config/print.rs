@@ -22,8 +22,8 @@ pub fn print(plan: &Plan) -> String {
 #[derive(Debug, Default)]
 struct Printer {
     written: String,
-    /// Whether keys are met in a `[[…]]`, where a section is written as `section.key`.
-    in_list: bool,
+    /// Whether keys are met in a table, where a section is written as `section.key`.
+    in_table: bool,
     dotted: Option<&'static str>,
 }
 
@@ -55,14 +55,16 @@ impl Walk for Printer {
     }
 
     fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
-        if self.in_list {
+        if self.in_table {
             self.dotted = Some(name);
             keys(self);
             self.dotted = None;
             return;
         }
         self.heading(format_args!("[{name}]"));
+        self.in_table = true;
         keys(self);
+        self.in_table = false;
     }
 
     fn tables<T>(
@@ -73,11 +75,27 @@ impl Walk for Printer {
         _: impl Fn() -> T,
         keys: impl Fn(&mut Self, &mut T),
     ) {
-        self.in_list = true;
+        self.in_table = true;
         for item in items {
             self.heading(format_args!("[[{name}]]"));
             keys(self, item);
         }
-        self.in_list = false;
+        self.in_table = false;
+    }
+
+    fn named<T>(
+        &mut self,
+        name: &'static str,
+        _: usize,
+        items: &mut Vec<(String, T)>,
+        _: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    ) {
+        self.in_table = true;
+        for (own, item) in items {
+            self.heading(format_args!("[{name}.{own}]"));
+            keys(self, item);
+        }
+        self.in_table = false;
     }
 }

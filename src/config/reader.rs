@@ -8,6 +8,7 @@ use super::form::{Faults, Form};
 use super::node::{Node, Table, Value};
 use super::problem::{Place, Problem};
 use super::schema::Walk;
+use super::text;
 
 /// Where each setting was said, by its path: `cache.memory`, `route[2].match.path`.
 #[derive(Debug)]
@@ -188,10 +189,44 @@ impl Walk for Reader<'_> {
             items.push(item);
         }
     }
+
+    fn named<T>(
+        &mut self,
+        name: &'static str,
+        max: usize,
+        items: &mut Vec<(String, T)>,
+        fresh: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    ) {
+        let Some(node) = self.ask(name) else { return };
+        let path = self.path_of(name);
+        let Some(tables) = self.table_in(node, &path, "tables under names of their own") else {
+            return;
+        };
+        if tables.len() > max {
+            let text = format!("found {}; expected at most {max}", tables.len());
+            self.problem(node.place.clone(), name, text);
+            return;
+        }
+        items.clear();
+        for (own, node) in tables {
+            let path = format!("{path}.{}", own.escape_debug());
+            if let Err(why) = text::origin_name(own) {
+                self.problem(node.place.clone(), &path, format!("expected {why}"));
+                continue;
+            }
+            self.places.said.insert(path.clone(), node.place.clone());
+            let mut item = fresh();
+            if let Some(table) = self.table_in(node, &path, "a table of keys") {
+                self.inside(Some(table), path, |at| keys(at, &mut item));
+            }
+            items.push((own.clone(), item));
+        }
+    }
 }
 
 /// The name among `valid` that was probably meant.
-fn nearest<'n>(name: &str, valid: &[&'n str]) -> Option<&'n str> {
+pub(super) fn nearest<'n>(name: &str, valid: &[&'n str]) -> Option<&'n str> {
     // The comparison takes the product of both lengths: not for a name of a megabyte.
     const LONGEST: usize = 64;
     if name.len() > LONGEST {

@@ -12,10 +12,10 @@ use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span,
 use super::node::{Node, Value};
 use super::plan::{
     AccessFormat, Admin, Cache, Client, Endpoint, Limits, Listen, Log, LogTarget, OnExpire, Origin,
-    Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail,
-    Store, Views, Visitor,
+    OriginUrl, Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share,
+    StatusDetail, Store, Views, Visitor,
 };
-use super::{form, text};
+use super::{form, servers, text};
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
@@ -28,16 +28,19 @@ const LISTEN_MAX: usize = 64;
 /// The most `[[route]]`: they are tried in order.
 const ROUTES_MAX: usize = 1_000;
 
+/// The most `[origins.NAME]`.
+const ORIGINS_MAX: usize = 64;
+
 /// The most `[[rows]]`.
 const ROWS_MAX: usize = 64;
 
-const MS: Duration = Duration::from_millis(1);
-const DAY: Duration = Duration::from_secs(86_400);
+pub(super) const MS: Duration = Duration::from_millis(1);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
-const TIMEOUT: Span = Span { min: MS, max: DAY };
+pub(super) const TIMEOUT: Span = Span { min: MS, max: DAY };
 const TTL: Span = Span { min: Duration::ZERO, max: DAY.saturating_mul(365) };
 const OBJECT: Size = Size { min: KIB, max: TIB };
 
@@ -61,6 +64,16 @@ pub(super) trait Walk: Sized {
         fresh: impl Fn() -> T,
         keys: impl Fn(&mut Self, &mut T),
     );
+
+    /// Tables under names of the operator's, at most `max`, each begun as `fresh`.
+    fn named<T>(
+        &mut self,
+        name: &'static str,
+        max: usize,
+        items: &mut Vec<(String, T)>,
+        fresh: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    );
 }
 
 /// Meets every key of `plan`.
@@ -69,7 +82,9 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     let nowhere = || Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     at.tables("listen", LISTEN_MAX, &mut plan.listen, nowhere, listen);
     at.section("client", |at| client(at, &mut plan.client));
-    at.section("origin", |at| origin(at, &mut plan.origin));
+    at.section("origin", |at| main_origin(at, &mut plan.origin));
+    let further = || Origin::further(OriginUrl::default());
+    at.named("origins", ORIGINS_MAX, &mut plan.origins, further, origin);
     at.section("store", |at| store(at, &mut plan.store));
     at.section("session", |at| session(at, &mut plan.session));
     at.section("visitor", |at| visitor(at, &mut plan.visitor));
@@ -98,13 +113,23 @@ fn client(at: &mut impl Walk, client: &mut Client) {
     at.key("underscore_headers", &mut client.pass_underscore_headers, &words);
 }
 
+/// The keys of all origins, and those of the first.
+fn main_origin(at: &mut impl Walk, main: &mut Origin) {
+    origin(at, main);
+    at.key("hosts", &mut main.hosts, &List::of(named(text::host)));
+}
+
 fn origin(at: &mut impl Walk, origin: &mut Origin) {
-    let url = Text { parse: text::origin_url, show: text::show_origin_url };
-    let hint = "write url = \"http://127.0.0.1:3000\", or give --origin";
-    at.required("url", &mut origin.url, &url, hint);
+    let url = || Text { parse: text::origin_url, show: text::show_origin_url };
+    servers::urls(at, &mut origin.servers, url());
+    if origin.servers.urls.is_empty() {
+        let hint = "write url = \"http://127.0.0.1:3000\", or give --origin";
+        at.required("url", &mut origin.url, &url(), hint);
+    } else {
+        at.key("url", &mut origin.url, &url());
+    }
     let preserve = |host: &Option<String>| host.clone().unwrap_or_else(|| "preserve".to_owned());
     at.key("host", &mut origin.host, &Text { parse: text::origin_host, show: preserve });
-    at.key("hosts", &mut origin.hosts, &List::of(named(text::host)));
     at.key("connect_timeout", &mut origin.connect_timeout, &TIMEOUT);
     at.key("first_byte_timeout", &mut origin.first_byte_timeout, &TIMEOUT);
     at.key("between_bytes_timeout", &mut origin.between_bytes_timeout, &TIMEOUT);
@@ -113,6 +138,7 @@ fn origin(at: &mut impl Walk, origin: &mut Origin) {
     at.key("head_reuse", &mut origin.head_reuse, &Flag);
     at.key("sessions", &mut origin.sessions, &Flag);
     at.key("secret", &mut origin.secret, &Optional(SecretRef));
+    servers::servers(at, &mut origin.servers);
 }
 
 fn store(at: &mut impl Walk, store: &mut Store) {
@@ -217,6 +243,7 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     let branches = List::of(Text { parse: text::branch, show: Branch::to_string });
     at.key("purges", &mut route.purges, &branches);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
+    at.key("origin", &mut route.origin, &Optional(named(text::rows_name)));
 }
 
 fn rows(at: &mut impl Walk, rows: &mut Rows) {
@@ -226,6 +253,7 @@ fn rows(at: &mut impl Walk, rows: &mut Rows) {
     at.required("path", &mut rows.path, &named(text::rows_path), hint);
     let schemes = [("http", Scheme::Http), ("https", Scheme::Https)];
     at.key("scheme", &mut rows.scheme, &Words(&schemes));
+    at.key("origin", &mut rows.origin, &Optional(named(text::rows_name)));
 }
 
 /// Meets what says where the socket of the data commands is.
@@ -289,7 +317,7 @@ fn peers() -> List<Peers, Text<Peers>> {
     List::of(Text { parse: text::peers, show: ToString::to_string })
 }
 
-const fn count(min: u64, max: u64) -> Count {
+pub(super) const fn count(min: u64, max: u64) -> Count {
     Count { min, max }
 }
 
@@ -298,7 +326,7 @@ fn paths() -> Text<PathPattern> {
 }
 
 /// A text that stands for itself.
-fn named(parse: fn(&str) -> Result<String, String>) -> Text<String> {
+pub(super) fn named(parse: fn(&str) -> Result<String, String>) -> Text<String> {
     Text { parse, show: String::clone }
 }
 

@@ -294,6 +294,14 @@ pub(super) fn rows_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// What a further origin is called. The first one has the name of its table.
+pub(super) fn origin_name(text: &str) -> Result<String, String> {
+    match text {
+        "origin" => Err("another name: this is the one of [origin]".to_owned()),
+        text => rows_name(text),
+    }
+}
+
 /// Where the origin has a row: a target with `{row}` in it, once.
 pub(super) fn rows_path(text: &str) -> Result<String, String> {
     let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
@@ -304,6 +312,15 @@ pub(super) fn rows_path(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(r#"a path with {row} in it once, such as "/api/inventory/{row}""#.into())
+}
+
+/// What a server is asked to learn whether it is well.
+pub(super) fn health_path(text: &str) -> Result<String, String> {
+    let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+    if printable && text.starts_with('/') && !text.starts_with("//") && text.len() <= TEXT_MAX {
+        return Ok(text.to_owned());
+    }
+    Err(r#"a path such as "/healthz""#.into())
 }
 
 /// What goes before every key of the store.

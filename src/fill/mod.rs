@@ -25,10 +25,10 @@ use crate::clock::unix_now;
 use crate::http::tags::tags;
 use crate::ident::PageKey;
 use crate::metrics::Sheet;
-use crate::origin::{Keep, Origin, OriginError, OriginResponse, Outgoing};
+use crate::origin::{Keep, OriginError, OriginResponse, Outgoing, Upstreams};
 use crate::page::Pages;
 use crate::page::entry::Entry;
-use crate::page::flight::{EndGuard, Flight, Seat, Verdict};
+use crate::page::flight::{EndGuard, Failure, Flight, Seat, Verdict};
 use crate::page::key::ShareClass;
 use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
 use crate::reason::Reason;
@@ -122,7 +122,7 @@ pub struct Filler {
     /// The pages to fill.
     pub pages: Arc<Pages>,
     /// Where from.
-    pub origin: Rc<Origin>,
+    pub upstreams: Upstreams,
     /// The store behind the pages.
     pub store: AnyStore,
     /// The cache's settings.
@@ -181,10 +181,12 @@ impl Filler {
             ask_whether(&held.headers, request.headers_mut());
         }
         let asked_at = unix_now();
-        let came = match self.origin.send(request, Keep::Pool(None)).await {
+        let upstream = &self.upstreams[route.origin];
+        // It is nobody's, and so keeps to no server.
+        let came = match upstream.send(request, Keep::Pool(None), None).await {
             Ok(came) => came,
             Err(error) => {
-                flight.decide(Verdict::Failed { timed_out: error.timed_out() });
+                flight.decide(Verdict::Failed(failure(&error)));
                 say(tell, Led::Failed(error));
                 return true;
             }
@@ -279,6 +281,16 @@ impl Lead {
 fn say(tell: oneshot::Sender<Led>, what: Led) {
     if tell.send(what).is_err() {
         tracing::debug!("the client that began a fetch has left");
+    }
+}
+
+fn failure(error: &OriginError) -> Failure {
+    if error.unavailable() {
+        Failure::Unavailable
+    } else if error.timed_out() {
+        Failure::TimedOut
+    } else {
+        Failure::Unusable
     }
 }
 

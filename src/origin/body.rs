@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::OriginError;
 use super::pool::Return;
+use super::servers::Place;
 
 /// What went wrong with a client's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -190,6 +191,8 @@ pub struct OriginBody {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     give_back: Option<Return>,
+    /// The server works on the request until the body has ended.
+    place: Option<Place>,
 }
 
 impl std::fmt::Debug for OriginBody {
@@ -200,17 +203,25 @@ impl std::fmt::Debug for OriginBody {
 
 impl OriginBody {
     pub(super) fn new(body: Incoming, limit: Duration, give_back: Return) -> Self {
-        let mut this = Self { body, limit, timer: None, give_back: Some(give_back) };
+        let mut this = Self { body, limit, timer: None, give_back: Some(give_back), place: None };
         this.give_back_at_end();
         this
     }
 
+    /// Holds a place at the server until the body has ended.
+    pub(super) fn hold(&mut self, place: Place) {
+        self.place = Some(place).filter(|_| !self.body.is_end_stream());
+    }
+
     fn give_back_at_end(&mut self) {
-        if self.body.is_end_stream()
-            && let Some(give_back) = self.give_back.take()
-        {
+        if !self.body.is_end_stream() {
+            return;
+        }
+        if let Some(give_back) = self.give_back.take() {
             give_back.now();
         }
+        // Behind the connection, which the next may use.
+        self.place = None;
     }
 
     /// The next part of the body; `None` at its end. Cancel-safe.

@@ -23,6 +23,12 @@ pub enum OriginError {
     /// The response is not HTTP as we can pass it on.
     #[error("the origin's response is malformed: {0}")]
     Malformed(&'static str),
+    /// Every server works on as much as it may, and none was ready in time.
+    #[error("the origin's servers have no room")]
+    Crowded,
+    /// No server is up.
+    #[error("the origin's servers have failed lately")]
+    Resting,
     /// The client's own body failed while it was sent on.
     #[error("the client's body failed")]
     ClientBody(BodyFault),
@@ -32,7 +38,26 @@ impl OriginError {
     /// Whether the origin may have got the whole request, and acted on it.
     #[must_use]
     pub fn may_have_reached(&self) -> bool {
-        !matches!(self, Self::Connect(_) | Self::ConnectTimedOut | Self::ClientBody(_))
+        !matches!(
+            self,
+            Self::Connect(_)
+                | Self::ConnectTimedOut
+                | Self::Crowded
+                | Self::Resting
+                | Self::ClientBody(_)
+        )
+    }
+
+    /// Whether there was no connection, so that no server has seen anything of the request.
+    #[must_use]
+    pub fn reached_nobody(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::ConnectTimedOut)
+    }
+
+    /// Whether the request was not sent, for there was no server for it.
+    #[must_use]
+    pub fn unavailable(&self) -> bool {
+        matches!(self, Self::Crowded | Self::Resting)
     }
 
     /// Whether the origin was too slow, and not just unreachable or wrong.

@@ -1,14 +1,20 @@
-//! The origin: connections kept for each thread, deadlines, and the rule for sending again.
+//! Origins: their servers, connections kept for each thread, deadlines, and the rules for sending again.
 //!
 //! Knows HTTP framing and time limits; what a request or a response means is decided elsewhere.
 
 mod body;
+mod check;
 mod error;
 mod meter;
 mod pool;
 mod send;
+mod servers;
+mod upstream;
 
 pub use body::{BodyFault, OriginBody, Outgoing, Upload};
+pub use check::Check;
 pub use error::OriginError;
 pub use pool::{Bound, BoundSlot, Origin, Settings};
 pub use send::{Keep, OriginResponse, is_connection_scheme};
+pub use servers::{Balance, Patience, Roster, Rules};
+pub use upstream::{Upstream, Upstreams};

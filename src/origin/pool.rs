@@ -1,7 +1,7 @@
 //! Connections to the origin: each thread keeps its own, newest first.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// Whether a connection that carried a HEAD is used again.
     pub head_reuse: bool,
+    /// Whether there are other servers, to which a request may go that this one failed.
+    pub has_peers: bool,
 }
 
 /// A connection to the origin that is free for a request.
@@ -57,12 +59,22 @@ pub(super) struct Sender {
 
 /// A connection that belongs to one client's connection (NTLM, Negotiate).
 #[derive(Debug)]
-pub struct Bound(pub(super) Sender);
+pub struct Bound {
+    pub(super) sender: Sender,
+    /// The server that it goes to: no other is sent anything on it.
+    server: Weak<Origin>,
+}
+
+impl Bound {
+    pub(super) fn is_of(&self, server: &Rc<Origin>) -> bool {
+        std::ptr::eq(self.server.as_ptr(), Rc::as_ptr(server))
+    }
+}
 
 /// Where a client's connection holds the origin connection that is bound to it.
 pub type BoundSlot = Rc<RefCell<Option<Bound>>>;
 
-/// One thread's connections to the origin.
+/// One thread's connections to one server of an origin.
 #[derive(Debug)]
 pub struct Origin {
     pub(super) settings: Settings,
@@ -181,7 +193,8 @@ impl Return {
         match self.to {
             To::Pool => self.origin.keep(self.sender),
             To::Slot(slot) => {
-                slot.replace(Some(Bound(self.sender)));
+                let server = Rc::downgrade(&self.origin);
+                slot.replace(Some(Bound { sender: self.sender, server }));
             }
             To::Nowhere => {}
         }

@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 
 use super::body::Progress;
 use super::pool::{BUFFER, Bound, BoundSlot, Origin, Return, Sender, To};
+use super::upstream::is_repeatable;
 use super::{OriginBody, OriginError, Outgoing};
 use crate::http::hop;
 use crate::metrics::Count;
@@ -38,10 +39,11 @@ pub struct OriginResponse {
 }
 
 /// What did not come back from an attempt.
-struct Failed {
-    error: OriginError,
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) error: OriginError,
     /// The request, where it is safe to send it again.
-    again: Option<Request<Outgoing>>,
+    pub(super) again: Option<Request<Outgoing>>,
 }
 
 impl Origin {
@@ -57,6 +59,15 @@ impl Origin {
         request: Request<Outgoing>,
         keep: Keep,
     ) -> Result<OriginResponse, OriginError> {
+        self.try_send(request, keep).await.map_err(|failed| failed.error)
+    }
+
+    /// The same, and gives back a request that another server may be sent.
+    pub(super) async fn try_send(
+        self: &Rc<Self>,
+        request: Request<Outgoing>,
+        keep: Keep,
+    ) -> Result<OriginResponse, Failed> {
         self.sheet.count(Count::OriginRequests);
         let result = self.send_once_or_twice(request, keep).await;
         if result.is_err() {
@@ -69,25 +80,39 @@ impl Origin {
         self: &Rc<Self>,
         request: Request<Outgoing>,
         keep: Keep,
-    ) -> Result<OriginResponse, OriginError> {
+    ) -> Result<OriginResponse, Failed> {
         let with_effects = !matches!(*request.method(), Method::GET | Method::HEAD);
         let kept = match &keep {
             Keep::Pool(_) => self.kept(with_effects).await,
-            Keep::Bound(slot) => slot.take().map(|Bound(sender)| sender),
+            Keep::Bound(slot) => {
+                let bound = slot.take().filter(|bound| bound.is_of(self));
+                bound.map(|Bound { sender, .. }| sender)
+            }
             Keep::Alone => None,
         };
         let Some(sender) = kept else {
-            let sender = self.connect().await?;
-            return self.attempt(sender, request, &keep, false).await.map_err(|f| f.error);
+            return self.attempt_afresh(request, &keep).await;
         };
         match self.attempt(sender, request, &keep, true).await {
             Ok(response) => Ok(response),
+            // Whoever is silent on one connection is so on the next.
+            Err(failed @ Failed { error: OriginError::FirstByteTimedOut, .. }) => Err(failed),
             Err(Failed { again: Some(request), .. }) => {
                 self.sheet.count(Count::OriginRetries);
-                let sender = self.connect().await?;
-                self.attempt(sender, request, &keep, false).await.map_err(|f| f.error)
+                self.attempt_afresh(request, &keep).await
             }
-            Err(Failed { error, again: None }) => Err(error),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    async fn attempt_afresh(
+        self: &Rc<Self>,
+        request: Request<Outgoing>,
+        keep: &Keep,
+    ) -> Result<OriginResponse, Failed> {
+        match self.connect().await {
+            Ok(sender) => self.attempt(sender, request, keep, false).await,
+            Err(error) => Err(Failed { error, again: Some(request) }),
         }
     }
 
@@ -99,7 +124,8 @@ impl Origin {
         was_kept: bool,
     ) -> Result<OriginResponse, Failed> {
         let is_head = request.method() == Method::HEAD;
-        let copy = if was_kept { repeatable(&request) } else { None };
+        // PERF: a copy is made only where there is something to be done with it.
+        let copy = if was_kept || self.settings.has_peers { copied(&request) } else { None };
         let progress = match request.body() {
             Outgoing::Empty => Progress::new(),
             Outgoing::Upload(upload) => upload.progress(),
@@ -114,7 +140,7 @@ impl Origin {
                 Err(_) if progress.last.get() + limit > deadline => {}
                 Err(_) => {
                     let error = OriginError::FirstByteTimedOut;
-                    return Err(Failed { error, again: None });
+                    return Err(Failed { error, again: copy });
                 }
             }
         };
@@ -123,7 +149,7 @@ impl Origin {
                 .accept(response, sender, is_head, keep)
                 .map_err(|error| Failed { error, again: None }),
             Err(mut failed) => {
-                let unsent = failed.take_message().filter(|_| was_kept && !progress.begun.get());
+                let unsent = failed.take_message().filter(|_| !progress.begun.get());
                 let error = match progress.fault.get() {
                     Some(fault) => OriginError::ClientBody(fault),
                     None => OriginError::Broken(failed.into_error()),
@@ -177,10 +203,9 @@ fn is_bound(keep: &Keep) -> bool {
     matches!(keep, Keep::Bound(_))
 }
 
-/// A copy of a request that may be sent twice: GET or HEAD without a body (RFC 9110 §9.2.2).
-fn repeatable(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !safe || !matches!(request.body(), Outgoing::Empty) {
+/// A copy of a request that may be sent twice.
+fn copied(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
+    if !is_repeatable(request) {
         return None;
     }
     let mut copy = Request::new(Outgoing::Empty);

@@ -34,13 +34,21 @@ pub enum Verdict {
     /// The response is for nobody else, for this reason: everyone goes to the origin alone.
     Refused(Reason),
     /// There is no response.
-    Failed {
-        /// Whether the origin was too slow, and not just unreachable.
-        timed_out: bool,
-    },
+    Failed(Failure),
     /// The response may be shared: its head, and the length of its body where that is known. The
     /// body is read from the flight.
     Shared(Arc<Entry>, Option<u64>),
+}
+
+/// Why there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The origin was unreachable, or what it said was no answer.
+    Unusable,
+    /// It was too slow.
+    TimedOut,
+    /// It was not asked, for none of its servers was free or up.
+    Unavailable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,7 +279,7 @@ impl Flight {
         purged.is_current(&self.marks)
             && match &lock(&self.state).verdict {
                 Verdict::Shared(entry, _) => purged.is_current(&entry.marks) && entry.is_fresh(now),
-                Verdict::Pending | Verdict::Refused(_) | Verdict::Failed { .. } => true,
+                Verdict::Pending | Verdict::Refused(_) | Verdict::Failed(_) => true,
             }
     }
 

@@ -566,7 +566,7 @@ async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
             }
         }
         Verdict::Refused(reason) => reason,
-        Verdict::Failed { timed_out } => return Fetched::Failed(Error::OriginShared { timed_out }),
+        Verdict::Failed(why) => return Fetched::Failed(Error::OriginShared(why)),
         Verdict::Pending => Reason::Origin,
     };
     // A seat that is not read would hold up those that are.

@@ -8,6 +8,7 @@ use super::trail::Trail;
 use super::{Body, Room, deliver};
 use crate::metrics::Outcome;
 use crate::origin::{BodyFault, OriginError};
+use crate::page::flight::Failure;
 use crate::reason::Reason;
 
 /// Seconds after which a client may try again.
@@ -48,10 +49,7 @@ pub(super) enum Error {
     Origin(#[source] OriginError),
     /// A fetch for the cache, shared with others, failed.
     #[error("the origin failed for another request")]
-    OriginShared {
-        /// Whether it was too slow.
-        timed_out: bool,
-    },
+    OriginShared(Failure),
     /// A log-in or a log-out could not be stored.
     #[error("the session could not be stored")]
     Session(#[source] Box<dyn std::error::Error>),
@@ -86,10 +84,12 @@ impl Error {
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::LastHop => StatusCode::NOT_IMPLEMENTED,
             Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Origin(error) if error.unavailable() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             // RFC 9111 §5.2.1.7.
-            Self::OriginShared { timed_out: true } | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
-            Self::Origin(_) | Self::OriginShared { .. } => StatusCode::BAD_GATEWAY,
+            Self::OriginShared(Failure::TimedOut) | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
+            Self::OriginShared(Failure::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Origin(_) | Self::OriginShared(Failure::Unusable) => StatusCode::BAD_GATEWAY,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -108,9 +108,13 @@ impl Error {
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected => "this site is not served here",
+            Self::Origin(error) if error.unavailable() => "the site is busy or away for now",
+            Self::OriginShared(Failure::Unavailable) => "the site is busy or away for now",
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
-            Self::OriginShared { timed_out: true } => "the site took too long to answer",
-            Self::Origin(_) | Self::OriginShared { .. } => "the site gave no usable answer",
+            Self::OriginShared(Failure::TimedOut) => "the site took too long to answer",
+            Self::Origin(_) | Self::OriginShared(Failure::Unusable) => {
+                "the site gave no usable answer"
+            }
             Self::Session(_) | Self::Cart { .. } => "please try again in a few seconds",
         }
     }
@@ -121,7 +125,7 @@ impl Error {
         !matches!(
             self,
             Self::Origin(_)
-                | Self::OriginShared { .. }
+                | Self::OriginShared(_)
                 | Self::NotStored
                 | Self::Session(_)
                 | Self::Cart { .. }
@@ -131,7 +135,7 @@ impl Error {
 
     pub(super) fn reason(&self) -> Reason {
         match self {
-            Self::Origin(_) | Self::OriginShared { .. } => Reason::Origin,
+            Self::Origin(_) | Self::OriginShared(_) => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             Self::NotStored => Reason::RequestDirective,
             _ => Reason::Refused,

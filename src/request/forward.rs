@@ -11,7 +11,7 @@ use super::{Body, Case, admit, deliver, login, outgoing, rows, told};
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
 use crate::http::{path, query};
-use crate::ident::Item;
+use crate::ident::{Item, StoredToken};
 use crate::metrics::Outcome;
 use crate::origin::{Keep, OriginResponse};
 use crate::page::key::ShareClass;
@@ -32,7 +32,8 @@ pub(super) async fn forward(
     let keep = which_connection(case);
     let request = outgoing::forwarded(case, body);
     let unanswered = Unanswered::of(case);
-    let came = match case.room.origin.send(request, keep).await {
+    let session = case.visitor.token.as_ref().map(StoredToken::as_str);
+    let came = match case.upstream().send(request, keep, session).await {
         Ok(came) => came,
         Err(error) if error.may_have_reached() => return Err(error.into()),
         Err(error) => {

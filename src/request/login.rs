@@ -51,8 +51,7 @@ impl Change {
 /// outweighs a log-in.
 pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Change, Error> {
     let room = case.room;
-    let Some(cookie) = room.settings.minted.as_ref().filter(|_| room.settings.origin.sessions)
-    else {
+    let Some(cookie) = room.settings.minted.as_ref().filter(|_| case.rules().sessions) else {
         return Ok(Change::Nothing);
     };
     let https = case.admitted.scheme == Scheme::Https;

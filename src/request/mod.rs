@@ -37,7 +37,7 @@ use crate::http::query;
 use crate::ident::{Item, PageKey};
 use crate::log::Pen;
 use crate::metrics::{Count, Sheet};
-use crate::origin::Origin;
+use crate::origin::{Upstream, Upstreams};
 use crate::page::key::{KeyParts, ShareClass, hash_request};
 use crate::page::purge::scope::{Digest, url_scopes};
 use crate::page::verdict::{Access, can_cache};
@@ -86,8 +86,8 @@ pub struct Settings {
     pub endpoints: Vec<Endpoint>,
     /// Query parameters that are removed from shared pages' requests.
     pub ignore_query: Vec<Pattern>,
-    /// What the origin is sent.
-    pub origin: OriginRules,
+    /// What each origin is sent, in the places by which routes name them.
+    pub origins: Vec<OriginRules>,
     /// How much `Cache-Status` says.
     pub status: StatusDetail,
     /// Whether the access log names users.
@@ -119,8 +119,8 @@ pub struct Room {
     pub rows: row::Reader,
     /// The store, as this thread reaches it.
     pub store: AnyStore,
-    /// The origin, as this thread reaches it.
-    pub origin: Rc<Origin>,
+    /// The origins, as this thread reaches them.
+    pub upstreams: Upstreams,
     /// Fetches for the cache.
     pub filler: Rc<Filler>,
     /// This thread's counters.
@@ -267,6 +267,16 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// The origin that is asked.
+    fn upstream(&self) -> &Rc<Upstream> {
+        &self.room.upstreams[self.route.origin]
+    }
+
+    /// What it is told, and believed.
+    fn rules(&self) -> &OriginRules {
+        &self.room.settings.origins[self.route.origin]
+    }
+
     /// What the page at this request's URL is purged by.
     fn purge_scopes(&self) -> Vec<Digest> {
         let query = self.head.uri.query().unwrap_or_default();
@@ -280,7 +290,7 @@ impl Case<'_> {
         let parts = target.split_once('?').filter(|(_, query)| !query.is_empty());
         let (path, query) = parts.unwrap_or((target, ""));
         hash_request(&KeyParts {
-            site: "",
+            site: &route.site,
             scheme: self.admitted.scheme.as_str(),
             host: &self.admitted.site,
             path,

@@ -101,7 +101,7 @@ impl std::fmt::Debug for OriginRules {
 
 /// A forwarded request: as it came, less what no client may say, plus what we say.
 pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
-    let rules = &case.room.settings.origin;
+    let rules = case.rules();
     let mut headers = HeaderMap::with_capacity(case.head.headers.len() + 8);
     for (name, value) in &case.head.headers {
         if passes(name, rules) {
@@ -123,7 +123,11 @@ pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
     }
     hop::count_down(&case.head.method, &mut headers);
     introduce(case, &mut headers, &case.admitted.host, case.admitted.address);
-    identify(case, &mut headers);
+    if rules.sessions {
+        identify(case, &mut headers);
+    } else {
+        keep_sessions_from(case, &mut headers);
+    }
     let body = outgoing_body(case, body);
     match &body {
         Outgoing::Empty if says_length(case) => {
@@ -152,7 +156,8 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     let settings = &case.room.settings;
     let max = settings.body_max.unwrap_or(u64::MAX);
     let rules = Arc::clone(settings);
-    let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origin);
+    let origin = case.route.origin;
+    let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
     Outgoing::Upload(Upload::new(body, max, settings.stall, filter))
 }
 
@@ -185,7 +190,7 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
 /// What we say of the request: Host, where it came from, and the trace.
 fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: Option<IpAddr>) {
     let scheme = case.admitted.scheme;
-    let rules = &case.room.settings.origin;
+    let rules = case.rules();
     headers.insert(HOST, rules.host.clone().unwrap_or_else(|| fwd::host(host)));
     if let Some(address) = address {
         headers.insert(&fwd::X_FORWARDED_FOR, fwd::x_forwarded_for(address));
@@ -200,10 +205,7 @@ fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: Opt
 
 /// Tells the origin who the visitor is.
 fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
-    let rules = &case.room.settings.origin;
-    if !rules.sessions {
-        return;
-    }
+    let rules = case.rules();
     let class = match case.visitor.class {
         VisitorClass::Known => "known",
         VisitorClass::Anonymous => "none",
@@ -219,6 +221,19 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     }
     let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
+}
+
+/// An origin that has nothing to do with sessions gets no cookie that may mean one.
+fn keep_sessions_from(case: &Case<'_>, headers: &mut HeaderMap) {
+    let rules = &case.room.settings.cookies;
+    if !cookies(headers).any(|(name, _)| rules.is_session(name)) {
+        return;
+    }
+    let line = rebuild(headers, |name| !rules.is_session(name));
+    headers.remove(COOKIE);
+    if let Some(line) = line {
+        headers.insert(COOKIE, line);
+    }
 }
 
 /// Signs what we say of the visitor, for an origin that can be reached around us.
@@ -275,7 +290,7 @@ fn is_client_hint(name: &HeaderName) -> bool {
 
 /// The request that fills a shared page with `fields`, and how it differs from the visitor's own.
 pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, Loss) {
-    let rules = &case.room.settings.origin;
+    let rules = case.rules();
     let mut headers = fields.clone();
     let address =
         if rules.fill_client_address { case.admitted.address } else { Some(case.client.local) };
@@ -320,7 +335,6 @@ pub(super) fn lost_fields<'c>(
     case: &'c Case<'_>,
     fields: &'c HeaderMap,
 ) -> impl Iterator<Item = &'c HeaderName> {
-    let settings = &case.room.settings;
     case.head.headers.keys().filter(move |name| {
         if **name == COOKIE {
             return lost_cookies(case).next().is_some();
@@ -329,7 +343,7 @@ pub(super) fn lost_fields<'c>(
             || name.as_str().starts_with("sec-fetch-")
             || name.as_str() == "sec-gpc"
             || name.as_str() == "sec-purpose"
-            || !passes(name, &settings.origin);
+            || !passes(name, case.rules());
         !neutral && !fields.contains_key(*name)
     })
 }

@@ -16,7 +16,7 @@ static CART: HeaderName = HeaderName::from_static("anteroom-cart");
 
 /// The item that was viewed, by the app's word.
 pub(super) fn item(case: &Case<'_>, headers: &HeaderMap) -> Option<Item> {
-    let value = headers.get(&ITEM).filter(|_| case.room.settings.origin.sessions)?;
+    let value = headers.get(&ITEM).filter(|_| case.rules().sessions)?;
     let item = decoded(value.as_bytes());
     if item.is_none() {
         tracing::warn!("the origin's Anteroom-Item is no item id; it is ignored");
@@ -32,7 +32,7 @@ pub(super) async fn fill_cart(
     change: &Change,
 ) -> Result<bool, StoreError> {
     let room = case.room;
-    if !room.settings.origin.sessions || !headers.contains_key(&CART) {
+    if !case.rules().sessions || !headers.contains_key(&CART) {
         return Ok(false);
     }
     let whose = match change {

@@ -42,6 +42,11 @@ impl CookieRules {
         }
     }
 
+    /// Whether the cookie may mean a person.
+    pub(super) fn is_session(&self, name: &[u8]) -> bool {
+        self.session.iter().any(|pattern| pattern.matches(name))
+    }
+
     /// Whether no origin reads the cookie: scripts in the browser do, or the operator said so.
     pub(super) fn is_harmless(&self, name: &[u8]) -> bool {
         is_harmless(name) || self.ignored.iter().any(|pattern| pattern.matches(name))

@@ -5,6 +5,7 @@
 //! task again.
 
 mod clean;
+mod health;
 mod log_outs;
 mod purges;
 mod rescale;
@@ -22,10 +23,11 @@ use crate::metrics::{Count, Sheet};
 use crate::store::StoreError;
 
 pub use clean::{Clean, Expiring};
+pub use health::Health;
 pub use log_outs::LogOuts;
 pub use purges::Purges;
 pub use rescale::Rescale;
-pub use rows::{CacheRows, OriginRows, RowPlace, RowSecret};
+pub use rows::{CacheRows, OriginRows, RowOrigin, RowPlace, RowSecret};
 pub use visits::Visits;
 
 /// How long a task rests after a step that failed.

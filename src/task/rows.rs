@@ -18,7 +18,7 @@ use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::Vary;
 use crate::ident::Row;
 use crate::metrics::{Count, Sheet};
-use crate::origin::{Keep, Origin, Outgoing};
+use crate::origin::{Keep, Outgoing, Upstream};
 use crate::row::{FetchError, Names, Progress, Refresher, RowSource};
 use crate::store::{AnyStore, ROW_JSON_MAX, StoreError};
 
@@ -64,17 +64,22 @@ impl Task for CacheRows {
     }
 }
 
-/// The origin, asked for rows as by a visitor without a login. What else its answers hold, cookies
+/// The origins, asked for rows as by a visitor without a login. What else their answers hold, cookies
 /// and all, reaches nobody.
 #[derive(Debug)]
 pub struct OriginRows {
-    /// The origin, as this thread reaches it.
-    pub origin: Rc<Origin>,
     /// The names of rows.
     pub names: Names,
     /// Where each source has its rows.
     pub places: Vec<RowPlace>,
-    /// The Host that the origin gets.
+}
+
+/// An origin that has rows.
+#[derive(Debug)]
+pub struct RowOrigin {
+    /// The origin, as this thread reaches it.
+    pub upstream: Rc<Upstream>,
+    /// The Host that it gets.
     pub host: HeaderValue,
     /// Whether it is told that nobody is logged in.
     pub sessions: bool,
@@ -91,6 +96,8 @@ pub struct RowPlace {
     pub behind: String,
     /// The scheme by which the origin is told that it was asked.
     pub scheme: Scheme,
+    /// Who has them.
+    pub origin: RowOrigin,
 }
 
 /// The key with which requests to the origin are signed.
@@ -103,17 +110,19 @@ impl std::fmt::Debug for RowSecret {
 }
 
 impl OriginRows {
-    fn target(&self, row: &Row) -> Result<(String, Scheme), FetchError> {
+    fn target(&self, row: &Row) -> Result<(String, &RowPlace), FetchError> {
         let (place, id) = self.names.split(row);
         let place = self.places.get(place).ok_or(FetchError::NoPlace)?;
-        let RowPlace { before, behind, scheme } = place;
+        let RowPlace { before, behind, .. } = place;
         // As a segment these would name another path, encoded or not.
         if matches!(id, "." | ".." | "") {
             return Err(FetchError::NoPlace);
         }
-        Ok((format!("{before}{}{behind}", utf8_percent_encode(id, IN_TARGET)), *scheme))
+        Ok((format!("{before}{}{behind}", utf8_percent_encode(id, IN_TARGET)), place))
     }
+}
 
+impl RowOrigin {
     fn request(&self, target: &str, scheme: Scheme) -> Result<Request<Outgoing>, FetchError> {
         let mut request = Request::new(Outgoing::Empty);
         *request.uri_mut() = Uri::try_from(target).map_err(|_| FetchError::NoPlace)?;
@@ -155,10 +164,11 @@ fn may_be_kept(headers: &HeaderMap) -> Result<(), FetchError> {
 
 impl RowSource for OriginRows {
     async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
-        let (target, scheme) = self.target(row)?;
-        let request = self.request(&target, scheme)?;
+        let (target, RowPlace { origin, scheme, .. }) = self.target(row)?;
+        let request = origin.request(&target, *scheme)?;
         let source = |error| FetchError::Source(Box::new(error));
-        let came = self.origin.send(request, Keep::Pool(None)).await.map_err(source)?;
+        let sent = origin.upstream.send(request, Keep::Pool(None), None).await;
+        let came = sent.map_err(source)?;
         if came.response.status() != StatusCode::OK {
             return Err(FetchError::Status(came.response.status().as_u16()));
         }

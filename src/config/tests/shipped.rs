@@ -6,7 +6,7 @@ use super::{file, read, usual, variables};
 use crate::config::form::Form;
 use crate::config::reader::{Places, Reader};
 use crate::config::schema::{Walk, walk};
-use crate::config::{Place, Route, Rows};
+use crate::config::{Origin, OriginUrl, Place, Route, Rows};
 use crate::http::path::PathPattern;
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
@@ -28,6 +28,9 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     plan.threads = usual().threads;
     assert!(plan.store.pages_url.take().is_some());
     assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
+    assert_eq!(plan.origin.servers.health.path.take().as_deref(), Some("/healthz"));
+    let blog = OriginUrl { port: 4000, ..usual().origin.url };
+    assert_eq!(plan.origins.pop(), Some(("blog".to_owned(), Origin::further(blog))));
     let route = plan.routes.pop().expect("the example");
     let conditions = Route {
         name: "/item/{item}".to_owned(),
@@ -41,12 +44,14 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         stale_if_error: Some(Duration::from_secs(24 * 3600)),
         only_top: Some(10_000),
         rows: Some("inventory".to_owned()),
+        origin: Some("blog".to_owned()),
         ..Route::default()
     };
     assert_eq!(route, conditions);
     let rows = Rows {
         name: "inventory".to_owned(),
         path: "/api/inventory/{row}".to_owned(),
+        origin: Some("blog".to_owned()),
         ..Rows::default()
     };
     assert_eq!(plan.rows.pop(), Some(rows));
@@ -119,5 +124,17 @@ impl Walk for Keys {
         for item in items {
             self.inside(&format!("{name}[0]"), |at| keys(at, item));
         }
+    }
+
+    fn named<T>(
+        &mut self,
+        name: &'static str,
+        _: usize,
+        _: &mut Vec<(String, T)>,
+        _: impl Fn() -> T,
+        _: impl Fn(&mut Self, &mut T),
+    ) {
+        // Their keys are those of [origin].
+        self.met.push(name.to_owned());
     }
 }

@@ -71,6 +71,8 @@ pub struct Route {
     pub name: String,
     /// With whom its pages are shared: `anonymous`, `everyone` or `none`.
     pub share: String,
+    /// The origin that is asked, where there are several.
+    pub origin: Option<String>,
     /// The item that the request names.
     pub item: Option<String>,
     /// The settings that it has beside, by their keys.

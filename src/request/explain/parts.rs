@@ -67,6 +67,7 @@ pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
     let said = settings.into_iter().filter(|(_, is_said)| *is_said);
     Route {
         name: route.name.to_string(),
+        origin: Some(case.upstream().name().to_owned()).filter(|_| case.room.upstreams.len() > 1),
         share: match route.share {
             Share::Anonymous => "anonymous",
             Share::Everyone => "everyone",
@@ -179,7 +180,7 @@ pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
         own_fields,
         lost_fields: words(outgoing::lost_fields(case, want.sent())),
         lost_cookies: outgoing::lost_cookies(case).map(text).collect(),
-        own_address: !case.room.settings.origin.fill_client_address,
+        own_address: !case.rules().fill_client_address,
         validates: held.is_some(),
         spares: loss != Loss::Visitor,
     }

@@ -77,6 +77,7 @@ fn route(told: &Route) -> String {
         "everyone" => ", shared by everyone",
         _ => ", shared by nobody",
     };
+    add(&mut line, "; origin ", told.origin.as_deref().unwrap_or_default());
     add(&mut line, "; item ", told.item.as_deref().unwrap_or_default());
     add(&mut line, "; with ", &told.settings.join(", "));
     line

@@ -1,0 +1,157 @@
+//! From a plan's `[origin]` and `[origins]` to their servers as all threads see them, and as each thread
+//! reaches them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::{HeaderValue, Uri};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::parts::Shared;
+use crate::config::{self, OriginUrl, Plan};
+use crate::metrics::{Metrics, Reading, Sheet};
+use crate::origin::{
+    Balance, Check, Patience, Roster, Rules, Settings as ServerSettings, Upstream, Upstreams,
+};
+use crate::task::{self, Health};
+
+/// All origins: the first is `[origin]`, and the others follow in the order of the plan.
+#[derive(Clone, Debug)]
+pub(super) struct Origins(Vec<(Arc<Roster>, Vec<ServerSettings>)>);
+
+/// The origins of a plan with their names.
+pub(super) fn named(plan: &Plan) -> impl Iterator<Item = (&str, &config::Origin)> {
+    let further = plan.origins.iter().map(|(name, origin)| (name.as_str(), origin));
+    std::iter::once(("origin", &plan.origin)).chain(further)
+}
+
+/// The place of an origin by its name; `None` is the first.
+pub(super) fn place(plan: &Plan, name: Option<&str>) -> usize {
+    // The check has found each name.
+    named(plan).position(|(own, _)| Some(own) == name).unwrap_or_default()
+}
+
+impl Origins {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let one = |(name, origin): (&str, &config::Origin)| {
+            let servers = origin.urls().iter().enumerate().map(|(at, url)| {
+                let weight = origin.servers.weights.get(at).copied().unwrap_or(1);
+                (format!("{}:{}", url.host, url.port), weight)
+            });
+            let roster = Roster::new(name, servers.collect(), rules(&origin.servers));
+            (roster, origin.urls().iter().map(|url| server(origin, url)).collect())
+        };
+        Self(named(plan).map(one).collect())
+    }
+
+    /// As one thread reaches them.
+    pub(super) fn reach(&self, sheet: &Arc<Sheet>) -> Upstreams {
+        let reach = |(roster, servers): &(Arc<Roster>, Vec<ServerSettings>)| {
+            Upstream::new(Arc::clone(roster), servers.clone(), Arc::clone(sheet))
+        };
+        self.0.iter().map(reach).collect()
+    }
+
+    /// One of them, as one thread reaches it.
+    pub(super) fn reach_one(&self, place: usize, sheet: &Arc<Sheet>) -> Rc<Upstream> {
+        let (roster, servers) = &self.0[place];
+        Upstream::new(Arc::clone(roster), servers.clone(), Arc::clone(sheet))
+    }
+
+    /// Adds what is told of servers at each scrape.
+    pub(super) fn register(&self, metrics: &Metrics) {
+        let origins = self.clone();
+        let help = "Whether a server of an origin is asked";
+        metrics.gauges("anteroom_origin_server_up", help, move || {
+            let servers = origins.0.iter().flat_map(|(roster, _)| {
+                let standings = roster.standings().into_iter();
+                standings.map(|(server, is_up)| Reading {
+                    labels: vec![
+                        ("origin", roster.name().to_owned()),
+                        ("server", server.to_owned()),
+                    ],
+                    value: u64::from(is_up),
+                })
+            });
+            servers.collect()
+        });
+        let origins = self.clone();
+        metrics.gauges("anteroom_origin_waiting", "Requests that wait for a server", move || {
+            let reading = |roster: &Arc<Roster>| Reading {
+                labels: vec![("origin", roster.name().to_owned())],
+                value: roster.waiting() as u64,
+            };
+            origins.0.iter().map(|(roster, _)| reading(roster)).collect()
+        });
+    }
+}
+
+/// Starts the checks of health on this thread's runtime, for the origins that have them.
+pub(super) fn start_checks(
+    plan: &Plan,
+    shared: &Shared,
+    stop: &CancellationToken,
+) -> Vec<JoinHandle<()>> {
+    let start = |(place, (_, origin)): (usize, (&str, &config::Origin))| {
+        let health = &origin.servers.health;
+        let target = Uri::try_from(health.path.as_deref()?).ok()?;
+        let sheet = shared.metrics.sheet();
+        let check = Check {
+            target,
+            host: host(origin, &plan.origin.hosts),
+            timeout: health.timeout,
+            status: health.status.clone(),
+        };
+        let upstream = shared.origins.reach_one(place, &sheet);
+        let checks = Health { upstream, check, every: health.every };
+        Some(tokio::task::spawn_local(task::drive(checks, sheet, stop.clone())))
+    };
+    named(plan).enumerate().filter_map(start).collect()
+}
+
+/// The Host of a request to an origin that no visitor made.
+pub(super) fn host(origin: &config::Origin, hosts: &[String]) -> HeaderValue {
+    let authority = format!("{}:{}", origin.url.host, origin.url.port);
+    let host = origin.host.as_ref().or_else(|| hosts.first()).unwrap_or(&authority);
+    // A host of the plan is a field value.
+    HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost"))
+}
+
+fn rules(servers: &config::Servers) -> Rules {
+    Rules {
+        balance: match servers.balance {
+            config::Balance::RoundRobin => Balance::RoundRobin,
+            config::Balance::LeastRequests => Balance::LeastRequests,
+            config::Balance::Sticky => Balance::Sticky,
+        },
+        patience: Patience {
+            fails: servers.fails,
+            fail_window: servers.fail_window,
+            rest: servers.rest,
+            slow_start: servers.slow_start,
+            healthy_after: servers.health.healthy_after,
+            unhealthy_after: servers.health.unhealthy_after,
+        },
+        retry_percent: servers.retry_percent,
+        max_busy: servers.max_connections,
+        max_waiting: servers.max_waiting as usize,
+        wait_timeout: servers.wait_timeout,
+    }
+}
+
+/// How one server of an origin is reached.
+fn server(origin: &config::Origin, url: &OriginUrl) -> ServerSettings {
+    let host = url.host.trim_start_matches('[').trim_end_matches(']');
+    ServerSettings {
+        host: host.to_owned(),
+        port: url.port,
+        connect_timeout: origin.connect_timeout,
+        first_byte_timeout: origin.first_byte_timeout,
+        between_bytes_timeout: origin.between_bytes_timeout,
+        keep_idle: origin.keep_idle,
+        idle_timeout: origin.idle_timeout,
+        head_reuse: origin.head_reuse,
+        has_peers: origin.urls().len() > 1,
+    }
+}

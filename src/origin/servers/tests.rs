@@ -1,0 +1,1 @@
+//! The roster as threads use it.
