@@ -16,7 +16,7 @@ use crate::http::conditional::{self, Condition};
 use crate::http::range::{self, Multipart, Selection};
 use crate::http::tags::strip_tags;
 use crate::http::targeted::CDN_CACHE_CONTROL;
-use crate::http::{forwarded, hop};
+use crate::http::{forwarded, hop, set_cookie};
 use crate::log::VisitorClass;
 use crate::origin::OriginBody;
 use crate::page::coded;
@@ -71,6 +71,11 @@ pub(super) fn own(
     }
     remove_own(&mut head.headers);
     strip_tags(&mut head.headers);
+    if !case.rules().sessions {
+        // Nor may it give a visitor a session.
+        let sessions = &case.room.settings.cookies;
+        set_cookie::remove_named(&mut head.headers, |name| sessions.is_session(name));
+    }
     if case.visitor.class == VisitorClass::Known {
         keep_private(&mut head.headers);
     }

@@ -215,11 +215,12 @@ impl Roster {
             return self.choose_for(session, state, wish, now);
         }
         let others = (0..self.servers.len()).filter(|server| wish.not != Some(*server));
-        let due = |server: &usize| state.standings[*server].may_be_tried(wish.is_repeatable, now);
+        let standings = &state.standings;
+        let due = |server: &usize| standings[*server].may_be_tried(wish.is_repeatable, now);
         if let Some(due) = others.clone().find(due) {
             return Choice::Trial(due);
         }
-        let up: Vec<usize> = others.filter(|server| state.standings[*server].is_up()).collect();
+        let up: Vec<usize> = others.filter(|server| self.is_up(state, *server)).collect();
         if up.is_empty() {
             return self.last_resort(state, wish);
         }
@@ -247,7 +248,7 @@ impl Roster {
             if standing.may_be_tried(wish.is_repeatable, now) {
                 return Choice::Trial(server);
             }
-            if standing.is_up() {
+            if self.is_up(state, server) {
                 return if self.has_room(state, server) {
                     Choice::Server(server)
                 } else {
@@ -277,6 +278,11 @@ impl Roster {
         Candidate { server, share, busy: state.busy[server] }
     }
 
+    /// Whether a server gets requests as they come. One alone does, for there is no other.
+    fn is_up(&self, state: &State, server: usize) -> bool {
+        self.servers.len() == 1 || state.standings[server].is_up()
+    }
+
     fn has_room(&self, state: &State, server: usize) -> bool {
         self.rules.max_busy.is_none_or(|max| state.busy[server] < max)
     }
@@ -289,8 +295,8 @@ impl Roster {
         loop {
             let next = {
                 let mut state = self.lock();
-                let is_up = state.standings[server].is_up();
-                let next = if is_up { state.line.first_for(server) } else { None };
+                let next =
+                    if self.is_up(&state, server) { state.line.first_for(server) } else { None };
                 if next.is_none() {
                     state.busy[server] = state.busy[server].saturating_sub(1);
                 }

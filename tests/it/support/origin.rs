@@ -176,7 +176,15 @@ pub(crate) struct Origin {
 impl Origin {
     /// Starts one that answers each request as `handler` says; the handler may block.
     pub(crate) fn start(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::at((Ipv4Addr::LOCALHOST, 0).into(), handler)
+    }
+
+    /// Starts one at this address.
+    pub(crate) fn at(
+        address: SocketAddr,
+        handler: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             handler: Box::new(handler),

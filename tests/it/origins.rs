@@ -1,0 +1,123 @@
+//! Several origins behind one proxy: who is asked, who learns of visitors, and whose pages are whose.
+
+use crate::support::origin::{Origin, Reply, Request};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::wait_until;
+
+/// `/blog/**` and the site `blog.test` belong to the other origin.
+fn before(shop: &Origin, blog: &Origin, storage: &Storage, more: &str) -> Proxy {
+    let settings = format!(
+        "session.mint = true\norigins.blog.url = \"http://{}\"\n{more}\n\
+         [[route]]\nmatch.path = \"/blog/**\"\norigin = \"blog\"\n\
+         [[route]]\nmatch.host = \"blog.test\"\norigin = \"blog\"\n",
+        blog.address()
+    );
+    Proxy::start(shop, storage, &settings)
+}
+
+fn header_of(request: &Request, name: &str) -> Option<String> {
+    request.header(name).map(str::to_owned)
+}
+
+on_both_stores!(routes_say_which_origin_is_asked, pages_of_two_origins_never_meet);
+
+fn routes_say_which_origin_is_asked(storage: &Storage) {
+    let (shop, blog) = (Origin::always(Reply::html("shop")), Origin::always(Reply::html("blog")));
+    let proxy = before(&shop, &blog, storage, "");
+    for _ in 0..2 {
+        assert_eq!(proxy.get("/").send().text(), "shop");
+        assert_eq!(proxy.get("/blog/1").send().text(), "blog");
+        assert_eq!(proxy.get("/").host("blog.test").send().text(), "blog");
+        assert_eq!(proxy.post("/blog/1").send().text(), "blog");
+    }
+    assert_eq!((shop.count(), blog.count()), (1, 5));
+}
+
+fn pages_of_two_origins_never_meet(storage: &Storage) {
+    let (shop, blog) = (Origin::always(Reply::html("shop")), Origin::always(Reply::html("blog")));
+    let key = |proxy: &Proxy, path: &str| {
+        assert!(proxy.get(path).send().status == 200);
+        assert!(proxy.get(path).send().is_hit());
+    };
+    let mut proxy = before(&shop, &blog, storage, "");
+    key(&proxy, "/blog/1");
+    key(&proxy, "/");
+    assert_eq!((shop.count(), blog.count()), (1, 1));
+    // The same paths, and now they are the shop's.
+    let file = proxy.folder().join("proxy.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let without = text.replace("\norigin = \"blog\"", "");
+    std::fs::write(&file, without).unwrap();
+    // What is stored is there still, but for what was not yet written.
+    proxy.restart();
+    assert_eq!(proxy.get("/blog/1").send().text(), "shop");
+    assert_eq!(proxy.get("/").send().text(), "shop");
+}
+
+#[test]
+fn another_origin_learns_nothing_of_sessions() {
+    let main = shop(|request| Reply::unstored(request.header("x-anteroom-user").unwrap_or("-")));
+    let blog = Origin::always(
+        Reply::unstored("blog")
+            .header("Anteroom-Login", "mallory")
+            .header("Anteroom-Item", "42")
+            .header("Anteroom-Cart", "mug;count=3")
+            .header("Set-Cookie", "login=a-token-of-mallory; Path=/")
+            .header("Set-Cookie", "theme=dark"),
+    );
+    let proxy = before(&main, &blog, &Storage::Embedded, "");
+    let alice = log_in(&proxy, "alice");
+    wait_until("she is known", || proxy.post("/").cookie(&alice).send().text() == "alice");
+
+    let answer = proxy
+        .post("/blog/1")
+        .cookie(&format!("a=1; {alice}; b=2"))
+        .header("X-Anteroom-User", "forged")
+        .send();
+
+    let seen = blog.last();
+    assert_eq!(header_of(&seen, "cookie").as_deref(), Some("a=1; b=2"));
+    for name in ["x-anteroom-user", "x-anteroom-session", "x-anteroom-signature"] {
+        assert_eq!(header_of(&seen, name), None, "{name}");
+    }
+    for name in ["anteroom-login", "anteroom-item", "anteroom-cart"] {
+        assert_eq!(answer.header(name), None, "{name}");
+    }
+    assert_eq!(answer.set_cookie("login"), None);
+    assert!(answer.set_cookie("theme").is_some());
+    // She is who she was.
+    assert_eq!(proxy.post("/").cookie(&alice).send().text(), "alice");
+    proxy.post("/blog/1").cookie(&alice).send();
+    assert_eq!(header_of(&blog.last(), "cookie"), None);
+}
+
+#[test]
+fn another_origin_that_is_trusted_is_told_as_the_first_is() {
+    let main = shop(|_| Reply::unstored("shop"));
+    let blog = Origin::always(Reply::unstored("blog"));
+    let proxy = before(&main, &blog, &Storage::Embedded, "origins.blog.sessions = true");
+    let alice = log_in(&proxy, "alice");
+    wait_until("she is known", || {
+        proxy.post("/blog/1").cookie(&alice).send();
+        header_of(&blog.last(), "x-anteroom-user").as_deref() == Some("alice")
+    });
+    assert_eq!(header_of(&blog.last(), "cookie"), Some(alice));
+}
+
+#[test]
+fn rows_come_from_the_origin_that_has_them() {
+    let main = Origin::always(Reply::typed("application/json", "\"shop\""));
+    let blog = Origin::always(Reply::typed("application/json", "\"blog\""));
+    let settings = "[[rows]]\nname = \"posts\"\npath = \"/api/{row}\"\norigin = \"blog\"\n\
+                    [[route]]\nmatch.path = \"/posts/{item}\"\nrows = \"posts\"\n";
+    let proxy = before(&main, &blog, &Storage::Embedded, settings);
+    let done = std::process::Command::new(ANTEROOM)
+        .args(["rows", "schedule", "posts", "7", "--config"])
+        .arg(proxy.folder().join("proxy.toml"))
+        .current_dir(proxy.folder())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    wait_until("the row is there", || proxy.get("/posts/7").send().text() == "\"blog\"");
+    assert!(blog.seen().iter().any(|request| request.target == "/api/7"));
+}
