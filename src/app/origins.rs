@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{HeaderValue, Uri};
+use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -33,13 +34,16 @@ pub(super) fn place(plan: &Plan, name: Option<&str>) -> usize {
 }
 
 impl Origins {
-    pub(super) fn new(plan: &Plan) -> Self {
+    /// Those of a plan. What an origin of `old` knows of its servers stays known where they are the same.
+    pub(super) fn new(plan: &Plan, old: Option<&Self>) -> Self {
         let one = |(name, origin): (&str, &config::Origin)| {
             let servers = origin.urls().iter().enumerate().map(|(at, url)| {
                 let weight = origin.servers.weights.get(at).copied().unwrap_or(1);
                 (format!("{}:{}", url.host, url.port), weight)
             });
             let roster = Roster::new(name, servers.collect(), rules(&origin.servers));
+            let same = old.and_then(|old| old.0.iter().find(|(old, _)| old.is_like(&roster)));
+            let roster = same.map_or(roster, |(same, _)| Arc::clone(same));
             (roster, origin.urls().iter().map(|url| server(origin, url)).collect())
         };
         Self(named(plan).map(one).collect())
@@ -47,65 +51,77 @@ impl Origins {
 
     /// As one thread reaches them.
     pub(super) fn reach(&self, sheet: &Arc<Sheet>) -> Upstreams {
-        let reach = |(roster, servers): &(Arc<Roster>, Vec<ServerSettings>)| {
-            Upstream::new(Arc::clone(roster), servers.clone(), Arc::clone(sheet))
+        (0..self.0.len()).map(|place| self.reach_one(place, sheet)).collect()
+    }
+
+    /// The same for a thread that has `reached` the `old` ones: connections to what has not changed stay.
+    pub(super) fn reach_on(
+        &self,
+        old: &Self,
+        reached: &Upstreams,
+        sheet: &Arc<Sheet>,
+    ) -> Upstreams {
+        let reach = |(place, (roster, servers)): (usize, &(Arc<Roster>, Vec<ServerSettings>))| {
+            let is_same = |(before, settings): &(Arc<Roster>, Vec<ServerSettings>)| {
+                Arc::ptr_eq(before, roster) && settings == servers
+            };
+            let same = old.0.iter().position(is_same);
+            same.map_or_else(|| self.reach_one(place, sheet), |same| Rc::clone(&reached[same]))
         };
-        self.0.iter().map(reach).collect()
+        self.0.iter().enumerate().map(reach).collect()
     }
 
     /// One of them, as one thread reaches it.
-    pub(super) fn reach_one(&self, place: usize, sheet: &Arc<Sheet>) -> Rc<Upstream> {
+    fn reach_one(&self, place: usize, sheet: &Arc<Sheet>) -> Rc<Upstream> {
         let (roster, servers) = &self.0[place];
         Upstream::new(Arc::clone(roster), servers.clone(), Arc::clone(sheet))
     }
+}
 
-    /// Adds what is told of servers at each scrape.
-    pub(super) fn register(&self, metrics: &Metrics) {
-        let origins = self.clone();
-        let help = "Whether a server of an origin is asked";
-        metrics.gauges("anteroom_origin_server_up", help, move || {
-            let servers = origins.0.iter().flat_map(|(roster, _)| {
-                let standings = roster.standings().into_iter();
-                standings.map(|(server, is_up)| Reading {
-                    labels: vec![
-                        ("origin", roster.name().to_owned()),
-                        ("server", server.to_owned()),
-                    ],
-                    value: u64::from(is_up),
-                })
-            });
-            servers.collect()
-        });
-        let origins = self.clone();
-        metrics.gauges("anteroom_origin_waiting", "Requests that wait for a server", move || {
-            let reading = |roster: &Arc<Roster>| Reading {
-                labels: vec![("origin", roster.name().to_owned())],
-                value: roster.waiting() as u64,
-            };
-            origins.0.iter().map(|(roster, _)| reading(roster)).collect()
-        });
-    }
+/// Adds what is told of servers at each scrape.
+pub(super) fn register(origins: &Arc<ArcSwap<Origins>>, metrics: &Metrics) {
+    let present = Arc::clone(origins);
+    let help = "Whether a server of an origin is asked";
+    metrics.gauges("anteroom_origin_server_up", help, move || {
+        let mut readings = Vec::new();
+        for (roster, _) in &present.load().0 {
+            let standings = roster.standings().into_iter();
+            readings.extend(standings.map(|(server, is_up)| Reading {
+                labels: vec![("origin", roster.name().to_owned()), ("server", server.to_owned())],
+                value: u64::from(is_up),
+            }));
+        }
+        readings
+    });
+    let present = Arc::clone(origins);
+    metrics.gauges("anteroom_origin_waiting", "Requests that wait for a server", move || {
+        let reading = |(roster, _): &(Arc<Roster>, _)| Reading {
+            labels: vec![("origin", roster.name().to_owned())],
+            value: roster.waiting() as u64,
+        };
+        present.load().0.iter().map(reading).collect()
+    });
 }
 
 /// Starts the checks of health on this thread's runtime, for the origins that have them.
 pub(super) fn start_checks(
     plan: &Plan,
     shared: &Shared,
+    sheet: &Arc<Sheet>,
     stop: &CancellationToken,
 ) -> Vec<JoinHandle<()>> {
     let start = |(place, (_, origin)): (usize, (&str, &config::Origin))| {
         let health = &origin.servers.health;
         let target = Uri::try_from(health.path.as_deref()?).ok()?;
-        let sheet = shared.metrics.sheet();
         let check = Check {
             target,
             host: host(origin, &plan.origin.hosts),
             timeout: health.timeout,
             status: health.status.clone(),
         };
-        let upstream = shared.origins.reach_one(place, &sheet);
+        let upstream = shared.origins.load().reach_one(place, sheet);
         let checks = Health { upstream, check, every: health.every };
-        Some(tokio::task::spawn_local(task::drive(checks, sheet, stop.clone())))
+        Some(tokio::task::spawn_local(task::drive(checks, Arc::clone(sheet), stop.clone())))
     };
     named(plan).enumerate().filter_map(start).collect()
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use ::http::{HeaderValue, Method};
+use arc_swap::ArcSwap;
 
 use super::StartError;
 use super::origins::{self, Origins};
+use super::reload::Reloads;
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -18,35 +20,35 @@ use crate::page::flight::Flights;
 use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::{
-    Coder, CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Settings, StatusDetail,
+    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Settings, StatusDetail,
 };
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
-use crate::serve::Caps;
+use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
 use crate::session::{SameSite, Secure, SessionCookie, Sessions};
 use crate::store::{self, OpenStore};
 use crate::task::Expiring;
 use crate::visit::{Ranks, VisitQueue};
 
-/// What all threads share.
+/// What all threads share, from the start to the end.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) settings: Arc<Settings>,
-    pub(super) origins: Origins,
+    /// The origins of the present turn.
+    pub(super) origins: Arc<ArcSwap<Origins>>,
     pub(super) pages: Arc<Pages>,
-    pub(super) coder: Arc<Coder>,
-    pub(super) purger: Arc<Purger>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) ranks: Arc<Ranks>,
     pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
+    pub(super) reloads: Arc<Reloads>,
 }
 
 impl Shared {
-    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, caps: Arc<Caps>) -> Arc<Self> {
+    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>) -> Arc<Self> {
+        let caps = Arc::new(Caps::new(most(plan)));
         let flights = Flights::new(plan.limits.in_flight, plan.limits.waiters);
         let cache = &plan.cache;
         let has_others = matches!(plan.store.url, config::StoreUrl::Redis(_));
@@ -54,17 +56,9 @@ impl Shared {
         let variants = plan.limits.variants;
         let pages =
             Arc::new(Pages::new(cache.memory, flights, purged, variants, cache.default_ttl));
-        let purger = Arc::new(Purger {
-            pages: Arc::clone(&pages),
-            hosts: plan.origin.hosts.clone(),
-            ignore_query: cache.ignore_query.clone(),
-        });
         Arc::new(Self {
-            settings: Arc::new(settings(plan, &purger)),
-            origins: Origins::new(plan),
+            origins: Arc::new(ArcSwap::from_pointee(Origins::new(plan, None))),
             pages,
-            purger,
-            coder: Coder::new(cache.compress.clone(), cache.max_object),
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
             visits: Arc::new(VisitQueue::new(
                 plan.limits.visit_queue,
@@ -74,13 +68,14 @@ impl Shared {
             rows: Arc::default(),
             metrics,
             caps,
+            reloads: Arc::default(),
         })
     }
 
     /// Adds the figures that are read at each scrape.
     pub(super) fn register(&self, log: Option<&Arc<AccessLog>>, store: &OpenStore) {
         let metrics = &self.metrics;
-        self.origins.register(metrics);
+        origins::register(&self.origins, metrics);
         let caps = Arc::clone(&self.caps);
         metrics
             .gauge("anteroom_connections", "Client connections open", move || caps.open() as u64);
@@ -111,6 +106,7 @@ impl Shared {
         metrics.counter("anteroom_purges_late", "Purges that the store did not take at once", {
             move || pages.purged.waiting().1
         });
+        self.reloads.register(metrics);
         let visits = Arc::clone(&self.visits);
         metrics.gauge("anteroom_visits_waiting", "Visits that wait for the store", move || {
             visits.backlog() as u64
@@ -139,6 +135,15 @@ impl Shared {
             metrics
                 .counter("anteroom_log_dropped", "Access-log lines dropped", move || log.dropped());
         }
+    }
+}
+
+/// How many connections may be open.
+pub(super) fn most(plan: &Plan) -> Most {
+    Most {
+        all: plan.limits.connections,
+        per_address: plan.limits.connections_per_address,
+        trusted: plan.client.trusted_proxies.clone(),
     }
 }
 
@@ -176,7 +181,7 @@ pub(super) fn access_log(plan: &config::Log) -> Result<Log, StartError> {
         .map_err(|source| StartError::Log { path, source })
 }
 
-fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
+pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     let session = &plan.session;
     Settings {
         trusted_proxies: plan.client.trusted_proxies.clone(),

@@ -8,9 +8,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::origins;
 use super::parts::Shared;
+use super::turn::Turn;
 use super::worker::dry_room;
-use crate::admin::{self, Clerk};
+use crate::admin::{self, Clerk, Post};
 use crate::config::Plan;
+use crate::metrics::Sheet;
 use crate::origin::Upstreams;
 use crate::row::Names;
 use crate::socket::Socket;
@@ -37,23 +39,23 @@ pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
 /// Serves the data commands on this thread's runtime.
 pub(super) fn serve_socket(
     socket: Option<Socket>,
-    clerk: &Rc<Clerk>,
+    post: &Rc<Post>,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     socket.map(|socket| {
-        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(clerk), stop.clone()))
+        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(post), stop.clone()))
     })
 }
 
 /// Who carries out the data commands.
-pub(super) fn clerk(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
+pub(super) fn clerk(plan: &Plan, turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
     Rc::new(Clerk {
         store: lane.clone(),
         names: names(plan),
         memo: Arc::clone(&shared.rows),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
-        purger: Arc::clone(&shared.purger),
-        room: dry_room(plan, shared, lane),
+        purger: Arc::clone(&turn.purger),
+        room: dry_room(turn, shared, lane),
     })
 }
 
@@ -61,16 +63,16 @@ pub(super) fn clerk(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> 
 pub(super) fn start(
     plan: &Plan,
     shared: &Shared,
+    sheet: &Arc<Sheet>,
     lane: &AnyStore,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     if plan.rows.is_empty() {
         return None;
     }
-    let sheet = shared.metrics.sheet();
-    let source = source(plan, &shared.origins.reach(&sheet));
-    let rows = CacheRows::new(lane.clone(), source, Arc::clone(&sheet));
-    Some(tokio::task::spawn_local(task::drive(rows, sheet, stop.clone())))
+    let source = source(plan, &shared.origins.load().reach(sheet));
+    let rows = CacheRows::new(lane.clone(), source, Arc::clone(sheet));
+    Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(sheet), stop.clone())))
 }
 
 fn source(plan: &Plan, upstreams: &Upstreams) -> OriginRows {

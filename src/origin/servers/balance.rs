@@ -130,7 +130,7 @@ mod tests {
     fn the_least_busy_is_chosen_by_its_share() {
         let mut turns = Turns::new(3);
         let mut all = candidates(&[1_000, 1_000, 2_000]);
-        for (busy, expected) in [([1, 0, 2], 1), ([1, 1, 2], 2), ([0, 1, 1], 0), ([5, 3, 8], 1)] {
+        for (busy, expected) in [([1, 0, 2], 1), ([1, 1, 2], 2), ([0, 1, 2], 0), ([5, 3, 8], 1)] {
             all.iter_mut().zip(busy).for_each(|(candidate, busy)| candidate.busy = busy);
             assert_eq!(turns.least(&all), Some(expected), "{busy:?}");
         }

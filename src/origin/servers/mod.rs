@@ -119,6 +119,12 @@ impl Roster {
         Arc::new(Self { name: name.into(), servers, rules, state })
     }
 
+    /// Whether it is the same origin with the same servers, used in the same way.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.name == other.name && self.servers == other.servers && self.rules == other.rules
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
