@@ -209,6 +209,12 @@ mod tests {
         standing.failed(false, true, &PATIENCE, now)
     }
 
+    fn fail(standing: &mut Standing, times: usize, now: Instant) {
+        for _ in 0..times {
+            failing(standing, now);
+        }
+    }
+
     #[test]
     fn a_server_rests_after_failures_in_a_row() {
         let now = Instant::now();
@@ -240,7 +246,7 @@ mod tests {
     fn one_request_tries_it_and_a_failure_doubles_the_rest() {
         let mut now = Instant::now();
         let mut server = Standing::default();
-        (0..3).for_each(|_| drop(failing(&mut server, now)));
+        fail(&mut server, 3, now);
         assert!(!server.may_be_tried(true, now + 9 * SECOND));
         let mut length = 10 * SECOND;
         for _ in 0..8 {
@@ -258,7 +264,7 @@ mod tests {
         assert!(server.may_be_tried(true, now), "a client that left has shown nothing");
         server.try_it(now);
         assert_eq!(server.succeeded(true, now), Some(Change::Back));
-        (0..2).for_each(|_| drop(failing(&mut server, now)));
+        fail(&mut server, 2, now);
         assert_eq!(failing(&mut server, now), Some(Change::Rests(10 * SECOND)));
     }
 
@@ -267,7 +273,7 @@ mod tests {
         let now = Instant::now();
         let (mut one, mut other) = (Standing::default(), Standing::default());
         for server in [&mut one, &mut other] {
-            (0..3).for_each(|_| drop(failing(server, now)));
+            fail(server, 3, now);
         }
         assert!(one.last_resort() == other.last_resort() && one.last_resort().is_some());
         one.try_it(now);
@@ -283,7 +289,7 @@ mod tests {
     fn a_request_that_cannot_be_sent_again_tries_later() {
         let now = Instant::now();
         let mut server = Standing::default();
-        (0..3).for_each(|_| drop(failing(&mut server, now)));
+        fail(&mut server, 3, now);
         assert!(!server.may_be_tried(false, now + 19 * SECOND));
         assert!(server.may_be_tried(false, now + 20 * SECOND));
     }
@@ -315,7 +321,9 @@ mod tests {
     fn requests_do_not_bring_back_what_checks_call_sick() {
         let now = Instant::now();
         let mut server = Standing::default();
-        (0..3).for_each(|_| drop(server.checked(false, &PATIENCE, now)));
+        for _ in 0..3 {
+            server.checked(false, &PATIENCE, now);
+        }
         server.try_it(now);
         assert_eq!(server.succeeded(true, now), None);
         assert!(!server.is_up() && !server.may_be_tried(true, now));
@@ -326,7 +334,7 @@ mod tests {
         let now = Instant::now();
         let mut server = Standing::default();
         assert_eq!(server.share(10 * SECOND, now), 1_000);
-        (0..3).for_each(|_| drop(failing(&mut server, now)));
+        fail(&mut server, 3, now);
         server.try_it(now);
         server.succeeded(true, now);
         for (seconds, share) in [(0, 100), (1, 100), (5, 500), (9, 900), (10, 1_000), (99, 1_000)] {
