@@ -102,7 +102,7 @@ def main():
             proxies = {
                 "anteroom": lambda: lab.anteroom(binary, folder, origin.port, more=more),
                 "nginx": lambda: lab.nginx(folder, origin.port, connections=files - 1_000),
-                "haproxy": lambda: lab.haproxy(folder, origin.port, connections=files // 2),
+                "haproxy": lambda: lab.haproxy(folder, origin.port, connections=(files - 1_000) // 2),
             }
             for name, start in proxies.items():
                 if options.only in (None, name):
