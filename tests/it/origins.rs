@@ -1,5 +1,6 @@
 //! Several origins behind one proxy: who is asked, who learns of visitors, and whose pages are whose.
 
+use crate::support::client::SITE;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::wait_until;
@@ -120,4 +121,34 @@ fn rows_come_from_the_origin_that_has_them() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     wait_until("the row is there", || proxy.get("/posts/7").send().text() == "\"blog\"");
     assert!(blog.seen().iter().any(|request| request.target == "/api/7"));
+}
+
+#[test]
+fn a_connection_that_is_bound_to_a_client_goes_to_no_other_origin() {
+    let main = Origin::always(
+        Reply::status("401 Unauthorized").header("WWW-Authenticate", "NTLM").body("who are you?"),
+    );
+    let blog = Origin::always(Reply::unstored("blog"));
+    let proxy = before(&main, &blog, &Storage::Embedded, "");
+    let mut client = proxy.connect();
+    let log_in = |path: &str| proxy.get(path).header("Authorization", "NTLM TlRMTVNTUAAB");
+    assert_eq!(log_in("/").send_on(&mut client).status, 401);
+    assert_eq!(log_in("/blog/1").send_on(&mut client).text(), "blog");
+    assert_eq!(log_in("/").send_on(&mut client).status, 401);
+    assert_eq!((main.count(), blog.count()), (2, 1));
+}
+
+#[test]
+fn explain_says_which_origin_is_asked() {
+    let (main, blog) = (Origin::always(Reply::html("shop")), Origin::always(Reply::html("blog")));
+    let proxy = before(&main, &blog, &Storage::Embedded, "");
+    for (path, expected) in [("/", "; origin origin"), ("/blog/1", "; origin blog")] {
+        let output = std::process::Command::new(ANTEROOM)
+            .args(["explain", "--config", "proxy.toml", &format!("http://{SITE}{path}")])
+            .current_dir(proxy.folder())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.contains(expected), "{told}");
+    }
 }

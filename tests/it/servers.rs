@@ -278,3 +278,22 @@ fn a_client_that_leaves_gives_its_place_back() {
     wait_until("there is room again", || proxy.post("/").send().status == 200);
     gate.open();
 }
+
+#[test]
+fn a_reload_forgets_nothing_of_servers_that_stay() {
+    let dead = nowhere();
+    let other = server("other");
+    let proxy = before(&[dead, other.address()], "rest = \"300s\"");
+    wait_until("it rests", || {
+        assert_eq!(proxy.post("/").send().text(), "other");
+        !up(&proxy, dead)
+    });
+    proxy.edit(|text| format!("{text}\n[[route]]\nmatch.path = \"/a\"\nshare = \"none\"\n"));
+    assert!(proxy.reload());
+    assert!(!up(&proxy, dead));
+
+    proxy.edit(|text| text.replace("\"300s\"", "\"200s\""));
+    assert!(proxy.reload());
+    assert!(up(&proxy, dead), "it is judged anew by other rules");
+    assert_eq!(proxy.post("/").send().text(), "other");
+}
