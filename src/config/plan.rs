@@ -1,6 +1,6 @@
 //! The plan: every setting typed, checked and defaulted. Holding one proves that it is valid.
 //!
-//! Defaults live here and nowhere else. Reading files is not done here.
+//! Defaults live here, those of an origin's servers in `servers`, and nowhere else. Reading files is not done here.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
