@@ -58,12 +58,12 @@ impl Listeners {
                 let sockets = listen::open(*address, self.by_thread.len())?;
                 for (thread, socket) in self.by_thread.iter_mut().zip(sockets) {
                     let (listener, balancers) = (Listener::Tcp(socket), Arc::clone(&balancers));
-                    thread.push(Entrance { listener, balancers });
+                    thread.push(Entrance { listener, balancers, h2: one.h2 });
                 }
             }
             Address::Unix(path) => {
                 let socket = Socket::open(path, one.mode)?;
-                self.share(&Listener::Unix(socket.listener()?), &balancers)?;
+                self.share(&Listener::Unix(socket.listener()?), &balancers, one.h2)?;
                 self.files.push(socket);
             }
             Address::Systemd(name) => {
@@ -71,7 +71,7 @@ impl Listeners {
                     Inherited::new(&std::env::var("LISTEN_FDNAMES").unwrap_or_default())
                 });
                 for listener in inherited.take(name.as_deref())? {
-                    self.share(&listener, &balancers)?;
+                    self.share(&listener, &balancers, one.h2)?;
                 }
             }
         }
@@ -79,10 +79,15 @@ impl Listeners {
     }
 
     /// Lets all threads take from one queue.
-    fn share(&mut self, listener: &Listener, balancers: &Arc<[Peers]>) -> std::io::Result<()> {
+    fn share(
+        &mut self,
+        listener: &Listener,
+        balancers: &Arc<[Peers]>,
+        h2: bool,
+    ) -> std::io::Result<()> {
         for thread in &mut self.by_thread {
             let (listener, balancers) = (listener.another()?, Arc::clone(balancers));
-            thread.push(Entrance { listener, balancers });
+            thread.push(Entrance { listener, balancers, h2 });
         }
         Ok(())
     }

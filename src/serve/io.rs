@@ -91,9 +91,12 @@ impl<S> Watched<S> {
         &self.socket
     }
 
-    /// Gives back what was read too much.
+    /// Gives back what was read too much: it is read again before all else.
     pub fn unread(&mut self, bytes: Bytes) {
-        self.ahead = bytes;
+        self.ahead = match self.ahead.is_empty() {
+            true => bytes,
+            false => [bytes, std::mem::take(&mut self.ahead)].concat().into(),
+        };
     }
 
     /// A response counts as answered once hyper has all of it, and may be long on its way then: the

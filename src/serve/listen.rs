@@ -52,6 +52,8 @@ pub struct Entrance {
     pub listener: Listener,
     /// The peers that begin with a header of the PROXY protocol. All others are clients themselves.
     pub balancers: Arc<[Peers]>,
+    /// Whether HTTP/2 is spoken, too.
+    pub h2: bool,
 }
 
 /// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves

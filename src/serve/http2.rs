@@ -1,0 +1,102 @@
+//! A connection of HTTP/2: hyper's http2 within bounds of ours, until either side ends it.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::rt::Executor;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio_util::task::TaskTracker;
+
+use super::connection::Line;
+use crate::metrics::{Count, Sheet};
+use crate::request::client::Client;
+use crate::request::respond;
+
+/// Requests that one connection may have open at a time.
+const STREAMS: u32 = 100;
+
+/// The largest list of a request's fields, in bytes (RFC 9113 §10.5.1).
+const HEADER_LIST: u32 = 16 * 1024;
+
+/// The largest frame that a client may send: the least that RFC 9113 §6.5.2 allows.
+const FRAME: u32 = 16 * 1024;
+
+/// What a client may send of one body, and of all, before we have read it.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// What is held of one response that the client is slow to take.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// Requests that may be taken back before we have looked at them (CVE-2023-44487).
+const UNSEEN_RESETS: usize = 20;
+
+/// Requests that a client may make us take back, by frames that make no sense (CVE-2025-8671).
+const ERROR_RESETS: usize = 256;
+
+/// How often a client is asked whether it is there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// Runs the requests of a connection on this thread, each in a task of its own.
+#[derive(Clone, Debug)]
+struct Streams(TaskTracker);
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        self.0.spawn_local(stream);
+    }
+}
+
+/// Serves a connection until it ends; after `drain`, until the requests in work are answered.
+pub(super) async fn serve(line: Line<'_>) {
+    let Line { io, client, door, room } = line;
+    let streams = Streams(TaskTracker::new());
+    let asker = Rc::clone(&client);
+    let service = service_fn(move |request| {
+        let (room, client) = (Rc::clone(&room), Rc::clone(&asker));
+        async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
+    });
+    let mut connection = http2::Builder::new(streams.clone())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADER_LIST)
+        .max_frame_size(FRAME)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(UNSEEN_RESETS)
+        .max_local_error_reset_streams(ERROR_RESETS)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY)
+        .serve_connection(TokioIo::new(io), service);
+    let ended = tokio::select! {
+        result = &mut connection => Some(result),
+        () = door.drain.cancelled() => None,
+    };
+    let result = match ended {
+        Some(result) => result,
+        None => {
+            Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
+        }
+    };
+    // Its requests learn from this that nobody waits for them.
+    drop(connection);
+    if let Err(error) = result {
+        count_end(&error, &client, &door.sheet);
+    }
+    streams.0.close();
+    streams.0.wait().await;
+}
+
+fn count_end(error: &hyper::Error, client: &Client, sheet: &Sheet) {
+    if client.pulse.timed_out() {
+        sheet.count(Count::ConnectionsTimedOut);
+        tracing::debug!(client = %client.peer, "a connection reached its deadline");
+    } else {
+        tracing::debug!(client = %client.peer, %error, "a connection broke");
+    }
+}
