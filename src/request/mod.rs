@@ -49,7 +49,7 @@ use crate::session::{SessionCookie, Sessions};
 use crate::store::AnyStore;
 use crate::visit::{Ranks, VisitQueue};
 
-pub use body::Body;
+pub use body::{Body, BodyError};
 use client::Client;
 pub use coder::Coder;
 pub use endpoint::Endpoint;
@@ -165,8 +165,9 @@ async fn answer(
     request: Request<Incoming>,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let now = unix_now();
+    admit::even_out(&room.settings, client, &mut head)?;
     let length = http_body::Body::size_hint(&body).exact();
     let admitted = admit::admit(&room.settings, client, &head, length)?;
     trail.admitted(&admitted);

@@ -3,12 +3,14 @@
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 
 use super::accept::{Door, Place};
 use super::io::{Deadlines, Watched};
+use super::listen::Terms;
 use super::proxy_protocol::{self, Header, Told};
 use super::stream::Stream;
 use super::{http1, http2};
@@ -37,10 +39,15 @@ pub struct Settings {
 pub(super) struct Arrival {
     pub(super) socket: Stream,
     pub(super) peer: Peer,
+    /// On what terms it is served.
+    pub(super) terms: Arc<Terms>,
+}
+
+impl Arrival {
     /// Whether it begins with a header of the PROXY protocol.
-    pub(super) is_balancer: bool,
-    /// Whether it may speak HTTP/2.
-    pub(super) h2: bool,
+    pub(super) fn is_from_balancer(&self) -> bool {
+        self.peer.is_among(&self.terms.balancers)
+    }
 }
 
 /// A connection whose client and version are known.
@@ -90,7 +97,8 @@ impl Version {
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
 pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: Rc<Room>) {
-    let Arrival { socket, peer, is_balancer, h2 } = arrival;
+    let is_balancer = arrival.is_from_balancer();
+    let Arrival { socket, peer, terms } = arrival;
     let (settings, sheet) = (door.settings, &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();
@@ -108,7 +116,7 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
     } else {
         peer
     };
-    let version = match h2 {
+    let version = match terms.h2 {
         false => Ok(Version::of(None)),
         // What has come already is answered, even when we are about to stop.
         true => tokio::select! {
@@ -117,21 +125,26 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
             () = door.drain.cancelled() => return,
         },
     };
-    let line = Line { io, client: Client::new(peer, local, pulse), door, room };
     match version {
-        Ok(Version::Http1) => http1::serve(line).await,
-        Ok(Version::Http2) => http2::serve(line).await,
-        Err(error) => count_silence(&error, &line.client, sheet),
+        Ok(Version::Http1) => {
+            let client = Client::new(peer, local, pulse);
+            http1::serve(Line { io, client, door, room }).await;
+        }
+        Ok(Version::Http2) => {
+            let client = Client::multiplexed(peer, local, pulse, is_balancer);
+            http2::serve(Line { io, client, door, room }).await;
+        }
+        Err(error) => count_silence(&error, &pulse, peer, sheet),
     }
 }
 
 /// Nobody can say which version it would have been.
-fn count_silence(error: &io::Error, client: &Client, sheet: &Sheet) {
-    if client.pulse.timed_out() {
+fn count_silence(error: &io::Error, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
+    if pulse.timed_out() {
         sheet.count(Count::ConnectionsTimedOut);
-        tracing::debug!(client = %client.peer, "a connection reached its deadline");
+        tracing::debug!(client = %peer, "a connection reached its deadline");
     } else {
-        tracing::debug!(client = %client.peer, %error, "a connection broke");
+        tracing::debug!(client = %peer, %error, "a connection broke");
     }
 }
 

@@ -31,11 +31,11 @@ pub struct Deadlines {
 ///
 /// PERF: deadlines mostly move away from us; a request then costs no work in the timer wheel.
 #[derive(Debug, Default)]
-struct LazyTimer(Option<Pin<Box<Sleep>>>);
+pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
 impl LazyTimer {
     /// Ready when `deadline` has passed.
-    fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);

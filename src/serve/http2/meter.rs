@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use crate::metrics::Cut as Flood;
+
 /// The length of the client's preface, which comes before all frames (RFC 9113 §3.4).
 const PREFACE: usize = 24;
 
@@ -49,27 +51,6 @@ const END_STREAM: u8 = 0x1;
 const ACK: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
-
-/// What there was too much of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flood {
-    /// Frames of data without data.
-    Data,
-    /// Priorities.
-    Priority,
-    /// Requests taken back.
-    Reset,
-    /// Settings.
-    Settings,
-    /// Pings.
-    Ping,
-    /// Windows opened.
-    WindowUpdate,
-    /// Parts of heads.
-    Continuation,
-    /// Frames that mean nothing to us.
-    Other,
-}
 
 /// What the client is in the middle of, after some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,7 +368,9 @@ mod tests {
         #[test]
         fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut meter = Meter::default();
-            drop(meter.came(&bytes, Duration::ZERO));
+            let stand = meter.came(&bytes, Duration::ZERO);
+            prop_assert!(meter.budget <= BUDGET);
+            prop_assert_eq!(stand.is_err(), meter.budget < 0);
         }
     }
 }

@@ -1,17 +1,27 @@
 //! A connection of HTTP/2: hyper's http2 within bounds of ours, until either side ends it.
+//!
+//! What one connection may hold of our memory, at worst: half a MiB of bodies that nobody has read yet
+//! ([`CONNECTION_WINDOW`]), and 48 KiB of each of its hundred responses ([`SEND_BUFFER`] and a frame):
+//! five MiB. A page from memory is not copied for it.
 
+mod meter;
+mod pace;
+mod wire;
+
+use std::error::Error;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio_util::task::TaskTracker;
 
+use self::pace::{Paced, Streams};
+use self::wire::{Flow, Wire};
 use super::connection::Line;
-use crate::metrics::{Count, Sheet};
+use crate::metrics::{Count, Cut, Sheet};
 use crate::request::client::Client;
 use crate::request::respond;
 
@@ -24,12 +34,14 @@ const HEADER_LIST: u32 = 16 * 1024;
 /// The largest frame that a client may send: the least that RFC 9113 §6.5.2 allows.
 const FRAME: u32 = 16 * 1024;
 
-/// What a client may send of one body, and of all, before we have read it.
+/// What a client may send of one body before we have read it.
 const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// What it may send of all bodies.
+const CONNECTION_WINDOW: u32 = 512 * 1024;
 
 /// What is held of one response that the client is slow to take.
-const SEND_BUFFER: usize = 64 * 1024;
+const SEND_BUFFER: usize = 32 * 1024;
 
 /// Requests that may be taken back before we have looked at them (CVE-2023-44487).
 const UNSEEN_RESETS: usize = 20;
@@ -40,24 +52,20 @@ const ERROR_RESETS: usize = 256;
 /// How often a client is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// Runs the requests of a connection on this thread, each in a task of its own.
-#[derive(Clone, Debug)]
-struct Streams(TaskTracker);
-
-impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
-    fn execute(&self, stream: F) {
-        self.0.spawn_local(stream);
-    }
-}
-
 /// Serves a connection until it ends; after `drain`, until the requests in work are answered.
 pub(super) async fn serve(line: Line<'_>) {
     let Line { io, client, door, room } = line;
-    let streams = Streams(TaskTracker::new());
-    let asker = Rc::clone(&client);
+    let flow = Rc::<Flow>::default();
+    let io = Wire::new(io, Rc::clone(&client.pulse), Rc::clone(&flow));
+    let stall = door.settings.deadlines.stall;
+    let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&door.sheet));
+    let (asker, paces) = (Rc::clone(&client), streams.clone());
     let service = service_fn(move |request| {
-        let (room, client) = (Rc::clone(&room), Rc::clone(&asker));
-        async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
+        let (room, client, pace) = (Rc::clone(&room), Rc::clone(&asker), paces.pace());
+        async move {
+            let response = respond(room, client, request).await;
+            Ok::<_, std::convert::Infallible>(response.map(|body| Paced::new(body, pace)))
+        }
     });
     let mut connection = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
@@ -86,17 +94,36 @@ pub(super) async fn serve(line: Line<'_>) {
     // Its requests learn from this that nobody waits for them.
     drop(connection);
     if let Err(error) = result {
-        count_end(&error, &client, &door.sheet);
+        count_end(&error, &flow, &client, &door.sheet);
     }
-    streams.0.close();
-    streams.0.wait().await;
+    streams.tasks.close();
+    streams.tasks.wait().await;
 }
 
-fn count_end(error: &hyper::Error, client: &Client, sheet: &Sheet) {
+fn count_end(error: &hyper::Error, flow: &Flow, client: &Client, sheet: &Sheet) {
     if client.pulse.timed_out() {
         sheet.count(Count::ConnectionsTimedOut);
         tracing::debug!(client = %client.peer, "a connection reached its deadline");
-    } else {
+        return;
+    }
+    let Some(cut) = flow.flood().or_else(|| refusal(error)) else {
         tracing::debug!(client = %client.peer, %error, "a connection broke");
+        return;
+    };
+    sheet.cut(cut);
+    let cause = cut.as_str();
+    tracing::info!(client = %client.peer, cause, "a connection of HTTP/2 was cut");
+}
+
+/// What the library has ended the connection for.
+fn refusal(error: &hyper::Error) -> Option<Cut> {
+    let error = error.source()?.downcast_ref::<h2::Error>()?;
+    if !error.is_library() {
+        return None;
+    }
+    match error.reason()? {
+        h2::Reason::NO_ERROR => None,
+        h2::Reason::ENHANCE_YOUR_CALM => Some(Cut::Calm),
+        _ => Some(Cut::Protocol),
     }
 }

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::super::io::LazyTimer;
+use super::FRAME;
 use super::wire::Flow;
-use super::{FRAME, Held};
+use crate::metrics::{Count, Sheet};
 use crate::request::{Body, BodyError};
 
 /// How much longer a client may take that has taken something, for it may have much else to take. What
@@ -102,14 +104,14 @@ pub(super) struct Streams {
     pub(super) tasks: TaskTracker,
     pub(super) stall: Duration,
     pub(super) flow: Rc<Flow>,
-    pub(super) held: Held,
+    pub(super) sheet: Arc<Sheet>,
     /// The pace of the request that hyper is about to give a task: it calls the service, and then us.
     next: Rc<RefCell<Option<Rc<Pace>>>>,
 }
 
 impl Streams {
-    pub(super) fn new(stall: Duration, flow: Rc<Flow>, held: Held) -> Self {
-        Self { tasks: TaskTracker::new(), stall, flow, held, next: Rc::default() }
+    pub(super) fn new(stall: Duration, flow: Rc<Flow>, sheet: Arc<Sheet>) -> Self {
+        Self { tasks: TaskTracker::new(), stall, flow, sheet, next: Rc::default() }
     }
 
     /// The pace of a request that has just come.
@@ -129,7 +131,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
             timer: LazyTimer::default(),
             held: (0, Instant::now()),
         });
-        let count = self.held.clone();
+        let sheet = Arc::clone(&self.sheet);
         self.tasks.spawn_local(async move {
             let Some(mut watch) = watch else { return work.await };
             let mut work = std::pin::pin!(work);
@@ -140,7 +142,8 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
                 watch.poll(cx).map(|()| false)
             });
             if !has_ended.await {
-                count.tell();
+                sheet.count(Count::StreamsStalled);
+                tracing::debug!("a client did not take a response");
             }
             // Dropped before its end, the work resets its stream.
         });

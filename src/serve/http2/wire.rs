@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::meter::{Flood, Meter, Stand};
+use super::meter::{Meter, Stand};
+use crate::metrics::Cut;
 use crate::request::client::Pulse;
 
 /// Writes of fewer bytes are acknowledgements and pings: nothing that a client waits for moves by them.
@@ -20,7 +21,7 @@ const MOVES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     moved: Cell<Option<Instant>>,
-    flood: Cell<Option<Flood>>,
+    flood: Cell<Option<Cut>>,
 }
 
 impl Flow {
@@ -30,7 +31,7 @@ impl Flow {
     }
 
     /// What the connection was cut for.
-    pub(super) fn flood(&self) -> Option<Flood> {
+    pub(super) fn flood(&self) -> Option<Cut> {
         self.flood.get()
     }
 }
