@@ -38,8 +38,12 @@ pub(super) fn even_out(
     client: &Client,
     head: &mut Parts,
 ) -> Result<(), Error> {
-    if head.version != Version::HTTP_2 || head.method == Method::CONNECT {
+    if head.version != Version::HTTP_2 {
         return Ok(());
+    }
+    // Extended CONNECT (RFC 8441) would part from plain CONNECT here.
+    if head.method == Method::CONNECT {
+        return Err(Error::Tunnel);
     }
     let is_own = !client.is_balanced && !client.peer.is_among(&settings.trusted_proxies);
     let own = is_own.then_some(Scheme::Http);
