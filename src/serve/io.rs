@@ -99,6 +99,11 @@ impl<S> Watched<S> {
         };
     }
 
+    /// Gives an idle client so much longer, for whoever says farewell first.
+    pub fn put_off_idle(&mut self, by: Duration) {
+        self.deadlines.idle += by;
+    }
+
     /// A response counts as answered once hyper has all of it, and may be long on its way then: the
     /// client is idle only when it is through. Until then the write has its own deadline.
     fn read_deadline(&self) -> Option<Instant> {

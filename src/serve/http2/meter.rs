@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::metrics::Cut as Flood;
+use crate::metrics::Cut;
 
 /// The length of the client's preface, which comes before all frames (RFC 9113 §3.4).
 const PREFACE: usize = 24;
@@ -111,8 +111,8 @@ impl Meter {
     /// The client sent `bytes`; `age` is the connection's.
     ///
     /// # Errors
-    /// When the budget is spent.
-    pub(super) fn came(&mut self, mut bytes: &[u8], age: Duration) -> Result<Stand, Flood> {
+    /// When the budget is spent, or the first frame is another than SETTINGS.
+    pub(super) fn came(&mut self, mut bytes: &[u8], age: Duration) -> Result<Stand, Cut> {
         let mut was_between = false;
         while !bytes.is_empty() {
             let taken = match &mut self.place {
@@ -170,10 +170,14 @@ impl Meter {
     }
 
     /// A frame's head is there. Whether nothing is open behind it.
-    fn begins(&mut self, head: [u8; HEAD], age: Duration) -> Result<bool, Flood> {
+    fn begins(&mut self, head: [u8; HEAD], age: Duration) -> Result<bool, Cut> {
         let [high, middle, low, kind, flags, ..] = head;
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
         let frame = Frame { kind, flags };
+        // RFC 9113 §3.4, which the library does not hold a client to.
+        if !self.has_begun && (kind != kind::SETTINGS || flags & ACK != 0) {
+            return Err(Cut::Protocol);
+        }
         if let Some((price, flood)) = price(frame, length) {
             self.pay(price, age).map_err(|Spent| flood)?;
         }
@@ -215,22 +219,22 @@ struct Spent;
 
 /// What a frame costs that asks for nothing. The library has a budget of its own for small frames of
 /// data, and a bound for heads that do not end.
-fn price(frame: Frame, length: usize) -> Option<(i64, Flood)> {
+fn price(frame: Frame, length: usize) -> Option<(i64, Cut)> {
     match frame.kind {
         kind::HEADERS => None,
         kind::DATA => {
             let most = if frame.flags & PADDED == 0 { 0 } else { ALL_PADDING };
             let is_empty = length <= most && frame.flags & END_STREAM == 0;
-            is_empty.then_some((1, Flood::Data))
+            is_empty.then_some((1, Cut::Data))
         }
-        kind::PRIORITY => Some((1, Flood::Priority)),
-        kind::RST_STREAM => Some((RESET, Flood::Reset)),
-        kind::SETTINGS if frame.flags & ACK == 0 => Some((SETTINGS, Flood::Settings)),
-        kind::SETTINGS => Some((1, Flood::Settings)),
-        kind::PING => Some((1, Flood::Ping)),
-        kind::WINDOW_UPDATE => Some((1, Flood::WindowUpdate)),
-        kind::CONTINUATION => Some((1, Flood::Continuation)),
-        _ => Some((1, Flood::Other)),
+        kind::PRIORITY => Some((1, Cut::Priority)),
+        kind::RST_STREAM => Some((RESET, Cut::Reset)),
+        kind::SETTINGS if frame.flags & ACK == 0 => Some((SETTINGS, Cut::Settings)),
+        kind::SETTINGS => Some((1, Cut::Settings)),
+        kind::PING => Some((1, Cut::Ping)),
+        kind::WINDOW_UPDATE => Some((1, Cut::WindowUpdate)),
+        kind::CONTINUATION => Some((1, Cut::Continuation)),
+        _ => Some((1, Cut::Other)),
     }
 }
 
@@ -255,7 +259,7 @@ mod tests {
     }
 
     /// How many of a frame pass at once.
-    fn passing(bytes: &[u8]) -> (usize, Flood) {
+    fn passing(bytes: &[u8]) -> (usize, Cut) {
         let mut meter = begun();
         let mut count = 0;
         loop {
@@ -271,19 +275,27 @@ mod tests {
     fn frames_that_ask_for_nothing_are_cut_by_their_kind() {
         let left = usize::try_from(BUDGET - SETTINGS).unwrap();
         for (bytes, count, flood) in [
-            (frame(kind::PING, 0, &[0; 8]), left, Flood::Ping),
-            (frame(kind::PING, ACK, &[0; 8]), left, Flood::Ping),
-            (frame(kind::SETTINGS, 0, &[]), left / 10, Flood::Settings),
-            (frame(kind::SETTINGS, ACK, &[]), left, Flood::Settings),
-            (frame(kind::PRIORITY, 0, &[0; 5]), left, Flood::Priority),
-            (frame(kind::RST_STREAM, 0, &[0; 4]), left / 10, Flood::Reset),
-            (frame(kind::WINDOW_UPDATE, 0, &[0; 4]), left, Flood::WindowUpdate),
-            (frame(kind::CONTINUATION, 0, &[]), left, Flood::Continuation),
-            (frame(kind::DATA, 0, &[]), left, Flood::Data),
-            (frame(kind::DATA, PADDED, &[3, 0, 0, 0]), left, Flood::Data),
-            (frame(0x42, 0, b"x"), left, Flood::Other),
+            (frame(kind::PING, 0, &[0; 8]), left, Cut::Ping),
+            (frame(kind::PING, ACK, &[0; 8]), left, Cut::Ping),
+            (frame(kind::SETTINGS, 0, &[]), left / 10, Cut::Settings),
+            (frame(kind::SETTINGS, ACK, &[]), left, Cut::Settings),
+            (frame(kind::PRIORITY, 0, &[0; 5]), left, Cut::Priority),
+            (frame(kind::RST_STREAM, 0, &[0; 4]), left / 10, Cut::Reset),
+            (frame(kind::WINDOW_UPDATE, 0, &[0; 4]), left, Cut::WindowUpdate),
+            (frame(kind::CONTINUATION, 0, &[]), left, Cut::Continuation),
+            (frame(kind::DATA, 0, &[]), left, Cut::Data),
+            (frame(kind::DATA, PADDED, &[3, 0, 0, 0]), left, Cut::Data),
+            (frame(0x42, 0, b"x"), left, Cut::Other),
         ] {
             assert_eq!(passing(&bytes), (count, flood));
+        }
+    }
+
+    #[test]
+    fn settings_come_first() {
+        for first in [frame(kind::PING, 0, &[0; 8]), frame(kind::SETTINGS, ACK, &[])] {
+            let bytes = [PREFACE, &first].concat();
+            assert_eq!(Meter::default().came(&bytes, Duration::ZERO), Err(Cut::Protocol));
         }
     }
 
@@ -308,7 +320,7 @@ mod tests {
                 meter.came(&ping, Duration::from_secs(second)).unwrap();
             }
         }
-        assert_eq!(meter.came(&ping, Duration::from_secs(99)), Err(Flood::Ping));
+        assert_eq!(meter.came(&ping, Duration::from_secs(99)), Err(Cut::Ping));
         let mut meter = Meter { budget: 0, ..begun() };
         for _ in 0..100_000 {
             meter.sent(16_393);
@@ -324,7 +336,6 @@ mod tests {
         let mut meter = Meter::default();
         let mut after = |bytes: &[u8]| meter.came(bytes, Duration::ZERO).unwrap();
         assert_eq!(after(PREFACE), Within, "its SETTINGS are to come");
-        assert_eq!(after(&frame(kind::PING, 0, &[0; 8])), Within);
         assert_eq!(after(&frame(kind::SETTINGS, 0, &[])), Between);
         let head = frame(kind::HEADERS, 0, b"xyz");
         assert_eq!(after(&head[..4]), Within);
@@ -344,8 +355,9 @@ mod tests {
             kinds in prop::collection::vec((0_u8..12, any::<u8>(), 0_usize..40), 0..30),
             cuts in prop::collection::vec(1_usize..50, 1..20),
         ) {
-            let frames = kinds.iter().flat_map(|(kind, flags, length)| {
-                frame(*kind, *flags, &vec![7; *length])
+            let kinds = [(kind::SETTINGS, 0, 0)].into_iter().chain(kinds);
+            let frames = kinds.flat_map(|(kind, flags, length)| {
+                frame(kind, flags, &vec![7; length])
             });
             let bytes: Vec<u8> = PREFACE.iter().copied().chain(frames).collect();
             let mut whole = Meter::default();
@@ -360,7 +372,7 @@ mod tests {
                     break;
                 }
             }
-            let is_between = |stand: Result<Stand, Flood>| stand.map(|s| s == Stand::Between);
+            let is_between = |stand: Result<Stand, Cut>| stand.map(|s| s == Stand::Between);
             prop_assert_eq!(is_between(at_once), is_between(last));
             prop_assert_eq!(whole.budget, parts.budget);
         }
@@ -370,7 +382,7 @@ mod tests {
             let mut meter = Meter::default();
             let stand = meter.came(&bytes, Duration::ZERO);
             prop_assert!(meter.budget <= BUDGET);
-            prop_assert_eq!(stand.is_err(), meter.budget < 0);
+            prop_assert!(stand.is_err() || meter.budget >= 0);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A connection of HTTP/2: hyper's http2 within bounds of ours, until either side ends it.
 //!
-//! What one connection may hold of our memory, at worst: half a MiB of bodies that nobody has read yet
+//! What one connection may hold of our memory, at worst: two MiB of bodies that nobody has read yet
 //! ([`CONNECTION_WINDOW`]), and 48 KiB of each of its hundred responses ([`SEND_BUFFER`] and a frame):
-//! five MiB. A page from memory is not copied for it.
+//! seven MiB. A page from memory is not copied for it.
 
 mod meter;
 mod pace;
@@ -17,12 +17,13 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::Instant;
 
 use self::pace::{Paced, Streams};
 use self::wire::{Flow, Wire};
 use super::connection::Line;
 use crate::metrics::{Count, Cut, Sheet};
-use crate::request::client::Client;
+use crate::request::client::{Client, Phase, Pulse};
 use crate::request::respond;
 
 /// Requests that one connection may have open at a time.
@@ -35,10 +36,11 @@ const HEADER_LIST: u32 = 16 * 1024;
 const FRAME: u32 = 16 * 1024;
 
 /// What a client may send of one body before we have read it.
-const STREAM_WINDOW: u32 = 256 * 1024;
+const STREAM_WINDOW: u32 = 128 * 1024;
 
-/// What it may send of all bodies.
-const CONNECTION_WINDOW: u32 = 512 * 1024;
+/// What it may send of all bodies. The library takes half of it for a bound on the overhead of small
+/// frames that nobody has read: so large that a stream of messages of 32 bytes fits, and no larger.
+const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 
 /// What is held of one response that the client is slow to take.
 const SEND_BUFFER: usize = 32 * 1024;
@@ -52,9 +54,14 @@ const ERROR_RESETS: usize = 256;
 /// How often a client is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// Serves a connection until it ends; after `drain`, until the requests in work are answered.
+/// How long an idle client may take to answer a farewell.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Serves a connection until it ends; after `drain`, or when it was idle for too long, until the requests
+/// in work are answered.
 pub(super) async fn serve(line: Line<'_>) {
-    let Line { io, client, door, room } = line;
+    let Line { mut io, client, door, room } = line;
+    io.put_off_idle(FAREWELL);
     let flow = Rc::<Flow>::default();
     let io = Wire::new(io, Rc::clone(&client.pulse), Rc::clone(&flow));
     let stall = door.settings.deadlines.stall;
@@ -83,6 +90,7 @@ pub(super) async fn serve(line: Line<'_>) {
     let ended = tokio::select! {
         result = &mut connection => Some(result),
         () = door.drain.cancelled() => None,
+        () = has_idled(&client.pulse, door.settings.deadlines.idle) => None,
     };
     let result = match ended {
         Some(result) => result,
@@ -98,6 +106,21 @@ pub(super) async fn serve(line: Line<'_>) {
     }
     streams.tasks.close();
     streams.tasks.wait().await;
+}
+
+/// Returns when the connection has been idle for so long. A client that has begun a request just then
+/// learns from the farewell that it was not taken, and may send it again elsewhere (RFC 9113 §6.8).
+async fn has_idled(pulse: &Pulse, idle: Duration) {
+    loop {
+        let (phase, since) = pulse.waits();
+        let end = since + idle;
+        let now = Instant::now();
+        if phase == Phase::Idle && end <= now {
+            return;
+        }
+        let next = if phase == Phase::Idle { end } else { now + idle };
+        tokio::time::sleep_until(next).await;
+    }
 }
 
 fn count_end(error: &hyper::Error, flow: &Flow, client: &Client, sheet: &Sheet) {

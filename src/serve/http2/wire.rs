@@ -17,6 +17,10 @@ use crate::request::client::Pulse;
 /// Writes of fewer bytes are acknowledgements and pings: nothing that a client waits for moves by them.
 const MOVES: usize = 64;
 
+/// So much is read before whoever reads the bodies has his turn: a client's burst of small messages shall
+/// not look as if nobody wanted them.
+const TURN: usize = 32 * 1024;
+
 /// What is known of what went through.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
@@ -41,6 +45,8 @@ impl Flow {
 pub(super) struct Wire<S> {
     socket: S,
     meter: Meter,
+    /// Bytes read in this turn.
+    turn: usize,
     begun: Instant,
     pulse: Rc<Pulse>,
     flow: Rc<Flow>,
@@ -48,7 +54,7 @@ pub(super) struct Wire<S> {
 
 impl<S> Wire<S> {
     pub(super) fn new(socket: S, pulse: Rc<Pulse>, flow: Rc<Flow>) -> Self {
-        Self { socket, meter: Meter::default(), begun: Instant::now(), pulse, flow }
+        Self { socket, meter: Meter::default(), turn: 0, begun: Instant::now(), pulse, flow }
     }
 
     fn came(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -82,8 +88,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.turn >= TURN {
+            this.turn = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
+        let Poll::Ready(result) = Pin::new(&mut this.socket).poll_read(cx, buf) else {
+            this.turn = 0;
+            return Poll::Pending;
+        };
+        result?;
+        this.turn += buf.filled().len() - before;
         let result = this.came(&buf.filled()[before..]);
         if result.is_err() {
             buf.set_filled(before);

@@ -37,13 +37,11 @@ pub(crate) mod flag {
 pub(crate) mod code {
     pub(crate) const NONE: u32 = 0;
     pub(crate) const PROTOCOL: u32 = 1;
-    pub(crate) const INTERNAL: u32 = 2;
     pub(crate) const FLOW_CONTROL: u32 = 3;
     pub(crate) const STREAM_CLOSED: u32 = 5;
     pub(crate) const FRAME_SIZE: u32 = 6;
     pub(crate) const REFUSED: u32 = 7;
     pub(crate) const CANCEL: u32 = 8;
-    pub(crate) const COMPRESSION: u32 = 9;
     pub(crate) const CALM: u32 = 11;
 }
 
@@ -211,6 +209,12 @@ impl Frames {
             }
         }
         end
+    }
+
+    /// Reads what is no frame, to the end of the connection.
+    pub(crate) fn end_of_bytes(&mut self) {
+        let mut rest = [0; 1_024];
+        while self.0.read(&mut rest).is_ok_and(|read| read > 0) {}
     }
 
     /// Whether a GET of `path` on `stream` is answered to its end.
