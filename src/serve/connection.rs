@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 
@@ -16,7 +17,6 @@ use super::stream::Stream;
 use super::{http1, http2};
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
-use crate::request::Room;
 use crate::request::client::{Client, Pulse};
 
 /// With what a connection of HTTP/2 begins (RFC 9113 §3.4).
@@ -44,6 +44,11 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
+    /// The connection of `peer`, on the terms that hold now.
+    pub(super) fn new(socket: Stream, peer: Peer, terms: &ArcSwap<Terms>) -> Self {
+        Self { socket, peer, terms: terms.load_full() }
+    }
+
     /// Whether it begins with a header of the PROXY protocol.
     pub(super) fn is_from_balancer(&self) -> bool {
         self.peer.is_among(&self.terms.balancers)
@@ -54,8 +59,8 @@ impl Arrival {
 pub(super) struct Line<'d> {
     pub(super) io: Watched<Stream>,
     pub(super) client: Rc<Client>,
-    pub(super) door: &'d Door,
-    pub(super) room: Rc<Room>,
+    pub(super) settings: Settings,
+    pub(super) door: &'d Rc<Door>,
 }
 
 /// The version of HTTP that a connection speaks.
@@ -96,10 +101,10 @@ impl Version {
 }
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
-pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: Rc<Room>) {
+pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
     let is_balancer = arrival.is_from_balancer();
     let Arrival { socket, peer, terms } = arrival;
-    let (settings, sheet) = (door.settings, &door.sheet);
+    let (settings, sheet) = (door.inside.settings(), &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();
     let mut io = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
@@ -128,11 +133,11 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
     match version {
         Ok(Version::Http1) => {
             let client = Client::new(peer, local, pulse);
-            http1::serve(Line { io, client, door, room }).await;
+            http1::serve(Line { io, client, settings, door }).await;
         }
         Ok(Version::Http2) => {
             let client = Client::multiplexed(peer, local, pulse, is_balancer);
-            http2::serve(Line { io, client, door, room }).await;
+            http2::serve(Line { io, client, settings, door }).await;
         }
         Err(error) => count_silence(&error, &pulse, peer, sheet),
     }

@@ -24,11 +24,11 @@ const UNIX_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
 pub(super) async fn serve(line: Line<'_>) {
-    let Line { io, client, door, room } = line;
-    let head_max = door.settings.request_head;
-    let asker = Rc::clone(&client);
+    let Line { io, client, settings, door } = line;
+    let head_max = settings.request_head;
+    let (asker, house) = (Rc::clone(&client), Rc::clone(door));
     let service = service_fn(move |request| {
-        let (room, client) = (Rc::clone(&room), Rc::clone(&asker));
+        let (room, client) = (house.inside.room(), Rc::clone(&asker));
         async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
     });
     let mut connection = http1::Builder::new()

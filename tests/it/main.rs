@@ -35,6 +35,7 @@ mod popularity;
 mod purge;
 mod purge_contract;
 mod races;
+mod reload;
 mod requests;
 mod responses;
 mod revalidation;

@@ -60,15 +60,15 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Serves a connection until it ends; after `drain`, or when it was idle for too long, until the requests
 /// in work are answered.
 pub(super) async fn serve(line: Line<'_>) {
-    let Line { mut io, client, door, room } = line;
+    let Line { mut io, client, settings, door } = line;
     io.put_off_idle(FAREWELL);
     let flow = Rc::<Flow>::default();
     let io = Wire::new(io, Rc::clone(&client.pulse), Rc::clone(&flow));
-    let stall = door.settings.deadlines.stall;
+    let stall = settings.deadlines.stall;
     let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&door.sheet));
-    let (asker, paces) = (Rc::clone(&client), streams.clone());
+    let (asker, house, paces) = (Rc::clone(&client), Rc::clone(door), streams.clone());
     let service = service_fn(move |request| {
-        let (room, client, pace) = (Rc::clone(&room), Rc::clone(&asker), paces.pace());
+        let (room, client, pace) = (house.inside.room(), Rc::clone(&asker), paces.pace());
         async move {
             let response = respond(room, client, request).await;
             Ok::<_, std::convert::Infallible>(response.map(|body| Paced::new(body, pace)))
@@ -90,7 +90,7 @@ pub(super) async fn serve(line: Line<'_>) {
     let ended = tokio::select! {
         result = &mut connection => Some(result),
         () = door.drain.cancelled() => None,
-        () = has_idled(&client.pulse, door.settings.deadlines.idle) => None,
+        () = has_idled(&client.pulse, settings.deadlines.idle) => None,
     };
     let result = match ended {
         Some(result) => result,

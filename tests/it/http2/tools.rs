@@ -7,7 +7,8 @@ use crate::support::proxy::Proxy;
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error} (see CONTRIBUTING.md)"));
+    let output =
+        output.unwrap_or_else(|error| panic!("{program}: {error} (tests/run installs it)"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{program}: {text}{:?}", output.stderr);
     text
