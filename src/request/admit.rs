@@ -45,7 +45,7 @@ pub(super) fn even_out(
     if head.method == Method::CONNECT {
         return Err(Error::Tunnel);
     }
-    let is_own = !client.is_balanced && !client.peer.is_among(&settings.trusted_proxies);
+    let is_own = !client.is_balanced() && !client.peer.is_among(&settings.trusted_proxies);
     let own = is_own.then_some(Scheme::Http);
     http2::even_out(head, own).map_err(|misshapen| match misshapen {
         Misshapen::Scheme => Error::Misdirected,

@@ -23,36 +23,43 @@ pub struct Client {
     /// Whether such a log-in was ever seen here: then nothing is pooled, stored or shared.
     is_bound: Cell<bool>,
     /// Whether requests stand side by side on it, as in HTTP/2: none of them can have it alone.
-    pub is_multiplexed: bool,
+    is_multiplexed: Cell<bool>,
     /// Whether a load balancer stands before the client, who may speak another scheme to it.
-    pub is_balanced: bool,
+    is_balanced: Cell<bool>,
 }
 
 impl Client {
     /// The connection of `peer` to us at `local`.
     #[must_use]
     pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
-        Rc::new(Self::with(peer, local, pulse))
-    }
-
-    /// The connection of `peer` to us at `local`, over HTTP/2; `is_balanced`: through a load balancer.
-    #[must_use]
-    pub fn multiplexed(peer: Peer, local: IpAddr, pulse: Rc<Pulse>, is_balanced: bool) -> Rc<Self> {
-        pulse.heads_are_told();
-        let one = Self::with(peer, local, pulse);
-        Rc::new(Self { is_multiplexed: true, is_balanced, ..one })
-    }
-
-    fn with(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Self {
-        Self {
+        Rc::new(Self {
             peer,
             local: local.to_canonical(),
             pulse,
             bound: BoundSlot::default(),
             is_bound: Cell::new(false),
-            is_multiplexed: false,
-            is_balanced: false,
-        }
+            is_multiplexed: Cell::new(false),
+            is_balanced: Cell::new(false),
+        })
+    }
+
+    /// It speaks HTTP/2; `is_balanced`: through a load balancer.
+    pub fn multiplexes(&self, is_balanced: bool) {
+        self.is_multiplexed.set(true);
+        self.is_balanced.set(is_balanced);
+        self.pulse.heads_are_told();
+    }
+
+    /// Whether requests stand side by side on it.
+    #[must_use]
+    pub fn is_multiplexed(&self) -> bool {
+        self.is_multiplexed.get()
+    }
+
+    /// Whether a load balancer stands before a client that speaks HTTP/2.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.is_balanced.get()
     }
 
     /// Whether a log-in by NTLM or Negotiate was ever seen here.

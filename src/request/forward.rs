@@ -87,7 +87,7 @@ impl Drop for Unanswered<'_> {
 fn which_connection(case: &Case<'_>) -> Keep {
     let logs_in = admit::logs_connection_in(&case.head.headers);
     let slot = case.client.bound.clone();
-    let carries_many = case.admitted.by_proxy || case.client.is_multiplexed;
+    let carries_many = case.admitted.by_proxy || case.client.is_multiplexed();
     match (carries_many, case.client.is_bound() || logs_in) {
         (true, true) => Keep::Alone,
         (true, false) => Keep::Pool(None),

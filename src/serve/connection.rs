@@ -130,13 +130,11 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
             () = door.drain.cancelled() => return,
         },
     };
+    let client = Client::new(peer, local, Rc::clone(&pulse));
     match version {
-        Ok(Version::Http1) => {
-            let client = Client::new(peer, local, pulse);
-            http1::serve(Line { io, client, settings, door }).await;
-        }
+        Ok(Version::Http1) => http1::serve(Line { io, client, settings, door }).await,
         Ok(Version::Http2) => {
-            let client = Client::multiplexed(peer, local, pulse, is_balancer);
+            client.multiplexes(is_balancer);
             http2::serve(Line { io, client, settings, door }).await;
         }
         Err(error) => count_silence(&error, &pulse, peer, sheet),
