@@ -202,6 +202,9 @@ fn a_busy_client_is_not_taken_for_a_flood() {
     }
     // A body in small pieces, such as a stream of messages.
     let mut upload = Frames::open(proxy.address());
+    // Our windows count when the client has acknowledged them.
+    assert_eq!(upload.next().map(|frame| frame.kind), Some(kind::SETTINGS));
+    upload.send(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
     upload.send(&post(1, "/"));
     for _ in 0..5_000 {
         upload.send(&frame(kind::DATA, 0, 1, b"a message of some bytes"));
