@@ -109,10 +109,18 @@ pub enum Count {
     RowsDropped,
     /// Runs of background tasks that failed.
     TaskErrors,
+    /// Tunnels opened.
+    TunnelsOpened,
+    /// Tunnels refused because as many as may be were open.
+    TunnelsRefused,
+    /// Bytes that clients sent through tunnels.
+    TunnelBytesReceived,
+    /// Bytes sent to clients through tunnels.
+    TunnelBytesSent,
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 24] = [
+    const ALL: [(Self, &'static str, &'static str); 28] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -157,6 +165,14 @@ impl Count {
         (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),
         (Self::RowsDropped, "anteroom_rows_dropped", "Rows fetched in vain"),
         (Self::TaskErrors, "anteroom_task_errors", "Background runs that failed"),
+        (Self::TunnelsOpened, "anteroom_tunnels_opened", "Tunnels opened (WebSocket and the like)"),
+        (Self::TunnelsRefused, "anteroom_tunnels_refused", "Tunnels over the bound"),
+        (
+            Self::TunnelBytesReceived,
+            "anteroom_tunnel_received_bytes",
+            "Bytes that clients sent through tunnels",
+        ),
+        (Self::TunnelBytesSent, "anteroom_tunnel_sent_bytes", "Bytes sent to clients in tunnels"),
     ];
 }
 
@@ -177,6 +193,29 @@ impl Unstored {
         [(Self::TooLarge, "too-large"), (Self::NearlyFull, "nearly-full"), (Self::Full, "full")];
 }
 
+/// What ended a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TunnelEnd {
+    /// The client ended it first, or broke off.
+    Client,
+    /// The origin did.
+    Origin,
+    /// Nothing moved for `[limits] tunnel_idle`.
+    Idle,
+    /// We stopped.
+    Cut,
+}
+
+impl TunnelEnd {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Client, "client"),
+        (Self::Origin, "origin"),
+        (Self::Idle, "idle"),
+        (Self::Cut, "cut"),
+    ];
+}
+
 /// Upper bounds of the response-time buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
@@ -189,6 +228,7 @@ pub struct Sheet {
     reasons: [AtomicU64; Reason::ALL.len()],
     refusals: [AtomicU64; Reason::ALL.len()],
     unstored: [AtomicU64; Unstored::ALL.len()],
+    tunnel_ends: [AtomicU64; TunnelEnd::ALL.len()],
     statuses: [AtomicU64; 10],
     durations: [AtomicU64; BUCKETS.len() + 1],
     duration_us: AtomicU64,
@@ -202,6 +242,7 @@ impl Default for Sheet {
             reasons: std::array::from_fn(|_| AtomicU64::new(0)),
             refusals: std::array::from_fn(|_| AtomicU64::new(0)),
             unstored: std::array::from_fn(|_| AtomicU64::new(0)),
+            tunnel_ends: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
             durations: std::array::from_fn(|_| AtomicU64::new(0)),
             duration_us: AtomicU64::new(0),
@@ -233,6 +274,11 @@ impl Sheet {
     /// Counts a page that the store had no room for.
     pub fn unstored(&self, why: Unstored) {
         bump(&self.unstored[why as usize], 1);
+    }
+
+    /// Counts a tunnel that has ended.
+    pub fn tunnel_ended(&self, end: TunnelEnd) {
+        bump(&self.tunnel_ends[end as usize], 1);
     }
 
     /// Counts an answered request.
@@ -394,6 +440,10 @@ impl Scrape {
         });
         let help = "Pages kept in memory only for want of room in the store, by reason";
         family(encoder, "anteroom_pages_unstored", help, "reason", unstored)?;
+        let ends = TunnelEnd::ALL.iter().map(|(end, word)| {
+            ((*word).to_owned(), self.0.sum(|sheet| &sheet.tunnel_ends[*end as usize]))
+        });
+        family(encoder, "anteroom_tunnels_ended", "Tunnels by what ended them", "by", ends)?;
         let statuses =
             (1..10).map(|class| (format!("{class}xx"), self.0.sum(|sheet| &sheet.statuses[class])));
         family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
@@ -457,6 +507,9 @@ mod tests {
             assert_eq!(place, *what as usize);
         }
         for (place, (what, _)) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(place, *what as usize);
+        }
+        for (place, (what, _)) in TunnelEnd::ALL.iter().enumerate() {
             assert_eq!(place, *what as usize);
         }
         for (place, (what, _)) in Unstored::ALL.iter().enumerate() {

@@ -20,6 +20,8 @@ mod purge;
 mod rows;
 mod told;
 mod trail;
+mod tunnel;
+mod upgrade;
 mod visitor;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -43,6 +45,7 @@ use crate::page::purge::scope::{Digest, url_scopes};
 use crate::page::verdict::{Access, can_cache};
 use crate::page::wish::Wish;
 use crate::page::{Look, Pages, verdict};
+use crate::reason::Reason;
 use crate::route::{self, Routes};
 use crate::row::{self, Names};
 use crate::session::{SessionCookie, Sessions};
@@ -60,6 +63,7 @@ pub use outlive::Left;
 use outlive::Outliving;
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
+pub use tunnel::{Tunnel, TunnelSlot, Tunnels};
 pub use visitor::CookieRules;
 
 /// Stands for the address of all who have none, where views are counted.
@@ -78,6 +82,8 @@ pub struct Settings {
     pub body_max: Option<u64>,
     /// How long a request body may pause.
     pub stall: std::time::Duration,
+    /// How long a tunnel may rest.
+    pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
     pub cookies: CookieRules,
     /// The cookie that we set at log-in, when we do (`mint`).
@@ -129,6 +135,8 @@ pub struct Room {
     pub pen: Option<Arc<Pen>>,
     /// Requests that go on without their clients.
     pub left: Rc<Left>,
+    /// The tunnels that are open, shared by all threads.
+    pub tunnels: Arc<Tunnels>,
 }
 
 /// Answers a request. Never fails: an error is a response, too. One that may change something goes on
@@ -184,6 +192,13 @@ async fn answer(
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
     let has_body = !http_body::Body::is_end_stream(&body);
     let access = access(&case, item.as_ref(), has_body, Look::Use).await;
+    if let Some(protocol) = upgrade::asked(&head, has_body)
+        && !takes_stored_only(&head)
+    {
+        let response = upgrade::answer(&case, body, &protocol, trail).await;
+        note_visit(&case, item, &response);
+        return Ok(response);
+    }
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
         note_visit(&case, item, &response);
         return Ok(response);
@@ -217,6 +232,9 @@ fn route_of<'r>(
 /// How far the cache may serve a request.
 async fn access(case: &Case<'_>, item: Option<&Item>, has_body: bool, look: Look) -> Access {
     let head = case.head;
+    if upgrade::asked(head, has_body).is_some() {
+        return Access::Bypass(Reason::Upgrade);
+    }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     let asked = verdict::Asked {
         method: &head.method,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -20,7 +20,7 @@ use super::stream::Stream;
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
 use crate::request::client::{Client, Pulse};
-use crate::request::{Room, respond};
+use crate::request::{Room, Tunnel, respond};
 
 /// hyper's buffer for a client connection: what it reads ahead.
 const BUFFER: usize = 64 * 1024;
@@ -72,6 +72,7 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
         peer
     };
     let client = Client::new(peer, local, Rc::clone(&pulse));
+    let tunnel = client.tunnel_slot();
     let service = service_fn(move |request| {
         let (room, client) = (Rc::clone(&room), Rc::clone(&client));
         async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
@@ -95,9 +96,25 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
     };
     if let Err(error) = result {
         count_end(&error, &pulse, peer, sheet);
+        // Its client has not been told of it.
+        drop(tunnel.take());
+    }
+    if let Some(tunnel) = tunnel.take() {
+        // Apart, so that other connections need no room for it.
+        return Box::pin(carry(tunnel, connection.into_parts())).await;
     }
     if pulse.looks_whole() {
         break_off(connection.into_parts().io.into_inner().into_socket()).await;
+    }
+}
+
+/// Carries a tunnel on what was an HTTP connection: under its own deadline, and none of HTTP's.
+async fn carry<T>(tunnel: Tunnel, parts: http1::Parts<TokioIo<Watched<Stream>>, T>) {
+    let (mut socket, ahead) = parts.io.into_inner().into_parts();
+    // A copy, for what hyper has read holds on to a buffer of its own.
+    let early = Bytes::from([parts.read_buf, ahead].concat());
+    if !tunnel.carry(&mut socket, early).await {
+        break_off(socket).await;
     }
 }
 
