@@ -192,13 +192,6 @@ async fn answer(
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
     let has_body = !http_body::Body::is_end_stream(&body);
     let access = access(&case, item.as_ref(), has_body, Look::Use).await;
-    if let Some(protocol) = upgrade::asked(&head, has_body)
-        && !takes_stored_only(&head)
-    {
-        let response = upgrade::answer(&case, body, &protocol, trail).await;
-        note_visit(&case, item, &response);
-        return Ok(response);
-    }
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
         note_visit(&case, item, &response);
         return Ok(response);
@@ -206,6 +199,7 @@ async fn answer(
     let response = match access {
         // RFC 9111 §5.2.1.7.
         Access::Bypass(_) if takes_stored_only(&head) => Err(Error::NotStored),
+        Access::Bypass(Reason::Upgrade) => Ok(upgrade::answer(&case, body, trail).await),
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await

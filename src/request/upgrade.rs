@@ -32,14 +32,9 @@ pub(super) fn asked(head: &Parts, has_body: bool) -> Option<Protocol> {
     (!protocol.is_websocket() || head.method == Method::GET).then_some(protocol)
 }
 
-/// Forwards a request for another protocol.
-pub(super) async fn answer(
-    case: &Case<'_>,
-    body: Incoming,
-    protocol: &Protocol,
-    trail: &mut Trail,
-) -> Response<Body> {
-    let mut response = match ask(case, body, protocol, trail).await {
+/// Forwards a request for another protocol; it was found to be one, and has no body.
+pub(super) async fn answer(case: &Case<'_>, body: Incoming, trail: &mut Trail) -> Response<Body> {
+    let mut response = match ask(case, body, trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(case.room, trail),
     };
@@ -49,13 +44,11 @@ pub(super) async fn answer(
     response
 }
 
-async fn ask(
-    case: &Case<'_>,
-    body: Incoming,
-    protocol: &Protocol,
-    trail: &mut Trail,
-) -> Result<Response<Body>, Error> {
+async fn ask(case: &Case<'_>, body: Incoming, trail: &mut Trail) -> Result<Response<Body>, Error> {
     let room = case.room;
+    let Some(protocol) = asked(case.head, false) else {
+        return forward::forward(case, body, Reason::Upgrade, trail).await;
+    };
     let Some(place) = room.tunnels.enter() else {
         room.sheet.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
@@ -66,7 +59,7 @@ async fn ask(
     }
     protocol.put(request.headers_mut());
     let unanswered = Unanswered::of(case);
-    let answer = match room.origin.upgrade(request, protocol).await {
+    let answer = match room.origin.upgrade(request, &protocol).await {
         Ok(answer) => answer,
         Err(error) if error.may_have_reached() => return Err(error.into()),
         Err(error) => {
@@ -82,7 +75,7 @@ async fn ask(
             let fields = std::mem::take(&mut origin.fields);
             let is_websocket = protocol.is_websocket();
             trail.open(Opened { origin, is_websocket, place });
-            Ok(agreed(fields, protocol))
+            Ok(agreed(fields, &protocol))
         }
     };
     unanswered.over();

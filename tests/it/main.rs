@@ -44,6 +44,7 @@ mod sharing;
 mod store_contract;
 mod support;
 mod table;
+mod tunnel;
 mod variants;
 mod visitor;
 mod wsgi;
