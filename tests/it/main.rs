@@ -47,4 +47,5 @@ mod table;
 mod tunnel;
 mod variants;
 mod visitor;
+mod websocket;
 mod wsgi;

@@ -423,3 +423,25 @@ fn cached_pages_are_served_beside_a_tunnel() {
     assert!(another.head().starts_with("HTTP/1.1 101 "));
     assert!(stage.proxy.get("/page").send().is_hit());
 }
+
+#[test]
+fn the_origin_is_told_who_opens_a_tunnel() {
+    let stage = Stage::set("session.mint = true");
+    let mut asking = stage.proxy.post("/login").start();
+    let (mut origin, _) = stage.asked();
+    origin.send(
+        "HTTP/1.1 303 See Other\r\nLocation: /\r\nAnteroom-Login: ada\r\nContent-Length: 0\r\n\r\n",
+    );
+    let token = asking.answer().cookie("login").expect("a session");
+    let mut client = End::to(stage.proxy.address());
+    client.send(&format!(
+        "GET /chat HTTP/1.1\r\nHost: shop.test\r\nConnection: Upgrade\r\nUpgrade: x\r\n\
+         Cookie: login={token}\r\nX-Anteroom-User: root\r\n\r\n"
+    ));
+    let (mut origin, asked) = stage.asked();
+    assert!(asked.contains("\r\nx-anteroom-user: ada\r\n"), "{asked}");
+    assert!(asked.contains("\r\nx-anteroom-session: known\r\n"), "{asked}");
+    assert!(!asked.contains("root"), "{asked}");
+    origin.send(&agreed("x"));
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+}
