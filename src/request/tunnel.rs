@@ -28,29 +28,22 @@ const PART: usize = 16 * 1024;
 /// So many parts go one way before others of the thread have their turn.
 const PARTS_MAX: usize = 16;
 
-/// How many tunnels may be open, over all threads.
-#[derive(Debug)]
+/// How many tunnels are open, over all threads.
+#[derive(Debug, Default)]
 pub struct Tunnels {
-    max: usize,
     open: AtomicUsize,
 }
 
 impl Tunnels {
-    /// At most `max`.
-    #[must_use]
-    pub fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, open: AtomicUsize::new(0) })
-    }
-
     /// Tunnels open now, and those that the origin is being asked for.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Room for one more; `None` at the bound.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
+    /// Room for one more where there may be `max`; `None` at the bound.
+    pub(super) fn enter(self: &Arc<Self>, max: usize) -> Option<Place> {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= max {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return None;
         }

@@ -49,7 +49,7 @@ async fn ask(case: &Case<'_>, body: Incoming, trail: &mut Trail) -> Result<Respo
     let Some(protocol) = asked(case.head, false) else {
         return forward::forward(case, body, Reason::Upgrade, trail).await;
     };
-    let Some(place) = room.tunnels.enter() else {
+    let Some(place) = room.tunnels.enter(room.settings.tunnels) else {
         room.sheet.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };

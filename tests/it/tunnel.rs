@@ -445,3 +445,18 @@ fn the_origin_is_told_who_opens_a_tunnel() {
     origin.send(&agreed("x"));
     assert!(client.head().starts_with("HTTP/1.1 101 "));
 }
+
+#[test]
+fn a_reload_leaves_tunnels_alone_and_changes_the_bound() {
+    let stage = Stage::set("limits.tunnels = 1");
+    let (mut client, mut origin) = stage.tunnel("x");
+    stage.proxy.edit(|text| text.replace("limits.tunnels = 1", "limits.tunnels = 2"));
+    assert!(stage.proxy.reload());
+    client.send("still");
+    assert_eq!(origin.read(5), "still");
+    let (mut another, mut its_origin) = stage.tunnel("x");
+    another.send("hi");
+    assert_eq!(its_origin.read(2), "hi");
+    let mut third = stage.client("x", "");
+    assert!(third.rest().starts_with("HTTP/1.1 503 "));
+}
