@@ -71,6 +71,13 @@ impl Protocol {
     }
 }
 
+/// A key of WebSocket made of 16 bytes by chance (RFC 6455 §4.1).
+#[must_use]
+pub fn websocket_key(chance: u128) -> HeaderValue {
+    let key = BASE64_STANDARD.encode(chance.to_be_bytes());
+    HeaderValue::try_from(key).expect("base64 is visible ASCII")
+}
+
 /// `name` or `name/version`, and nothing that carries HTTP.
 fn may_pass(member: &[u8]) -> bool {
     let (name, version) = divide(member, b'/');

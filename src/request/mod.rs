@@ -175,8 +175,9 @@ async fn answer(
     request: Request<Incoming>,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let now = unix_now();
+    upgrade::even_out(&mut head);
     let length = http_body::Body::size_hint(&body).exact();
     let admitted = admit::admit(&room.settings, client, &head, length)?;
     trail.admitted(&admitted);

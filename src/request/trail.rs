@@ -137,7 +137,7 @@ impl Trail {
             self.room.sheet.answered(self.status, self.outcome, self.reason, took);
             self.is_counted = true;
             let (room, client) = (Rc::clone(&self.room), Rc::clone(&self.client));
-            client.become_tunnel(Tunnel::new(opened, self, room));
+            Tunnel::begin(opened, self, &room, &client);
             return response;
         }
         let (head, body) = response.into_parts();

@@ -15,10 +15,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::Room;
+use super::client::Client;
 use super::trail::Trail;
 use crate::metrics::{Count, TunnelEnd};
 use crate::origin::Switched;
@@ -67,6 +70,8 @@ pub(super) struct Opened {
     pub(super) origin: Switched,
     pub(super) is_websocket: bool,
     pub(super) place: Place,
+    /// The stream of HTTP/2 that becomes the tunnel; else the client's connection does.
+    pub(super) stream: Option<OnUpgrade>,
 }
 
 /// Where whoever runs a client's connection finds the tunnel that it becomes.
@@ -86,8 +91,26 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    pub(super) fn new(opened: Opened, trail: Box<Trail>, room: Rc<Room>) -> Self {
-        let Opened { origin, is_websocket, place } = opened;
+    /// Begins one, and sees to it that it is carried once its client has been told.
+    pub(super) fn begin(mut opened: Opened, trail: Box<Trail>, room: &Rc<Room>, client: &Client) {
+        let stream = opened.stream.take();
+        let tunnel = Self::new(opened, trail, Rc::clone(room));
+        match stream {
+            Some(stream) => room.left.carry_on(tunnel.carry_stream(stream)),
+            None => client.become_tunnel(tunnel),
+        }
+    }
+
+    /// Where the client has left, there is no stream.
+    async fn carry_stream(self, stream: OnUpgrade) {
+        match stream.await {
+            Ok(stream) => drop(self.carry(&mut TokioIo::new(stream), Bytes::new()).await),
+            Err(error) => tracing::debug!(%error, "a client left before its tunnel was open"),
+        }
+    }
+
+    fn new(opened: Opened, trail: Box<Trail>, room: Rc<Room>) -> Self {
+        let Opened { origin, is_websocket, place, .. } = opened;
         room.sheet.count(Count::TunnelsOpened);
         let (up, down) = (Flow::default(), Flow::default());
         // Until it is carried, a client who leaves is all that can end it.
