@@ -25,7 +25,7 @@ pub struct Client {
     is_bound: Cell<bool>,
     /// Where the tunnel goes that the connection becomes. Held by whoever runs the connection, so that a
     /// tunnel never outlives it.
-    tunnel: RefCell<Weak<RefCell<Option<Tunnel>>>>,
+    tunnel: RefCell<Weak<RefCell<Option<Box<Tunnel>>>>>,
 }
 
 impl Client {
@@ -66,7 +66,7 @@ impl Client {
     /// tunnel ends.
     pub(super) fn become_tunnel(&self, tunnel: Tunnel) {
         if let Some(slot) = self.tunnel.borrow().upgrade() {
-            slot.replace(Some(tunnel));
+            slot.replace(Some(Box::new(tunnel)));
         }
     }
 }

@@ -75,7 +75,7 @@ pub(super) struct Opened {
 }
 
 /// Where whoever runs a client's connection finds the tunnel that it becomes.
-pub type TunnelSlot = Rc<RefCell<Option<Tunnel>>>;
+pub type TunnelSlot = Rc<RefCell<Option<Box<Tunnel>>>>;
 
 /// A tunnel to the origin whose client has been told so. It ends when it is dropped, and is logged then.
 #[derive(Debug)]

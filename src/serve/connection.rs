@@ -116,7 +116,7 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
 }
 
 /// Carries a tunnel on what was an HTTP connection: under its own deadline, and none of HTTP's.
-async fn carry<T>(tunnel: Tunnel, parts: http1::Parts<TokioIo<Watched<Stream>>, T>) {
+async fn carry<T>(tunnel: Box<Tunnel>, parts: http1::Parts<TokioIo<Watched<Stream>>, T>) {
     let (mut socket, ahead) = parts.io.into_inner().into_parts();
     // A copy, for what hyper has read holds on to a buffer of its own.
     let early = Bytes::from([parts.read_buf, ahead].concat());
