@@ -71,6 +71,8 @@ pub enum Count {
     ProxyHeadersRefused,
     /// Requests that the HTTP parser refused (bare 400, 414 or 431).
     ParseErrors,
+    /// Responses over HTTP/2 that the client did not take.
+    StreamsStalled,
     /// Bytes of bodies sent to clients.
     BytesSent,
     /// Requests sent to the origin.
@@ -120,7 +122,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 28] = [
+    const ALL: [(Self, &'static str, &'static str); 29] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -134,6 +136,11 @@ impl Count {
             "Connections of load balancers without a header of the PROXY protocol",
         ),
         (Self::ParseErrors, "anteroom_parse_errors", "Requests that the HTTP parser refused"),
+        (
+            Self::StreamsStalled,
+            "anteroom_http2_streams_stalled",
+            "Responses over HTTP/2 that the client did not take",
+        ),
         (Self::BytesSent, "anteroom_sent_bytes", "Bytes of bodies sent to clients"),
         (Self::OriginRequests, "anteroom_origin_requests", "Requests sent to the origin"),
         (
@@ -216,6 +223,53 @@ impl TunnelEnd {
     ];
 }
 
+/// Why a connection of HTTP/2 was cut: its client kept us busy for nothing, or broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cut {
+    /// Too many frames of data without data.
+    Data,
+    /// Too many priorities.
+    Priority,
+    /// Too many requests taken back.
+    Reset,
+    /// Too many settings.
+    Settings,
+    /// Too many pings.
+    Ping,
+    /// Too many windows opened.
+    WindowUpdate,
+    /// Heads in too many parts.
+    Continuation,
+    /// Too many frames that mean nothing.
+    Other,
+    /// What the library has a bound for: resets, errors of streams, small frames, heads.
+    Calm,
+    /// The protocol was broken.
+    Protocol,
+}
+
+impl Cut {
+    const ALL: [(Self, &'static str); 10] = [
+        (Self::Data, "data"),
+        (Self::Priority, "priority"),
+        (Self::Reset, "reset"),
+        (Self::Settings, "settings"),
+        (Self::Ping, "ping"),
+        (Self::WindowUpdate, "window-update"),
+        (Self::Continuation, "continuation"),
+        (Self::Other, "other"),
+        (Self::Calm, "calm"),
+        (Self::Protocol, "protocol"),
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
 /// Upper bounds of the response-time buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
@@ -229,6 +283,7 @@ pub struct Sheet {
     refusals: [AtomicU64; Reason::ALL.len()],
     unstored: [AtomicU64; Unstored::ALL.len()],
     tunnel_ends: [AtomicU64; TunnelEnd::ALL.len()],
+    cut: [AtomicU64; Cut::ALL.len()],
     statuses: [AtomicU64; 10],
     durations: [AtomicU64; BUCKETS.len() + 1],
     duration_us: AtomicU64,
@@ -243,6 +298,7 @@ impl Default for Sheet {
             refusals: std::array::from_fn(|_| AtomicU64::new(0)),
             unstored: std::array::from_fn(|_| AtomicU64::new(0)),
             tunnel_ends: std::array::from_fn(|_| AtomicU64::new(0)),
+            cut: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
             durations: std::array::from_fn(|_| AtomicU64::new(0)),
             duration_us: AtomicU64::new(0),
@@ -279,6 +335,11 @@ impl Sheet {
     /// Counts a tunnel that has ended.
     pub fn tunnel_ended(&self, end: TunnelEnd) {
         bump(&self.tunnel_ends[end as usize], 1);
+    }
+
+    /// Counts a connection of HTTP/2 that was cut.
+    pub fn cut(&self, why: Cut) {
+        bump(&self.cut[why as usize], 1);
     }
 
     /// Counts an answered request.
@@ -444,6 +505,11 @@ impl Scrape {
             ((*word).to_owned(), self.0.sum(|sheet| &sheet.tunnel_ends[*end as usize]))
         });
         family(encoder, "anteroom_tunnels_ended", "Tunnels by what ended them", "by", ends)?;
+        let cut = Cut::ALL
+            .iter()
+            .map(|(why, word)| ((*word).to_owned(), self.0.sum(|sheet| &sheet.cut[*why as usize])));
+        let help = "Connections of HTTP/2 cut for a flood of frames or a broken protocol, by cause";
+        family(encoder, "anteroom_http2_connections_cut", help, "cause", cut)?;
         let statuses =
             (1..10).map(|class| (format!("{class}xx"), self.0.sum(|sheet| &sheet.statuses[class])));
         family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
@@ -513,6 +579,9 @@ mod tests {
             assert_eq!(place, *what as usize);
         }
         for (place, (what, _)) in Unstored::ALL.iter().enumerate() {
+            assert_eq!(place, *what as usize);
+        }
+        for (place, (what, _)) in Cut::ALL.iter().enumerate() {
             assert_eq!(place, *what as usize);
         }
     }

@@ -175,5 +175,5 @@ impl Listeners {
 }
 
 fn terms(one: &Listen) -> Terms {
-    Terms { balancers: one.balancers.clone() }
+    Terms { balancers: one.balancers.clone(), h2: one.h2 }
 }

@@ -61,13 +61,15 @@ pub struct Listen {
     pub mode: u32,
     /// `proxy_protocol.from`: the peers that begin with a header of the PROXY protocol.
     pub balancers: Vec<Peers>,
+    /// `h2`, true: whether HTTP/2 is spoken, too; in clear text to who begins with its preface.
+    pub h2: bool,
 }
 
 impl Listen {
     /// At an address of TCP, with all else at its default.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        Self { address: Address::Tcp(address), mode: USUAL_MODE, balancers: Vec::new() }
+        Self { address: Address::Tcp(address), mode: USUAL_MODE, balancers: Vec::new(), h2: true }
     }
 }
 

@@ -90,6 +90,7 @@ fn listen(at: &mut impl Walk, listen: &mut Listen) {
     let mode = Text { parse: text::mode, show: |mode| format!("{mode:04o}") };
     at.key("mode", &mut listen.mode, &mode);
     at.section("proxy_protocol", |at| at.key("from", &mut listen.balancers, &peers()));
+    at.key("h2", &mut listen.h2, &Flag);
 }
 
 fn client(at: &mut impl Walk, client: &mut Client) {

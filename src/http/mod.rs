@@ -14,6 +14,7 @@ pub mod forwarded;
 pub mod freshness;
 pub mod hop;
 pub mod host;
+pub mod http2;
 pub mod lenient;
 pub(crate) mod list;
 pub mod media;

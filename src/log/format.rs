@@ -37,6 +37,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'a str>,
     path: &'a str,
+    version: String,
     status: u16,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +79,7 @@ impl Style {
             method: record.method.as_str(),
             host: record.host.as_deref(),
             path: &path,
+            version: format!("{:?}", record.version),
             status: record.status,
             bytes: record.sent,
             received: record.received,

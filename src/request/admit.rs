@@ -5,12 +5,13 @@ use std::net::IpAddr;
 
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
-use ::http::{HeaderMap, Method};
+use ::http::{HeaderMap, Method, Version};
 
 use super::Settings;
 use super::client::Client;
 use super::error::Error;
 use crate::http::host::{self, Host, Scheme};
+use crate::http::http2::{self, Misshapen};
 use crate::http::{forwarded, hop, path};
 use crate::origin::is_connection_scheme;
 
@@ -28,6 +29,29 @@ pub(super) struct Admitted {
     pub(super) address: Option<IpAddr>,
     /// The path, percent-decoded, for choosing a route.
     pub(super) path: String,
+}
+
+/// Lets a request of HTTP/2 look like one of HTTP/1.1. Who stands before a proxy or a load balancer may
+/// have spoken another scheme to that.
+pub(super) fn even_out(
+    settings: &Settings,
+    client: &Client,
+    head: &mut Parts,
+) -> Result<(), Error> {
+    if head.version != Version::HTTP_2 {
+        return Ok(());
+    }
+    // Extended CONNECT (RFC 8441) would part from plain CONNECT here.
+    if head.method == Method::CONNECT {
+        return Err(Error::Tunnel);
+    }
+    let is_own = !client.is_balanced && !client.peer.is_among(&settings.trusted_proxies);
+    let own = is_own.then_some(Scheme::Http);
+    http2::even_out(head, own).map_err(|misshapen| match misshapen {
+        Misshapen::Scheme => Error::Misdirected,
+        Misshapen::Padded => Error::BadRequest("a field begins or ends with a space"),
+        Misshapen::Authority => Error::BadRequest("exactly one valid Host is needed"),
+    })
 }
 
 /// Checks a request's head; `length` is its body's, where that is known.

@@ -26,20 +26,38 @@ pub struct Client {
     /// Where the tunnel goes that the connection becomes. Held by whoever runs the connection, so that a
     /// tunnel never outlives it.
     tunnel: RefCell<Weak<RefCell<Option<Box<Tunnel>>>>>,
+    /// Whether requests stand side by side on it, as in HTTP/2: none of them can have it alone.
+    pub is_multiplexed: bool,
+    /// Whether a load balancer stands before the client, who may speak another scheme to it.
+    pub is_balanced: bool,
 }
 
 impl Client {
     /// The connection of `peer` to us at `local`.
     #[must_use]
     pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
-        Rc::new(Self {
+        Rc::new(Self::with(peer, local, pulse))
+    }
+
+    /// The connection of `peer` to us at `local`, over HTTP/2; `is_balanced`: through a load balancer.
+    #[must_use]
+    pub fn multiplexed(peer: Peer, local: IpAddr, pulse: Rc<Pulse>, is_balanced: bool) -> Rc<Self> {
+        pulse.heads_are_told();
+        let one = Self::with(peer, local, pulse);
+        Rc::new(Self { is_multiplexed: true, is_balanced, ..one })
+    }
+
+    fn with(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Self {
+        Self {
             peer,
             local: local.to_canonical(),
             pulse,
             bound: BoundSlot::default(),
             is_bound: Cell::new(false),
             tunnel: RefCell::default(),
-        })
+            is_multiplexed: false,
+            is_balanced: false,
+        }
     }
 
     /// Whether a log-in by NTLM or Negotiate was ever seen here.
@@ -85,8 +103,14 @@ pub enum Phase {
 /// The connection's state, shared by its socket and by whoever answers on it.
 #[derive(Debug)]
 pub struct Pulse {
-    phase: Cell<Phase>,
-    since: Cell<Instant>,
+    /// Requests that are being answered.
+    open: Cell<usize>,
+    /// Since when the rest of a head is waited for.
+    head_since: Cell<Option<Instant>>,
+    /// Since when nothing is.
+    idle_since: Cell<Instant>,
+    /// Whether we are told of heads, and need not guess by the bytes that come.
+    is_told: Cell<bool>,
     timed_out: Cell<bool>,
     looks_whole: Cell<bool>,
 }
@@ -95,9 +119,12 @@ impl Pulse {
     /// A connection that was just accepted.
     #[must_use]
     pub fn new() -> Rc<Self> {
+        let now = Instant::now();
         Rc::new(Self {
-            phase: Cell::new(Phase::Head),
-            since: Cell::new(Instant::now()),
+            open: Cell::new(0),
+            head_since: Cell::new(Some(now)),
+            idle_since: Cell::new(now),
+            is_told: Cell::new(false),
             timed_out: Cell::new(false),
             looks_whole: Cell::new(false),
         })
@@ -105,13 +132,16 @@ impl Pulse {
 
     /// A request's head is there: the client waits for us.
     pub fn request_begins(&self) {
-        self.phase.set(Phase::Answer);
+        self.open.update(|open| open + 1);
+        if !self.is_told.get() {
+            self.head_since.set(None);
+        }
     }
 
-    /// The response has been handed over: we wait for the client.
+    /// The response has been handed over: unless others are being answered, we wait for the client.
     pub fn request_ends(&self) {
-        self.phase.set(Phase::Idle);
-        self.since.set(Instant::now());
+        self.open.update(|open| open.saturating_sub(1));
+        self.idle_since.set(Instant::now());
     }
 
     /// Whether a deadline ended the connection.
@@ -131,22 +161,93 @@ impl Pulse {
         self.looks_whole.get()
     }
 
-    /// Bytes came from the client.
+    /// Bytes came from the client: between requests, another's.
     pub fn bytes_came(&self) {
-        if self.phase.get() == Phase::Idle {
-            self.phase.set(Phase::Head);
-            self.since.set(Instant::now());
+        if !self.is_told.get() && self.open.get() == 0 && self.head_since.get().is_none() {
+            self.head_since.set(Some(Instant::now()));
+        }
+    }
+
+    /// From now on somebody reads along and tells of heads.
+    pub fn heads_are_told(&self) {
+        self.is_told.set(true);
+    }
+
+    /// The client is in the middle of a head, or of what must come before, and was in that of another
+    /// when bytes came the last time.
+    pub fn head_begins(&self) {
+        self.head_since.set(Some(Instant::now()));
+    }
+
+    /// The client is in the middle of a head, maybe the same as before.
+    pub fn head_goes_on(&self) {
+        if self.head_since.get().is_none() {
+            self.head_begins();
+        }
+    }
+
+    /// The client is in the middle of nothing. The first time is the beginning of its being idle.
+    pub fn head_ends(&self) {
+        let first = self.head_since.take();
+        if first == Some(self.idle_since.get()) {
+            self.idle_since.set(Instant::now());
         }
     }
 
     /// What the connection waits for, and since when.
     #[must_use]
     pub fn waits(&self) -> (Phase, Instant) {
-        (self.phase.get(), self.since.get())
+        match self.head_since.get() {
+            Some(since) => (Phase::Head, since),
+            None if self.open.get() > 0 => (Phase::Answer, self.idle_since.get()),
+            None => (Phase::Idle, self.idle_since.get()),
+        }
     }
 
     /// A deadline ended the connection.
     pub fn ran_out_of_time(&self) {
         self.timed_out.set(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_idle_when_its_last_request_has_ended() {
+        let pulse = Pulse::new();
+        assert_eq!(pulse.waits().0, Phase::Head);
+        pulse.request_begins();
+        pulse.request_begins();
+        pulse.request_ends();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.request_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Head);
+    }
+
+    #[test]
+    fn a_head_that_is_told_of_has_its_deadline_beside_other_requests() {
+        let pulse = Pulse::new();
+        pulse.heads_are_told();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Head, "before the first head, or the preface");
+        pulse.head_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
+        pulse.request_begins();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.head_goes_on();
+        let (phase, since) = pulse.waits();
+        assert_eq!(phase, Phase::Head);
+        pulse.head_goes_on();
+        assert_eq!(pulse.waits(), (Phase::Head, since));
+        pulse.head_ends();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.request_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
     }
 }

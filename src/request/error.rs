@@ -34,6 +34,9 @@ pub(super) enum Error {
     /// The request may go no further, and is of no kind that we answer.
     #[error("the request may go no further")]
     LastHop,
+    /// A tunnel.
+    #[error("tunnels are not opened")]
+    Tunnel,
     /// Not this client.
     #[error("this is not for this client")]
     Forbidden,
@@ -87,7 +90,7 @@ impl Error {
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
-            Self::LastHop => StatusCode::NOT_IMPLEMENTED,
+            Self::LastHop | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             // RFC 9111 §5.2.1.7.
@@ -107,6 +110,7 @@ impl Error {
             Self::BodyTooLarge => "the request body is too large",
             Self::UriTooLong => "the request target is too long",
             Self::LastHop => "the request may go no further, and is not answered here",
+            Self::Tunnel => "CONNECT is not for this server",
             Self::Forbidden => "this is not for you",
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",

@@ -82,11 +82,13 @@ impl Drop for Unanswered<'_> {
 }
 
 /// The origin connection for a request. One that a log-in binds goes with the client's connection,
-/// unless that is a trusted proxy's, which carries many visitors: then with this request alone.
+/// unless that is a trusted proxy's, which carries many visitors, or carries many requests at a time: then
+/// with this request alone.
 fn which_connection(case: &Case<'_>) -> Keep {
     let logs_in = admit::logs_connection_in(&case.head.headers);
     let slot = case.client.bound.clone();
-    match (case.admitted.by_proxy, case.client.is_bound() || logs_in) {
+    let carries_many = case.admitted.by_proxy || case.client.is_multiplexed;
+    match (carries_many, case.client.is_bound() || logs_in) {
         (true, true) => Keep::Alone,
         (true, false) => Keep::Pool(None),
         (false, false) => Keep::Pool(Some(slot)),

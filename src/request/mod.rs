@@ -52,7 +52,7 @@ use crate::session::{SessionCookie, Sessions};
 use crate::store::AnyStore;
 use crate::visit::{Ranks, VisitQueue};
 
-pub use body::Body;
+pub use body::{Body, BodyError};
 use client::Client;
 pub use coder::Coder;
 pub use endpoint::Endpoint;
@@ -178,6 +178,7 @@ async fn answer(
     let (mut head, body) = request.into_parts();
     let now = unix_now();
     upgrade::even_out(&mut head);
+    admit::even_out(&room.settings, client, &mut head)?;
     let length = http_body::Body::size_hint(&body).exact();
     let admitted = admit::admit(&room.settings, client, &head, length)?;
     trail.admitted(&admitted);

@@ -1,16 +1,12 @@
-//! One client connection: hyper's http1 on a watched socket, until either side ends it.
+//! One client connection: who is at its other end, and which version of HTTP it speaks. How each is
+//! served is told in `http1` and `http2`.
 
 use std::io::{self, ErrorKind};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::{Bytes, BytesMut};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 
 use super::accept::{Door, Place};
@@ -18,13 +14,16 @@ use super::io::{Deadlines, Watched};
 use super::listen::Terms;
 use super::proxy_protocol::{self, Header, Told};
 use super::stream::Stream;
+use super::{http1, http2};
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
 use crate::request::client::{Client, Pulse};
-use crate::request::{Tunnel, respond};
 
-/// hyper's buffer for a client connection: what it reads ahead.
-const BUFFER: usize = 64 * 1024;
+/// With what a connection of HTTP/2 begins (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What is read ahead to tell the version: mostly a whole request of HTTP/1.1.
+const FIRST_READ: usize = 2 * 1024;
 
 /// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -56,17 +55,62 @@ impl Arrival {
     }
 }
 
+/// A connection whose client and version are known.
+pub(super) struct Line<'d> {
+    pub(super) io: Watched<Stream>,
+    pub(super) client: Rc<Client>,
+    pub(super) settings: Settings,
+    pub(super) door: &'d Rc<Door>,
+}
+
+/// The version of HTTP that a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// HTTP/1.1 or HTTP/1.0.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Version {
+    /// By what was agreed on over TLS (RFC 7301): nothing means HTTP/1.1. `h2` must not have been
+    /// offered where it is not served.
+    pub(super) fn of(alpn: Option<&[u8]>) -> Self {
+        match alpn {
+            Some(b"h2") => Self::Http2,
+            _ => Self::Http1,
+        }
+    }
+
+    /// By the first bytes, in clear text: whatever differs from the preface of HTTP/2 is HTTP/1.1.
+    /// All are left to be read. The deadline of the first request's head runs already.
+    async fn by_first_bytes(io: &mut Watched<Stream>) -> io::Result<Self> {
+        let mut bytes = BytesMut::with_capacity(FIRST_READ);
+        loop {
+            let came = io.read_buf(&mut bytes).await?;
+            let known = bytes.len().min(PREFACE.len());
+            let version = match bytes[..known] == PREFACE[..known] {
+                true if known == PREFACE.len() => Self::Http2,
+                true if came > 0 => continue,
+                _ => Self::Http1,
+            };
+            io.unread(bytes.freeze());
+            return Ok(version);
+        }
+    }
+}
+
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
 pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
     let is_balancer = arrival.is_from_balancer();
-    let Arrival { socket, peer, .. } = arrival;
+    let Arrival { socket, peer, terms } = arrival;
     let (settings, sheet) = (door.inside.settings(), &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();
-    let mut watched = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
+    let mut io = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
     let peer = if is_balancer {
         let told = tokio::select! {
-            told = who_is_carried(&mut watched, peer) => told,
+            told = who_is_carried(&mut io, peer) => told,
             () = door.drain.cancelled() => return,
         };
         match told {
@@ -77,57 +121,37 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
     } else {
         peer
     };
-    let client = Client::new(peer, local, Rc::clone(&pulse));
-    let tunnel = client.tunnel_slot();
-    let inside = Rc::clone(door);
-    let service = service_fn(move |request| {
-        let (room, client) = (inside.inside.room(), Rc::clone(&client));
-        async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
-    });
-    let mut connection = http1::Builder::new()
-        .half_close(false)
-        .header_read_timeout(None)
-        .max_header_size(settings.request_head)
-        .max_buf_size(BUFFER.max(settings.request_head))
-        .serve_connection(TokioIo::new(watched), service);
-    let ended = tokio::select! {
-        result = &mut connection => Some(result),
-        () = door.drain.cancelled() => None,
+    let version = match terms.h2 {
+        false => Ok(Version::of(None)),
+        // What has come already is answered, even when we are about to stop.
+        true => tokio::select! {
+            biased;
+            version = Version::by_first_bytes(&mut io) => version,
+            () = door.drain.cancelled() => return,
+        },
     };
-    let result = match ended {
-        Some(result) => result,
-        None => {
-            Pin::new(&mut connection).graceful_shutdown();
-            (&mut connection).await
+    match version {
+        Ok(Version::Http1) => {
+            let client = Client::new(peer, local, pulse);
+            http1::serve(Line { io, client, settings, door }).await;
         }
-    };
-    if let Err(error) = result {
-        count_end(&error, &pulse, peer, sheet);
-        // Its client has not been told of it.
-        drop(tunnel.take());
-    }
-    if let Some(tunnel) = tunnel.take() {
-        // Apart, so that other connections need no room for it.
-        return Box::pin(carry(tunnel, connection.into_parts())).await;
-    }
-    if pulse.looks_whole() {
-        break_off(connection.into_parts().io.into_inner().into_socket()).await;
+        Ok(Version::Http2) => {
+            let client = Client::multiplexed(peer, local, pulse, is_balancer);
+            http2::serve(Line { io, client, settings, door }).await;
+        }
+        Err(error) => count_silence(&error, &pulse, peer, sheet),
     }
 }
 
-/// Carries a tunnel on what was an HTTP connection: under its own deadline, and none of HTTP's.
-async fn carry<T>(tunnel: Box<Tunnel>, parts: http1::Parts<TokioIo<Watched<Stream>>, T>) {
-    let (mut socket, ahead) = parts.io.into_inner().into_parts();
-    // A copy, for what hyper has read holds on to a buffer of its own.
-    let early = Bytes::from([parts.read_buf, ahead].concat());
-    if !tunnel.carry(&mut socket, early).await {
-        break_off(socket).await;
+/// Nobody can say which version it would have been.
+fn count_silence(error: &io::Error, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
+    if pulse.timed_out() {
+        sheet.count(Count::ConnectionsTimedOut);
+        tracing::debug!(client = %peer, "a connection reached its deadline");
+    } else {
+        tracing::debug!(client = %peer, %error, "a connection broke");
     }
 }
-
-/// For how long a client on a Unix socket is waited for whose body broke off: longer than clients wait
-/// for the next byte, as a rule.
-const UNIX_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Why a load balancer's connection is not served.
 #[derive(Debug)]
@@ -179,36 +203,5 @@ fn count_refusal(refusal: &Refusal, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
             tracing::debug!(%peer, "no header of the PROXY protocol came in time");
         }
         Refusal::Broken(error) => tracing::debug!(%peer, %error, "a connection broke"),
-    }
-}
-
-/// Ends the connection so that no client takes its end for the end of a body: by a reset. A Unix socket
-/// knows none, so that its client has to lose patience with us, and goes first.
-async fn break_off(mut socket: Stream) {
-    if let Stream::Tcp(_) = socket {
-        if let Err(error) = socket.options().set_linger(Some(Duration::ZERO)) {
-            tracing::debug!(%error, "a connection could not be reset");
-        }
-        return;
-    }
-    let leaving = async {
-        let mut rest = [0; 1_024];
-        while socket.read(&mut rest).await.is_ok_and(|read| read > 0) {}
-    };
-    if tokio::time::timeout(UNIX_PATIENCE, leaving).await.is_err() {
-        tracing::warn!("a client on a Unix socket waits for a body that broke off, and is let go");
-    }
-}
-
-/// hyper answers what it cannot parse by itself, bare; here it is counted and logged.
-fn count_end(error: &hyper::Error, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
-    if error.is_parse() {
-        sheet.count(Count::ParseErrors);
-        tracing::info!(client = %peer, %error, "a request could not be parsed");
-    } else if pulse.timed_out() {
-        sheet.count(Count::ConnectionsTimedOut);
-        tracing::debug!(client = %peer, "a connection reached its deadline");
-    } else {
-        tracing::debug!(client = %peer, %error, "a connection broke");
     }
 }

@@ -31,11 +31,11 @@ pub struct Deadlines {
 ///
 /// PERF: deadlines mostly move away from us; a request then costs no work in the timer wheel.
 #[derive(Debug, Default)]
-struct LazyTimer(Option<Pin<Box<Sleep>>>);
+pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
 impl LazyTimer {
     /// Ready when `deadline` has passed.
-    fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
@@ -96,9 +96,17 @@ impl<S> Watched<S> {
         &self.socket
     }
 
-    /// Gives back what was read too much.
+    /// Gives back what was read too much: it is read again before all else.
     pub fn unread(&mut self, bytes: Bytes) {
-        self.ahead = bytes;
+        self.ahead = match self.ahead.is_empty() {
+            true => bytes,
+            false => [bytes, std::mem::take(&mut self.ahead)].concat().into(),
+        };
+    }
+
+    /// Gives an idle client so much longer, for whoever says farewell first.
+    pub fn put_off_idle(&mut self, by: Duration) {
+        self.deadlines.idle += by;
     }
 
     /// A response counts as answered once hyper has all of it, and may be long on its way then: the

@@ -63,6 +63,8 @@ pub struct Entrance {
 pub struct Terms {
     /// The peers that begin with a header of the PROXY protocol. All others are clients themselves.
     pub balancers: Vec<Peers>,
+    /// Whether HTTP/2 is spoken, too.
+    pub h2: bool,
 }
 
 /// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves

@@ -21,6 +21,7 @@ mod flight;
 mod forwarding;
 mod framing;
 mod freshness;
+mod http2;
 mod interop;
 mod leak;
 mod limits;

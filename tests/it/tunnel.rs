@@ -3,6 +3,13 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
+use ::http::Request;
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::{RecvStream, SendStream};
+use tokio::runtime::Runtime;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::{DEADLINE, wait_until};
 
@@ -459,4 +466,133 @@ fn a_reload_leaves_tunnels_alone_and_changes_the_bound() {
     assert_eq!(its_origin.read(2), "hi");
     let mut third = stage.client("x", "");
     assert!(third.rest().starts_with("HTTP/1.1 503 "));
+}
+
+/// A client of HTTP/2 that asks for a tunnel; its connection runs on a thread of its own.
+struct Streams {
+    sender: h2::client::SendRequest<Bytes>,
+    runtime: Runtime,
+}
+
+impl Streams {
+    fn open(address: SocketAddr) -> Self {
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (told, hears) = std::sync::mpsc::channel();
+        let beside = runtime();
+        std::thread::spawn(move || {
+            beside.block_on(async {
+                let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+                let (sender, connection) = h2::client::handshake(socket).await.unwrap();
+                told.send(sender).unwrap();
+                // Its end is seen on its streams.
+                drop(connection.await);
+            });
+        });
+        Self { sender: hears.recv_timeout(DEADLINE).unwrap(), runtime: runtime() }
+    }
+
+    /// Asks for a protocol by an extended CONNECT.
+    fn ask(&self, protocol: &'static str) -> (ResponseFuture, SendStream<Bytes>) {
+        let mut sender = self.runtime.block_on(self.sender.clone().ready()).unwrap();
+        wait_until("extended CONNECT is offered", || sender.is_extended_connect_protocol_enabled());
+        let mut request = Request::builder()
+            .method("CONNECT")
+            .uri("http://shop.test/chat")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-protocol", "chat")
+            .body(())
+            .unwrap();
+        request.extensions_mut().insert(h2::ext::Protocol::from_static(protocol));
+        sender.send_request(request, false).unwrap()
+    }
+
+    fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        let bounded = async { tokio::time::timeout(DEADLINE, work).await };
+        self.runtime.block_on(bounded).expect("within the deadline")
+    }
+
+    /// All that a stream still brings.
+    fn rest(&self, stream: &mut RecvStream) -> String {
+        let mut all = Vec::new();
+        while let Some(part) = self.run(stream.data()) {
+            let part = part.unwrap();
+            stream.flow_control().release_capacity(part.len()).unwrap();
+            all.extend_from_slice(&part);
+        }
+        String::from_utf8(all).unwrap()
+    }
+}
+
+/// The 101 to a handshake with this key.
+fn agreed_with(head: &str) -> String {
+    let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
+    agreed("websocket").replace(ACCEPT, &derive_accept_key(key.as_bytes()))
+}
+
+#[test]
+fn a_stream_of_http2_is_a_websocket_to_an_origin_of_http1() {
+    let stage = Stage::set("");
+    let client = Streams::open(stage.proxy.address());
+    let (answer, mut up) = client.ask("websocket");
+    let (mut origin, asked) = stage.asked();
+    assert!(asked.starts_with("GET /chat HTTP/1.1\r\n"), "{asked}");
+    for line in ["host: shop.test", "upgrade: websocket", "sec-websocket-protocol: chat"] {
+        assert!(asked.contains(&format!("\r\n{line}\r\n")), "{line} in {asked}");
+    }
+    origin.send(&format!("{}early", agreed_with(&asked)));
+    let answer = client.run(answer).unwrap();
+    assert_eq!(answer.status(), 200);
+    for name in ["connection", "upgrade", "sec-websocket-accept"] {
+        assert!(!answer.headers().contains_key(name), "{name}");
+    }
+    let mut down = answer.into_body();
+    up.send_data("hello".into(), false).unwrap();
+    assert_eq!(origin.read(5), "hello");
+    // Pages are served beside it.
+    let mut asking = stage.proxy.get("/page").start();
+    let (mut filling, _) = stage.asked();
+    filling.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage");
+    assert_eq!(asking.answer().text(), "page");
+    up.send_data("the last".into(), true).unwrap();
+    assert_eq!(origin.rest(), "the last");
+    origin.send(&"x".repeat(1 << 20));
+    origin.shut();
+    assert_eq!(client.rest(&mut down), format!("early{}", "x".repeat(1 << 20)));
+    wait_until("the tunnel has ended", || stage.ended("client") == 1.0);
+    assert_eq!(stage.proxy.metric("anteroom_tunnels"), 0.0);
+}
+
+#[test]
+fn what_is_no_websocket_opens_no_stream() {
+    let stage = Stage::set("");
+    let client = Streams::open(stage.proxy.address());
+    let (answer, _up) = client.ask("x-chat");
+    assert_eq!(client.run(answer).unwrap().status(), 501);
+    assert!(stage.is_left_alone());
+    for (said, got) in [
+        ("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", 403),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno", 502),
+        (&agreed("websocket"), 502),
+    ] {
+        let (answer, _up) = client.ask("websocket");
+        let (mut origin, _) = stage.asked();
+        origin.send(said);
+        assert_eq!(client.run(answer).unwrap().status(), got, "{said}");
+    }
+    assert_eq!(stage.proxy.metric("anteroom_tunnels"), 0.0);
+}
+
+#[test]
+fn a_stream_that_is_reset_ends_its_origin_s_connection() {
+    let stage = Stage::set("");
+    let client = Streams::open(stage.proxy.address());
+    let (answer, mut up) = client.ask("websocket");
+    let (mut origin, asked) = stage.asked();
+    origin.send(&agreed_with(&asked));
+    assert_eq!(client.run(answer).unwrap().status(), 200);
+    up.send_reset(h2::Reason::CANCEL);
+    assert_eq!(origin.rest(), "");
+    drop(origin);
+    wait_until("the tunnel has ended", || stage.ended("client") == 1.0);
 }

@@ -3,7 +3,9 @@
 //! No case lives here, and nothing that knows how the proxy is written inside.
 
 pub(crate) mod client;
+pub(crate) mod frames;
 mod keyspace;
+pub(crate) mod multiplexed;
 pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod redis;
