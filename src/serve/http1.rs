@@ -58,7 +58,7 @@ pub(super) async fn serve(line: Line<'_>) {
     }
     if let Some(tunnel) = tunnel.take() {
         // Apart, so that other connections need no room for it.
-        return Box::pin(carry(tunnel, connection.into_parts())).await;
+        return Box::pin(carry(*tunnel, connection.into_parts())).await;
     }
     if client.pulse.looks_whole() {
         break_off(connection.into_parts().io.into_inner().into_socket()).await;
@@ -66,7 +66,7 @@ pub(super) async fn serve(line: Line<'_>) {
 }
 
 /// Carries a tunnel on what was an HTTP connection: under its own deadline, and none of HTTP's.
-async fn carry<T>(tunnel: Box<Tunnel>, parts: http1::Parts<TokioIo<Watched<Stream>>, T>) {
+async fn carry<T>(tunnel: Tunnel, parts: http1::Parts<TokioIo<Watched<Stream>>, T>) {
     let (mut socket, ahead) = parts.io.into_inner().into_parts();
     // A copy, for what hyper has read holds on to a buffer of its own.
     let early = Bytes::from([parts.read_buf, ahead].concat());
