@@ -111,10 +111,18 @@ pub enum Count {
     RowsDropped,
     /// Runs of background tasks that failed.
     TaskErrors,
+    /// Tunnels opened.
+    TunnelsOpened,
+    /// Tunnels refused because as many as may be were open.
+    TunnelsRefused,
+    /// Bytes that clients sent through tunnels.
+    TunnelBytesReceived,
+    /// Bytes sent to clients through tunnels.
+    TunnelBytesSent,
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 25] = [
+    const ALL: [(Self, &'static str, &'static str); 29] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -164,6 +172,14 @@ impl Count {
         (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),
         (Self::RowsDropped, "anteroom_rows_dropped", "Rows fetched in vain"),
         (Self::TaskErrors, "anteroom_task_errors", "Background runs that failed"),
+        (Self::TunnelsOpened, "anteroom_tunnels_opened", "Tunnels opened (WebSocket and the like)"),
+        (Self::TunnelsRefused, "anteroom_tunnels_refused", "Tunnels over the bound"),
+        (
+            Self::TunnelBytesReceived,
+            "anteroom_tunnel_received_bytes",
+            "Bytes that clients sent through tunnels",
+        ),
+        (Self::TunnelBytesSent, "anteroom_tunnel_sent_bytes", "Bytes sent to clients in tunnels"),
     ];
 }
 
@@ -182,6 +198,29 @@ pub enum Unstored {
 impl Unstored {
     const ALL: [(Self, &'static str); 3] =
         [(Self::TooLarge, "too-large"), (Self::NearlyFull, "nearly-full"), (Self::Full, "full")];
+}
+
+/// What ended a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TunnelEnd {
+    /// The client ended it first, or broke off.
+    Client,
+    /// The origin did.
+    Origin,
+    /// Nothing moved for `[limits] tunnel_idle`.
+    Idle,
+    /// We stopped.
+    Cut,
+}
+
+impl TunnelEnd {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Client, "client"),
+        (Self::Origin, "origin"),
+        (Self::Idle, "idle"),
+        (Self::Cut, "cut"),
+    ];
 }
 
 /// Why a connection of HTTP/2 was cut: its client kept us busy for nothing, or broke the protocol.
@@ -243,6 +282,7 @@ pub struct Sheet {
     reasons: [AtomicU64; Reason::ALL.len()],
     refusals: [AtomicU64; Reason::ALL.len()],
     unstored: [AtomicU64; Unstored::ALL.len()],
+    tunnel_ends: [AtomicU64; TunnelEnd::ALL.len()],
     cut: [AtomicU64; Cut::ALL.len()],
     statuses: [AtomicU64; 10],
     durations: [AtomicU64; BUCKETS.len() + 1],
@@ -257,6 +297,7 @@ impl Default for Sheet {
             reasons: std::array::from_fn(|_| AtomicU64::new(0)),
             refusals: std::array::from_fn(|_| AtomicU64::new(0)),
             unstored: std::array::from_fn(|_| AtomicU64::new(0)),
+            tunnel_ends: std::array::from_fn(|_| AtomicU64::new(0)),
             cut: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
             durations: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -289,6 +330,11 @@ impl Sheet {
     /// Counts a page that the store had no room for.
     pub fn unstored(&self, why: Unstored) {
         bump(&self.unstored[why as usize], 1);
+    }
+
+    /// Counts a tunnel that has ended.
+    pub fn tunnel_ended(&self, end: TunnelEnd) {
+        bump(&self.tunnel_ends[end as usize], 1);
     }
 
     /// Counts a connection of HTTP/2 that was cut.
@@ -455,6 +501,10 @@ impl Scrape {
         });
         let help = "Pages kept in memory only for want of room in the store, by reason";
         family(encoder, "anteroom_pages_unstored", help, "reason", unstored)?;
+        let ends = TunnelEnd::ALL.iter().map(|(end, word)| {
+            ((*word).to_owned(), self.0.sum(|sheet| &sheet.tunnel_ends[*end as usize]))
+        });
+        family(encoder, "anteroom_tunnels_ended", "Tunnels by what ended them", "by", ends)?;
         let cut = Cut::ALL
             .iter()
             .map(|(why, word)| ((*word).to_owned(), self.0.sum(|sheet| &sheet.cut[*why as usize])));
@@ -523,6 +573,9 @@ mod tests {
             assert_eq!(place, *what as usize);
         }
         for (place, (what, _)) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(place, *what as usize);
+        }
+        for (place, (what, _)) in TunnelEnd::ALL.iter().enumerate() {
             assert_eq!(place, *what as usize);
         }
         for (place, (what, _)) in Unstored::ALL.iter().enumerate() {

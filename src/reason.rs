@@ -106,13 +106,15 @@ pub enum Reason {
     Origin,
     /// The origin answered with a server error.
     ServerError,
+    /// The request asks for another protocol than HTTP.
+    Upgrade,
     /// Another proxy of the fleet has just found the page to be for nobody else.
     Elsewhere,
 }
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 51] = {
+    pub const ALL: [Self; 52] = {
         use Reason::*;
         [
             Method,
@@ -165,6 +167,7 @@ impl Reason {
             Refused,
             Origin,
             ServerError,
+            Upgrade,
             Elsewhere,
         ]
     };
@@ -223,6 +226,7 @@ impl Reason {
             Self::Refused => "refused",
             Self::Origin => "origin",
             Self::ServerError => "server-error",
+            Self::Upgrade => "upgrade",
             Self::Elsewhere => "elsewhere",
         }
     }

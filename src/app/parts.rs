@@ -18,7 +18,7 @@ use crate::page::flight::Flights;
 use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::{
-    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Settings, StatusDetail,
+    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Settings, StatusDetail, Tunnels,
 };
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
@@ -39,6 +39,7 @@ pub(super) struct Shared {
     pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
+    pub(super) tunnels: Arc<Tunnels>,
     pub(super) reloads: Arc<Reloads>,
 }
 
@@ -63,6 +64,7 @@ impl Shared {
             rows: Arc::default(),
             metrics,
             caps,
+            tunnels: Arc::default(),
             reloads: Arc::default(),
         })
     }
@@ -73,6 +75,8 @@ impl Shared {
         let caps = Arc::clone(&self.caps);
         metrics
             .gauge("anteroom_connections", "Client connections open", move || caps.open() as u64);
+        let tunnels = Arc::clone(&self.tunnels);
+        metrics.gauge("anteroom_tunnels", "Tunnels open", move || tunnels.open() as u64);
         let pages = Arc::clone(&self.pages);
         metrics.gauge("anteroom_memory_pages_bytes", "Bytes of pages in memory", move || {
             pages.memory().bytes()
@@ -184,6 +188,8 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         uri_max: plan.limits.uri,
         body_max: plan.limits.max_body,
         stall: plan.limits.stall_timeout,
+        tunnels: plan.limits.tunnels,
+        tunnel_idle: plan.limits.tunnel_idle,
         cookies: CookieRules {
             session: session.cookies.clone(),
             minted: session.mint,

@@ -183,6 +183,7 @@ fn room(
         sheet,
         pen,
         left: Rc::default(),
+        tunnels: Arc::clone(&shared.tunnels),
     })
 }
 

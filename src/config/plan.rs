@@ -495,6 +495,10 @@ pub struct Limits {
     pub variants: usize,
     /// `visit_queue`, 100,000.
     pub visit_queue: usize,
+    /// `tunnels`, 10,000: connections that speak another protocol than HTTP, in all.
+    pub tunnels: usize,
+    /// `tunnel_idle`, 1 h: how long one of them may rest.
+    pub tunnel_idle: Duration,
     /// `drain_timeout`, 30 s.
     pub drain_timeout: Duration,
 }
@@ -705,6 +709,8 @@ impl Default for Limits {
             waiters: 10_000,
             variants: 32,
             visit_queue: 100_000,
+            tunnels: 10_000,
+            tunnel_idle: Duration::from_secs(3_600),
             drain_timeout: Duration::from_secs(30),
         }
     }

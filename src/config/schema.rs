@@ -281,6 +281,8 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
     // The stored index of a page's variants names no more.
     at.key("variants", &mut limits.variants, &count(1, 256));
     at.key("visit_queue", &mut limits.visit_queue, &count(1, 10_000_000));
+    at.key("tunnels", &mut limits.tunnels, &count(0, 10_000_000));
+    at.key("tunnel_idle", &mut limits.tunnel_idle, &TIMEOUT);
     at.key("drain_timeout", &mut limits.drain_timeout, &Span { min: Duration::ZERO, max: DAY });
 }
 

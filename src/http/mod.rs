@@ -28,4 +28,5 @@ pub mod set_cookie;
 pub mod signature;
 pub mod tags;
 pub mod targeted;
+pub mod upgrade;
 pub mod vary;

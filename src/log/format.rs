@@ -40,6 +40,8 @@ struct Line<'a> {
     version: String,
     status: u16,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<u64>,
     cache: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
@@ -80,6 +82,7 @@ impl Style {
             version: format!("{:?}", record.version),
             status: record.status,
             bytes: record.sent,
+            received: record.received,
             cache: record.outcome.as_str(),
             reason: record.reason.map(crate::reason::Reason::as_str),
             route: record.route.as_deref(),

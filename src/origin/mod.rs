@@ -7,8 +7,10 @@ mod error;
 mod meter;
 mod pool;
 mod send;
+mod upgrade;
 
 pub use body::{BodyFault, OriginBody, Outgoing, Upload};
 pub use error::OriginError;
 pub use pool::{Bound, BoundSlot, Origin, Settings};
 pub use send::{Keep, OriginResponse, is_connection_scheme};
+pub use upgrade::{Answer, Switched};

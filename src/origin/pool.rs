@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::meter::{Allowance, Metered};
@@ -124,16 +126,7 @@ impl Origin {
 
     /// A fresh connection.
     pub(super) async fn connect(&self) -> Result<Sender, OriginError> {
-        self.sheet.count(Count::OriginConnections);
-        let settings = &self.settings;
-        let connecting = TcpStream::connect((settings.host.as_str(), settings.port));
-        let socket = tokio::time::timeout(settings.connect_timeout, connecting)
-            .await
-            .map_err(|_| OriginError::ConnectTimedOut)?
-            .map_err(OriginError::Connect)?;
-        socket.set_nodelay(true).map_err(OriginError::Connect)?;
-        let allowance = Allowance::new();
-        let socket = Metered::new(socket, allowance.clone());
+        let (socket, allowance) = self.dial().await?;
         let (requests, connection) = Builder::new()
             .max_buf_size(BUFFER)
             .handshake(TokioIo::new(socket))
@@ -153,7 +146,46 @@ impl Origin {
         });
         Ok(Sender { requests, resting, allowance })
     }
+
+    /// A fresh connection that no request is sent on again, and that is given back by hyper when the
+    /// origin switches protocols. What it is then comes from the receiver.
+    pub(super) async fn connect_to_switch(&self) -> Result<(Sender, Switching), OriginError> {
+        let (socket, allowance) = self.dial().await?;
+        let (requests, connection) = Builder::new()
+            .max_buf_size(BUFFER)
+            .handshake(TokioIo::new(socket))
+            .await
+            .map_err(OriginError::Broken)?;
+        let (hand_over, switching) = oneshot::channel();
+        tokio::task::spawn_local(async move {
+            match connection.without_shutdown().await {
+                // Nobody waits for it where no other protocol was agreed on: then it ends here.
+                Ok(parts) => drop(hand_over.send((parts.io.into_inner(), parts.read_buf))),
+                Err(error) => tracing::debug!(%error, "an origin connection ended"),
+            }
+        });
+        Ok((Sender { requests, resting: Rc::default(), allowance }, switching))
+    }
+
+    async fn dial(&self) -> Result<(OriginSocket, Allowance), OriginError> {
+        self.sheet.count(Count::OriginConnections);
+        let settings = &self.settings;
+        let connecting = TcpStream::connect((settings.host.as_str(), settings.port));
+        let socket = tokio::time::timeout(settings.connect_timeout, connecting)
+            .await
+            .map_err(|_| OriginError::ConnectTimedOut)?
+            .map_err(OriginError::Connect)?;
+        socket.set_nodelay(true).map_err(OriginError::Connect)?;
+        let allowance = Allowance::new();
+        Ok((Metered::new(socket, allowance.clone()), allowance))
+    }
 }
+
+/// The socket of an origin connection.
+pub(super) type OriginSocket = Metered<TcpStream>;
+
+/// A socket that speaks HTTP no more, and what was read of it behind the last response.
+pub(super) type Switching = oneshot::Receiver<(OriginSocket, Bytes)>;
 
 /// Gives a connection back once its response has been read to the end.
 pub(super) struct Return {

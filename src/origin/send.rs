@@ -134,7 +134,7 @@ impl Origin {
     }
 
     /// Checks the framing of a response and ties its connection's return to its body's end.
-    fn accept(
+    pub(super) fn accept(
         self: &Rc<Self>,
         response: Response<Incoming>,
         sender: Sender,

@@ -1,11 +1,12 @@
 //! The client connection, as far as a request may know it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use tokio::time::Instant;
 
+use super::tunnel::{Tunnel, TunnelSlot};
 use crate::http::peer::Peer;
 use crate::origin::BoundSlot;
 
@@ -22,6 +23,9 @@ pub struct Client {
     pub bound: BoundSlot,
     /// Whether such a log-in was ever seen here: then nothing is pooled, stored or shared.
     is_bound: Cell<bool>,
+    /// Where the tunnel goes that the connection becomes. Held by whoever runs the connection, so that a
+    /// tunnel never outlives it.
+    tunnel: RefCell<Weak<RefCell<Option<Box<Tunnel>>>>>,
     /// Whether requests stand side by side on it, as in HTTP/2: none of them can have it alone.
     is_multiplexed: Cell<bool>,
     /// Whether a load balancer stands before the client, who may speak another scheme to it.
@@ -38,6 +42,7 @@ impl Client {
             pulse,
             bound: BoundSlot::default(),
             is_bound: Cell::new(false),
+            tunnel: RefCell::default(),
             is_multiplexed: Cell::new(false),
             is_balanced: Cell::new(false),
         })
@@ -71,6 +76,23 @@ impl Client {
     /// A log-in by NTLM or Negotiate was seen here.
     pub fn bind(&self) {
         self.is_bound.set(true);
+    }
+
+    /// Where the tunnel will be found that the connection becomes: whoever runs it has to look there
+    /// when HTTP has ended on it.
+    #[must_use]
+    pub fn tunnel_slot(&self) -> TunnelSlot {
+        let slot = TunnelSlot::default();
+        self.tunnel.replace(Rc::downgrade(&slot));
+        slot
+    }
+
+    /// The connection becomes this tunnel once its answer is through; where nobody runs it any more, the
+    /// tunnel ends.
+    pub(super) fn become_tunnel(&self, tunnel: Tunnel) {
+        if let Some(slot) = self.tunnel.borrow().upgrade() {
+            slot.replace(Some(Box::new(tunnel)));
+        }
     }
 }
 

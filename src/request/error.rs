@@ -43,6 +43,9 @@ pub(super) enum Error {
     /// The request takes nothing but a stored page, and there is none for it.
     #[error("nothing is stored for a request that takes nothing else")]
     NotStored,
+    /// As many tunnels as there may be are open.
+    #[error("too many tunnels are open")]
+    TunnelsFull,
     /// A purge did not reach the store.
     #[error("a purge did not reach the store")]
     Purge(#[source] Box<dyn std::error::Error>),
@@ -93,7 +96,7 @@ impl Error {
             // RFC 9111 §5.2.1.7.
             Self::OriginShared { timed_out: true } | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
             Self::Origin(_) | Self::OriginShared { .. } => StatusCode::BAD_GATEWAY,
-            Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => {
+            Self::Session(_) | Self::Cart { .. } | Self::Purge(_) | Self::TunnelsFull => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }
@@ -115,7 +118,9 @@ impl Error {
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
             Self::OriginShared { timed_out: true } => "the site took too long to answer",
             Self::Origin(_) | Self::OriginShared { .. } => "the site gave no usable answer",
-            Self::Session(_) | Self::Cart { .. } => "please try again in a few seconds",
+            Self::Session(_) | Self::Cart { .. } | Self::TunnelsFull => {
+                "please try again in a few seconds"
+            }
         }
     }
 

@@ -53,18 +53,18 @@ pub(super) async fn forward(
 /// A change that the origin was asked for, and may have made: it has not lived to say so, or nobody was
 /// left to hear it. Its page is stale then, and so is what its route names. No more than that, for it may
 /// not have been a change at all.
-struct Unanswered<'c> {
+pub(super) struct Unanswered<'c> {
     case: &'c Case<'c>,
     is_over: bool,
 }
 
 impl<'c> Unanswered<'c> {
-    fn of(case: &'c Case<'c>) -> Self {
+    pub(super) fn of(case: &'c Case<'c>) -> Self {
         Self { case, is_over: case.head.method.is_safe() }
     }
 
     /// What the answer says of it is carried out, or it has not reached the origin.
-    fn over(mut self) {
+    pub(super) fn over(mut self) {
         self.is_over = true;
     }
 }

@@ -20,6 +20,8 @@ mod purge;
 mod rows;
 mod told;
 mod trail;
+mod tunnel;
+mod upgrade;
 mod visitor;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -43,6 +45,7 @@ use crate::page::purge::scope::{Digest, url_scopes};
 use crate::page::verdict::{Access, can_cache};
 use crate::page::wish::Wish;
 use crate::page::{Look, Pages, verdict};
+use crate::reason::Reason;
 use crate::route::{self, Routes};
 use crate::row::{self, Names};
 use crate::session::{SessionCookie, Sessions};
@@ -60,6 +63,7 @@ pub use outlive::Left;
 use outlive::Outliving;
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
+pub use tunnel::{Tunnel, TunnelSlot, Tunnels};
 pub use visitor::CookieRules;
 
 /// Stands for the address of all who have none, where views are counted.
@@ -78,6 +82,10 @@ pub struct Settings {
     pub body_max: Option<u64>,
     /// How long a request body may pause.
     pub stall: std::time::Duration,
+    /// How many tunnels may be open.
+    pub tunnels: usize,
+    /// How long a tunnel may rest.
+    pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
     pub cookies: CookieRules,
     /// The cookie that we set at log-in, when we do (`mint`).
@@ -129,6 +137,8 @@ pub struct Room {
     pub pen: Option<Arc<Pen>>,
     /// Requests that go on without their clients.
     pub left: Rc<Left>,
+    /// The tunnels that are open, shared by all threads.
+    pub tunnels: Arc<Tunnels>,
 }
 
 /// Answers a request. Never fails: an error is a response, too. One that may change something goes on
@@ -167,6 +177,7 @@ async fn answer(
 ) -> Result<Response<Body>, Error> {
     let (mut head, body) = request.into_parts();
     let now = unix_now();
+    upgrade::even_out(&mut head);
     admit::even_out(&room.settings, client, &mut head)?;
     let length = http_body::Body::size_hint(&body).exact();
     let admitted = admit::admit(&room.settings, client, &head, length)?;
@@ -192,6 +203,7 @@ async fn answer(
     let response = match access {
         // RFC 9111 §5.2.1.7.
         Access::Bypass(_) if takes_stored_only(&head) => Err(Error::NotStored),
+        Access::Bypass(Reason::Upgrade) => Ok(upgrade::answer(&case, body, trail).await),
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await
@@ -218,6 +230,9 @@ fn route_of<'r>(
 /// How far the cache may serve a request.
 async fn access(case: &Case<'_>, item: Option<&Item>, has_body: bool, look: Look) -> Access {
     let head = case.head;
+    if upgrade::asked(head, has_body).is_some() {
+        return Access::Bypass(Reason::Upgrade);
+    }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     let asked = verdict::Asked {
         method: &head.method,

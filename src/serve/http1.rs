@@ -4,16 +4,18 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 
 use super::connection::Line;
+use super::io::Watched;
 use super::stream::Stream;
 use crate::metrics::{Count, Sheet};
 use crate::request::client::Client;
-use crate::request::respond;
+use crate::request::{Tunnel, respond};
 
 /// hyper's buffer for a client connection: what it reads ahead.
 const BUFFER: usize = 64 * 1024;
@@ -26,6 +28,7 @@ const UNIX_PATIENCE: Duration = Duration::from_secs(600);
 pub(super) async fn serve(line: Line<'_>) {
     let Line { io, client, settings, door } = line;
     let head_max = settings.request_head;
+    let tunnel = client.tunnel_slot();
     let (asker, house) = (Rc::clone(&client), Rc::clone(door));
     let service = service_fn(move |request| {
         let (room, client) = (house.inside.room(), Rc::clone(&asker));
@@ -50,9 +53,25 @@ pub(super) async fn serve(line: Line<'_>) {
     };
     if let Err(error) = result {
         count_end(&error, &client, &door.sheet);
+        // Its client has not been told of it.
+        drop(tunnel.take());
+    }
+    if let Some(tunnel) = tunnel.take() {
+        // Apart, so that other connections need no room for it.
+        return Box::pin(carry(*tunnel, connection.into_parts())).await;
     }
     if client.pulse.looks_whole() {
         break_off(connection.into_parts().io.into_inner().into_socket()).await;
+    }
+}
+
+/// Carries a tunnel on what was an HTTP connection: under its own deadline, and none of HTTP's.
+async fn carry<T>(tunnel: Tunnel, parts: http1::Parts<TokioIo<Watched<Stream>>, T>) {
+    let (mut socket, ahead) = parts.io.into_inner().into_parts();
+    // A copy, for what hyper has read holds on to a buffer of its own.
+    let early = Bytes::from([parts.read_buf, ahead].concat());
+    if !tunnel.carry(&mut socket, early).await {
+        break_off(socket).await;
     }
 }
 

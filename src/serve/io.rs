@@ -81,6 +81,11 @@ impl<S> Watched<S> {
         }
     }
 
+    /// The socket, watched no more, and what was read of it ahead.
+    pub fn into_parts(self) -> (S, Bytes) {
+        (self.socket, self.ahead)
+    }
+
     /// The socket, watched no more.
     pub fn into_socket(self) -> S {
         self.socket

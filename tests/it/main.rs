@@ -46,6 +46,8 @@ mod sharing;
 mod store_contract;
 mod support;
 mod table;
+mod tunnel;
 mod variants;
 mod visitor;
+mod websocket;
 mod wsgi;

@@ -41,6 +41,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Invalidated => "the page was changed while it was fetched",
         Reason::Endpoint => "Anteroom answers it by itself",
         Reason::Refused => "Anteroom refuses it",
+        Reason::Upgrade => "another protocol than HTTP is asked for",
         Reason::Elsewhere => "another proxy has just found the page to be for nobody else",
         _ => return None,
     })

@@ -86,6 +86,7 @@ pub(super) async fn serve(line: Line<'_>) {
         .max_local_error_reset_streams(ERROR_RESETS)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_EVERY)
+        .enable_connect_protocol()
         .serve_connection(TokioIo::new(io), service);
     let ended = tokio::select! {
         result = &mut connection => Some(result),

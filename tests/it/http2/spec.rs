@@ -353,7 +353,7 @@ fn section_8_requests() {
         ("8.1.1", "less in two", join(&[length("3"), data(0, b"x"), data(1, b"x")]), refused),
         ("8.1.1", "what it says", join(&[length("2"), data(0, b"x"), data(1, b"x")]), Answered(1)),
         ("8.1.1", "no number", with(&[("content-length", "x")]), refused),
-        ("8.5", "extended CONNECT, which was not offered", extended_connect(), refused),
+        ("8.5", "extended CONNECT, as offered (RFC 8441)", extended_connect(), Answered(1)),
     ]);
 }
 
