@@ -69,6 +69,10 @@ pub enum Count {
     ConnectionsTimedOut,
     /// Connections of load balancers that did not begin with a header of the PROXY protocol.
     ProxyHeadersRefused,
+    /// Handshakes of TLS with clients.
+    TlsHandshakes,
+    /// Handshakes of TLS that failed.
+    TlsHandshakesFailed,
     /// Requests that the HTTP parser refused (bare 400, 414 or 431).
     ParseErrors,
     /// Bytes of bodies sent to clients.
@@ -112,7 +116,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 24] = [
+    const ALL: [(Self, &'static str, &'static str); 26] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -125,6 +129,8 @@ impl Count {
             "anteroom_proxy_headers_refused",
             "Connections of load balancers without a header of the PROXY protocol",
         ),
+        (Self::TlsHandshakes, "anteroom_tls_handshakes", "TLS handshakes with clients"),
+        (Self::TlsHandshakesFailed, "anteroom_tls_handshakes_failed", "TLS handshakes that failed"),
         (Self::ParseErrors, "anteroom_parse_errors", "Requests that the HTTP parser refused"),
         (Self::BytesSent, "anteroom_sent_bytes", "Bytes of bodies sent to clients"),
         (Self::OriginRequests, "anteroom_origin_requests", "Requests sent to the origin"),

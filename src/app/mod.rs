@@ -7,6 +7,7 @@ mod demo;
 mod listeners;
 mod parts;
 mod rows;
+mod tls;
 mod worker;
 
 use std::io;
@@ -25,6 +26,7 @@ use crate::admin::{self, Clerk, Desk};
 use crate::config::{Admin, Plan, StoreUrl};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
+use crate::serve::tls::TlsError;
 use crate::serve::{Caps, Listener, listen};
 use crate::socket::Socket;
 use crate::store::{AnyStore, OpenError, OpenStore, PurgeStore as _, StoreError, StoreState};
@@ -57,6 +59,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The certificates of a listener.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -116,6 +121,12 @@ impl App {
         self.listeners.iter().filter_map(address).collect()
     }
 
+    /// Whether visitors at one of [`Self::addresses`] come by https.
+    #[must_use]
+    pub fn is_secured(&self, address: SocketAddr) -> bool {
+        self.listeners.is_secured(address)
+    }
+
     /// The Unix sockets that we opened for visitors.
     #[must_use]
     pub fn sockets(&self) -> Vec<PathBuf> {
@@ -145,6 +156,8 @@ impl App {
         let shared = Shared::new(&plan, Arc::clone(&metrics), caps);
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         shared.register(writer.as_ref(), &store);
+        let secured = listeners.tls().to_vec();
+        tls::register(&secured, &metrics);
         let (by_thread, files) = listeners.into_parts();
         let workers = by_thread
             .into_iter()
@@ -177,6 +190,7 @@ impl App {
             let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
             tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
             tasks.extend(rows::serve_socket(socket, &clerk, &stop));
+            tasks.extend(tls::watch(secured, stop.clone()));
             tracing::info!(threads = plan.threads, "serving");
             signals.end().await;
             tracing::info!("draining");

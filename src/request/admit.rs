@@ -65,9 +65,9 @@ pub(super) fn admit(
         .map_err(|_| Error::BadRequest("exactly one valid Host is needed"))?;
     let peer = client.peer;
     let trusted = &settings.trusted_proxies;
-    let scheme = forwarded::client_scheme(peer, Scheme::Http, &head.headers, trusted);
+    let scheme = forwarded::client_scheme(peer, client.scheme(), &head.headers, trusted);
     let site = host.normalised(scheme).into_owned();
-    if !settings.hosts.is_empty() && !settings.hosts.contains(&site) {
+    if !client.is_for(&host) || (!settings.hosts.is_empty() && !settings.hosts.contains(&site)) {
         return Err(Error::Misdirected);
     }
     let address = forwarded::client_address(peer, &head.headers, trusted);

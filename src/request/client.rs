@@ -3,9 +3,14 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use ::http::HeaderValue;
 use tokio::time::Instant;
 
+use crate::http::client_cert::ClientCertificate;
+use crate::http::host::{Host, Scheme};
+use crate::http::path::PathPattern;
 use crate::http::peer::Peer;
 use crate::origin::BoundSlot;
 
@@ -22,19 +27,94 @@ pub struct Client {
     pub bound: BoundSlot,
     /// Whether such a log-in was ever seen here: then nothing is pooled, stored or shared.
     is_bound: Cell<bool>,
+    /// What goes for all requests that come in where it did.
+    pub entry: Arc<Entry>,
+    /// What its handshake came to; `None`: it is in clear text.
+    secured: Option<Secured>,
+}
+
+/// What goes for all requests that come in at one place.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// Where visitors by http are sent.
+    pub redirect: Option<Redirect>,
+    /// `Strict-Transport-Security` for those by https.
+    pub hsts: Option<HeaderValue>,
+}
+
+/// That visitors by http are sent to https.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// Its port.
+    pub port: u16,
+    /// What is served by http all the same.
+    pub except: Vec<PathPattern>,
+}
+
+/// What a handshake came to.
+#[derive(Debug, Default)]
+pub struct Secured {
+    /// The name that the client asked for, lower-case.
+    pub server_name: Option<Box<str>>,
+    /// The certificate that it showed, verified.
+    pub certificate: Option<ClientCertificate>,
+    /// Whether it was asked for one.
+    pub asks_clients: bool,
 }
 
 impl Client {
     /// The connection of `peer` to us at `local`.
     #[must_use]
     pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
+        Self::entering(peer, local, pulse, Arc::default(), None)
+    }
+
+    /// The same, of one that came in at `entry`, and was secured.
+    #[must_use]
+    pub fn entering(
+        peer: Peer,
+        local: IpAddr,
+        pulse: Rc<Pulse>,
+        entry: Arc<Entry>,
+        secured: Option<Secured>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             peer,
             local: local.to_canonical(),
             pulse,
             bound: BoundSlot::default(),
             is_bound: Cell::new(false),
+            entry,
+            secured,
         })
+    }
+
+    /// The scheme of the connection itself; what a trusted proxy says of the visitor's is another matter.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        if self.secured.is_some() { Scheme::Https } else { Scheme::Http }
+    }
+
+    /// The certificate that the client showed, verified.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&ClientCertificate> {
+        self.secured.as_ref()?.certificate.as_ref()
+    }
+
+    /// Whether a request for `host` may come over this connection. Where clients are asked for
+    /// certificates it must be the name for which the connection was made: else what was shown for one
+    /// site would open another.
+    #[must_use]
+    pub fn is_for(&self, host: &Host) -> bool {
+        let Some(secured) = self.secured.as_ref().filter(|secured| secured.asks_clients) else {
+            return true;
+        };
+        let name = host.name().trim_end_matches('.');
+        match &secured.server_name {
+            Some(asked) => asked.trim_end_matches('.').eq_ignore_ascii_case(name),
+            // Clients ask for no address by name (RFC 6066 §3).
+            None => name.starts_with('[') || name.parse::<IpAddr>().is_ok(),
+        }
     }
 
     /// Whether a log-in by NTLM or Negotiate was ever seen here.

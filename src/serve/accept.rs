@@ -111,7 +111,7 @@ pub struct Door {
 
 /// Accepts at `entrance` until told to drain; each connection is served in a task of its own.
 pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
-    let Entrance { listener, balancers } = entrance;
+    let Entrance { listener, balancers, tls, entry } = entrance;
     let listener = match Listener::new(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "a worker cannot listen"),
@@ -124,7 +124,8 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
         match accepted {
             Ok((socket, peer)) => {
                 let is_balancer = peer.is_among(&balancers);
-                admit(Arrival { socket, peer, is_balancer }, &door, &room);
+                let (tls, entry) = (tls.clone(), Arc::clone(&entry));
+                admit(Arrival { socket, peer, is_balancer, tls, entry }, &door, &room);
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -15,9 +16,10 @@ use super::accept::{Door, Place};
 use super::io::{Deadlines, Watched};
 use super::proxy_protocol::{self, Header, Told};
 use super::stream::Stream;
+use super::tls::{self, Tls};
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
-use crate::request::client::{Client, Pulse};
+use crate::request::client::{Client, Entry, Pulse, Secured};
 use crate::request::{Room, respond};
 
 /// hyper's buffer for a client connection: what it reads ahead.
@@ -39,11 +41,15 @@ pub(super) struct Arrival {
     pub(super) peer: Peer,
     /// Whether it begins with a header of the PROXY protocol.
     pub(super) is_balancer: bool,
+    /// How it is secured.
+    pub(super) tls: Option<Arc<Tls>>,
+    /// What goes for all requests that come in where it did.
+    pub(super) entry: Arc<Entry>,
 }
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
 pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: Rc<Room>) {
-    let Arrival { socket, peer, is_balancer } = arrival;
+    let Arrival { socket, peer, is_balancer, tls, entry } = arrival;
     let (settings, sheet) = (door.settings, &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();
@@ -61,7 +67,23 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
     } else {
         peer
     };
-    let client = Client::new(peer, local, Rc::clone(&pulse));
+    let (watched, secured) = match &tls {
+        None => (watched, None),
+        Some(tls) => {
+            let secured = tokio::select! {
+                secured = secure(tls, watched, &pulse, settings.deadlines) => secured,
+                () = door.drain.cancelled() => return,
+            };
+            match secured {
+                Ok((watched, secured)) => {
+                    sheet.count(Count::TlsHandshakes);
+                    (watched, Some(secured))
+                }
+                Err(refusal) => return count_failed_handshake(&refusal, peer, sheet),
+            }
+        }
+    };
+    let client = Client::entering(peer, local, Rc::clone(&pulse), entry, secured);
     let service = service_fn(move |request| {
         let (room, client) = (Rc::clone(&room), Rc::clone(&client));
         async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
@@ -134,6 +156,40 @@ async fn who_is_carried(socket: &mut Watched<Stream>, by: Peer) -> Result<Peer, 
     }
 }
 
+/// Carries out the handshake. The deadline of the first request's head runs already, and goes on running.
+async fn secure(
+    tls: &Tls,
+    watched: Watched<Stream>,
+    pulse: &Rc<Pulse>,
+    deadlines: Deadlines,
+) -> Result<(Watched<Stream>, Secured), tls::Refusal> {
+    let (socket, ahead) = watched.into_parts();
+    let (_, since) = pulse.waits();
+    let entered = tls::enter(tls, socket, ahead, since + deadlines.head).await?;
+    let stream = Stream::Tls(Box::new(entered.stream));
+    // Only HTTP/1.1 is offered as yet.
+    let _ = entered.protocol;
+    Ok((Watched::new(stream, Rc::clone(pulse), deadlines), entered.secured))
+}
+
+fn count_failed_handshake(refusal: &tls::Refusal, peer: Peer, sheet: &Sheet) {
+    match refusal {
+        tls::Refusal::Left => tracing::debug!(client = %peer, "a connection said nothing"),
+        tls::Refusal::TimedOut => {
+            sheet.count(Count::ConnectionsTimedOut);
+            tracing::debug!(client = %peer, "no handshake came in time");
+        }
+        tls::Refusal::Plain => {
+            sheet.count(Count::TlsHandshakesFailed);
+            tracing::debug!(client = %peer, "http came where https is spoken");
+        }
+        tls::Refusal::Failed(error) => {
+            sheet.count(Count::TlsHandshakesFailed);
+            tracing::debug!(client = %peer, %error, "a handshake failed");
+        }
+    }
+}
+
 fn count_refusal(refusal: &Refusal, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
     match refusal {
         Refusal::Malformed => {
@@ -151,7 +207,7 @@ fn count_refusal(refusal: &Refusal, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
 /// Ends the connection so that no client takes its end for the end of a body: by a reset. A Unix socket
 /// knows none, so that its client has to lose patience with us, and goes first.
 async fn break_off(mut socket: Stream) {
-    if let Stream::Tcp(_) = socket {
+    if socket.is_tcp() {
         if let Err(error) = socket.options().set_linger(Some(Duration::ZERO)) {
             tracing::debug!(%error, "a connection could not be reset");
         }

@@ -86,6 +86,11 @@ impl<S> Watched<S> {
         self.socket
     }
 
+    /// The socket, watched no more, and what was read of it and not used.
+    pub fn into_parts(self) -> (S, Bytes) {
+        (self.socket, self.ahead)
+    }
+
     /// The socket itself.
     pub fn socket(&self) -> &S {
         &self.socket

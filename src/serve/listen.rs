@@ -10,7 +10,9 @@ use std::sync::Arc;
 use listenfd::ListenFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::tls::Tls;
 use crate::http::peer::Peers;
+use crate::request::client::Entry;
 
 /// Connections that the kernel holds for us before we accept them.
 const BACKLOG: i32 = 1024;
@@ -52,6 +54,10 @@ pub struct Entrance {
     pub listener: Listener,
     /// The peers that begin with a header of the PROXY protocol. All others are clients themselves.
     pub balancers: Arc<[Peers]>,
+    /// How connections are secured; `None`: they are not.
+    pub tls: Option<Arc<Tls>>,
+    /// What goes for all requests that come in here.
+    pub entry: Arc<Entry>,
 }
 
 /// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves
