@@ -44,6 +44,7 @@ mod sharing;
 mod store_contract;
 mod support;
 mod table;
+mod tls;
 mod variants;
 mod visitor;
 mod wsgi;
