@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::HeaderValue;
-use tokio::task::JoinHandle;
+use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, ClientCerts, Listen, TlsVersion};
@@ -15,15 +15,18 @@ use crate::serve::tls::{Clients, Settings, Tls, TlsError};
 /// How often the files are looked at. A change is taken over when they have lain still for one look.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The TLS of a listener, if it has any.
-pub(super) fn open(listen: &Listen) -> Result<Option<Arc<Tls>>, TlsError> {
+/// The TLS of all listeners that have any; a reload changes it.
+pub(super) type All = Arc<ArcSwap<Vec<Arc<Tls>>>>;
+
+/// The TLS of a listener, if it has any: the `old` where nothing but its files may have changed.
+pub(super) fn open(listen: &Listen, old: Option<&Arc<Tls>>) -> Result<Option<Arc<Tls>>, TlsError> {
     if !listen.is_secured() {
         return Ok(None);
     }
     let tls = &listen.tls;
     // The check of the plan has seen to it that there is a file where there must be one.
     let authorities = || tls.client_ca.clone().unwrap_or_default();
-    Tls::open(Settings {
+    let settings = Settings {
         sources: tls.sources(),
         default: tls.default.clone(),
         clients: match tls.client_certs {
@@ -32,8 +35,12 @@ pub(super) fn open(listen: &Listen) -> Result<Option<Arc<Tls>>, TlsError> {
             ClientCerts::Required => Clients::Required(authorities()),
         },
         only_1_3: tls.min_version == TlsVersion::V1_3,
-    })
-    .map(Some)
+    };
+    if let Some(old) = old.filter(|old| *old.settings() == settings) {
+        old.reload();
+        return Ok(Some(Arc::clone(old)));
+    }
+    Tls::open(settings).map(Some)
 }
 
 /// What goes for all requests that come in at a listener.
@@ -50,44 +57,38 @@ fn hsts(tls: &config::Tls) -> Option<HeaderValue> {
 }
 
 /// Adds the figures that are read at each scrape.
-pub(super) fn register(all: &[Arc<Tls>], metrics: &Metrics) {
-    if all.is_empty() {
-        return;
-    }
-    let own = all.to_vec();
+pub(super) fn register(all: &All, metrics: &Metrics) {
+    let own = Arc::clone(all);
     metrics.gauge(
         "anteroom_tls_certificate_expires",
-        "Unix time at which the first of the certificates expires",
+        "Unix time at which the first of the certificates expires; 0: there is none",
         move || {
-            let first = own.iter().map(|tls| tls.expires()).min();
+            let first = own.load().iter().map(|tls| tls.expires()).min();
             first.and_then(|first| u64::try_from(first).ok()).unwrap_or(0)
         },
     );
-    let own = all.to_vec();
+    let own = Arc::clone(all);
     metrics.counter(
         "anteroom_tls_file_errors",
         "Files of certificates that could not be read anew",
-        move || own.iter().map(|tls| tls.faults()).sum(),
+        move || own.load().iter().map(|tls| tls.faults()).sum(),
     );
 }
 
 /// Looks at the files until told to stop, beside all else.
-pub(super) fn watch(all: Vec<Arc<Tls>>, stop: CancellationToken) -> Option<JoinHandle<()>> {
-    if all.is_empty() {
-        return None;
-    }
-    let watching = async move {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
-                () = stop.cancelled() => return,
-            }
-            let own = all.clone();
-            let look = tokio::task::spawn_blocking(move || own.iter().for_each(|tls| tls.look()));
-            if let Err(error) = look.await {
-                tracing::error!(%error, "the files of certificates could not be looked at");
-            }
+pub(super) async fn watch(all: All, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = stop.cancelled() => return,
         }
-    };
-    Some(tokio::task::spawn_local(watching))
+        let own = all.load_full();
+        if own.is_empty() {
+            continue;
+        }
+        let look = tokio::task::spawn_blocking(move || own.iter().for_each(|tls| tls.look()));
+        if let Err(error) = look.await {
+            tracing::error!(%error, "the files of certificates could not be looked at");
+        }
+    }
 }

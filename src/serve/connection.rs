@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -14,13 +15,14 @@ use tokio::io::AsyncReadExt;
 
 use super::accept::{Door, Place};
 use super::io::{Deadlines, Watched};
+use super::listen::Terms;
 use super::proxy_protocol::{self, Header, Told};
 use super::stream::Stream;
-use super::tls::{self, Tls};
+use super::tls::{self, Protocol, Tls};
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
-use crate::request::client::{Client, Entry, Pulse, Secured};
-use crate::request::{Room, respond};
+use crate::request::client::{Client, Pulse, Secured};
+use crate::request::respond;
 
 /// hyper's buffer for a client connection: what it reads ahead.
 const BUFFER: usize = 64 * 1024;
@@ -39,18 +41,27 @@ pub struct Settings {
 pub(super) struct Arrival {
     pub(super) socket: Stream,
     pub(super) peer: Peer,
+    /// On what terms it is served.
+    pub(super) terms: Arc<Terms>,
+}
+
+impl Arrival {
+    /// The connection of `peer`, on the terms that hold now.
+    pub(super) fn new(socket: Stream, peer: Peer, terms: &ArcSwap<Terms>) -> Self {
+        Self { socket, peer, terms: terms.load_full() }
+    }
+
     /// Whether it begins with a header of the PROXY protocol.
-    pub(super) is_balancer: bool,
-    /// How it is secured.
-    pub(super) tls: Option<Arc<Tls>>,
-    /// What goes for all requests that come in where it did.
-    pub(super) entry: Arc<Entry>,
+    pub(super) fn is_from_balancer(&self) -> bool {
+        self.peer.is_among(&self.terms.balancers)
+    }
 }
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
-pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: Rc<Room>) {
-    let Arrival { socket, peer, is_balancer, tls, entry } = arrival;
-    let (settings, sheet) = (door.settings, &door.sheet);
+pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
+    let is_balancer = arrival.is_from_balancer();
+    let Arrival { socket, peer, terms } = arrival;
+    let (settings, sheet) = (door.inside.settings(), &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();
     let mut watched = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
@@ -67,7 +78,7 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
     } else {
         peer
     };
-    let (watched, secured) = match &tls {
+    let (watched, secured) = match &terms.tls {
         None => (watched, None),
         Some(tls) => {
             let secured = tokio::select! {
@@ -75,7 +86,8 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
                 () = door.drain.cancelled() => return,
             };
             match secured {
-                Ok((watched, secured)) => {
+                // Only HTTP/1.1 is offered as yet.
+                Ok((watched, secured, Protocol::Http1 | Protocol::Http2)) => {
                     sheet.count(Count::TlsHandshakes);
                     (watched, Some(secured))
                 }
@@ -83,9 +95,11 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
             }
         }
     };
+    let entry = Arc::clone(&terms.entry);
     let client = Client::entering(peer, local, Rc::clone(&pulse), entry, secured);
+    let inside = Rc::clone(door);
     let service = service_fn(move |request| {
-        let (room, client) = (Rc::clone(&room), Rc::clone(&client));
+        let (room, client) = (inside.inside.room(), Rc::clone(&client));
         async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
     });
     let mut connection = http1::Builder::new()
@@ -162,14 +176,13 @@ async fn secure(
     watched: Watched<Stream>,
     pulse: &Rc<Pulse>,
     deadlines: Deadlines,
-) -> Result<(Watched<Stream>, Secured), tls::Refusal> {
+) -> Result<(Watched<Stream>, Secured, Protocol), tls::Refusal> {
     let (socket, ahead) = watched.into_parts();
     let (_, since) = pulse.waits();
     let entered = tls::enter(tls, socket, ahead, since + deadlines.head).await?;
     let stream = Stream::Tls(Box::new(entered.stream));
-    // Only HTTP/1.1 is offered as yet.
-    let _ = entered.protocol;
-    Ok((Watched::new(stream, Rc::clone(pulse), deadlines), entered.secured))
+    let watched = Watched::new(stream, Rc::clone(pulse), deadlines);
+    Ok((watched, entered.secured, entered.protocol))
 }
 
 fn count_failed_handshake(refusal: &tls::Refusal, peer: Peer, sheet: &Sheet) {

@@ -12,6 +12,6 @@ pub mod proxy_protocol;
 mod stream;
 pub mod tls;
 
-pub use accept::{Caps, Door, serve};
+pub use accept::{Caps, Door, Inside, Most, serve};
 pub use connection::Settings;
-pub use listen::{Entrance, Listener};
+pub use listen::{Entrance, Listener, Terms};

@@ -34,7 +34,7 @@ const PROTOCOLS: [Protocol; 1] = [Protocol::Http1];
 const SESSIONS_MAX: usize = 4_096;
 
 /// What a listener's TLS is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where its certificates lie.
     pub sources: Sources,
@@ -47,7 +47,7 @@ pub struct Settings {
 }
 
 /// Whether clients show certificates, and the file of the authorities that these are from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
     /// They are not asked.
     Unasked,
@@ -120,6 +120,12 @@ impl Tls {
             settings,
             faults: AtomicU64::new(0),
         }))
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Unix time at which the first of the certificates expires.
