@@ -222,3 +222,57 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("a.pem and c.pem are both for a.test"), "{said}");
 }
+
+#[test]
+fn a_reload_brings_tls_and_takes_it_away() {
+    let (files, origin) = (Files::new(), hello());
+    let proxy = Proxy::embedded(&origin, "listen = [{ address = \"{listen}\" }]");
+    let usual = format!("listen = [{{ address = \"{}\" }}]", proxy.address());
+    let secured = files.listen("").replace("{listen}", &proxy.address().to_string());
+    let mut plain = proxy.connect();
+    assert_eq!(proxy.get("/").send_on(&mut plain).text(), "hello");
+
+    proxy.edit(|text| text.replace(&usual, &secured));
+    assert!(proxy.reload());
+    let browser = Browser::new();
+    let (mut early, _) = browser.visit(proxy.address(), SITE);
+    assert_eq!(proxy.get("/").send_on(&mut early).text(), "hello");
+    assert_eq!(proxy.get("/").send().status, 400);
+    assert_eq!(proxy.get("/").send_on(&mut plain).text(), "hello", "it came before");
+
+    // The files are read anew at once, and sessions go on.
+    let renewed = files.add("a.pem", &["shop.test"]);
+    assert!(proxy.reload());
+    assert!(shows(&proxy, SITE, &renewed));
+    assert!(browser.visit(proxy.address(), SITE).1.resumed);
+
+    fs::write(files.path("a.pem"), "half of it").unwrap();
+    assert!(!proxy.reload(), "as a whole or not at all");
+    assert!(shows(&proxy, SITE, &renewed));
+
+    proxy.edit(|text| text.replace(&secured, &usual));
+    assert!(proxy.reload());
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    assert_eq!(proxy.get("/").send_on(&mut early).text(), "hello", "it came before");
+}
+
+#[test]
+fn a_body_that_broke_off_does_not_pass_for_whole() {
+    let files = Files::new();
+    let origin = Origin::always(
+        Reply::status("200 OK")
+            .header("Cache-Control", "no-store")
+            .header("Transfer-Encoding", "chunked")
+            .bytes("5\r\nhello\r\n")
+            .closing(),
+    );
+    let proxy = Proxy::embedded(&origin, &files.listen(""));
+    // OpenSSL knows a connection that was closed from one that broke.
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--insecure", "--http1.0"])
+        .args(["--connect-to", &format!("::{}", proxy.address())])
+        .arg("https://shop.test/")
+        .output()
+        .unwrap();
+    assert_ne!(output.status.code(), Some(0), "{:?}", String::from_utf8_lossy(&output.stdout));
+}
