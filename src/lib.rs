@@ -9,11 +9,13 @@
 //! - [`origin`] and [`store`] are what stands behind it;
 //! - [`task`] works in the background, [`admin`] answers operators;
 //! - [`http`] is pure protocol knowledge; [`ident`], [`reason`] and [`clock`] are shared words;
-//! - [`socket`] is a Unix socket with its file;
+//! - [`certificate`] reads certificates and chooses among them; [`socket`] is a Unix socket with its
+//!   file;
 //! - [`metrics`] and [`log`] tell what happened; [`demo`] is a shop to try it on.
 
 pub mod admin;
 pub mod app;
+pub mod certificate;
 pub mod clock;
 pub mod config;
 pub mod demo;

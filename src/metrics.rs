@@ -69,6 +69,10 @@ pub enum Count {
     ConnectionsTimedOut,
     /// Connections of load balancers that did not begin with a header of the PROXY protocol.
     ProxyHeadersRefused,
+    /// Handshakes of TLS with clients.
+    TlsHandshakes,
+    /// Handshakes of TLS that failed.
+    TlsHandshakesFailed,
     /// Requests that the HTTP parser refused (bare 400, 414 or 431).
     ParseErrors,
     /// Responses over HTTP/2 that the client did not take.
@@ -122,7 +126,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 29] = [
+    const ALL: [(Self, &'static str, &'static str); 31] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -135,6 +139,8 @@ impl Count {
             "anteroom_proxy_headers_refused",
             "Connections of load balancers without a header of the PROXY protocol",
         ),
+        (Self::TlsHandshakes, "anteroom_tls_handshakes", "TLS handshakes with clients"),
+        (Self::TlsHandshakesFailed, "anteroom_tls_handshakes_failed", "TLS handshakes that failed"),
         (Self::ParseErrors, "anteroom_parse_errors", "Requests that the HTTP parser refused"),
         (
             Self::StreamsStalled,

@@ -28,6 +28,8 @@ pub enum Reason {
     UnknownCookie,
     /// The request carries Authorization.
     Authorization,
+    /// The client showed a certificate.
+    ClientCertificate,
     /// The connection is bound to a log-in (NTLM, Negotiate).
     BoundConnection,
     /// The request has a condition that only the origin can judge: `If-Match`, `If-Unmodified-Since`.
@@ -114,7 +116,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 52] = {
+    pub const ALL: [Self; 53] = {
         use Reason::*;
         [
             Method,
@@ -128,6 +130,7 @@ impl Reason {
             SessionInUrl,
             UnknownCookie,
             Authorization,
+            ClientCertificate,
             BoundConnection,
             Condition,
             RequestNoStore,
@@ -187,6 +190,7 @@ impl Reason {
             Self::SessionInUrl => "session-in-url",
             Self::UnknownCookie => "unknown-cookie",
             Self::Authorization => "authorization",
+            Self::ClientCertificate => "client-certificate",
             Self::BoundConnection => "bound-connection",
             Self::Condition => "condition",
             Self::RequestNoStore => "request-no-store",

@@ -10,6 +10,7 @@ mod listeners;
 mod parts;
 mod reload;
 mod rows;
+mod tls;
 mod turn;
 mod worker;
 
@@ -31,6 +32,7 @@ use crate::config::{Admin, Plan, StoreUrl};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::listen;
+use crate::serve::tls::TlsError;
 use crate::socket::Socket;
 use crate::store::{AnyStore, OpenError, OpenStore, PurgeStore as _, StoreError, StoreState};
 
@@ -64,6 +66,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The certificates of a listener.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -120,6 +125,12 @@ impl App {
         self.listeners.addresses()
     }
 
+    /// Whether visitors at one of [`Self::addresses`] come by https.
+    #[must_use]
+    pub fn is_secured(&self, address: SocketAddr) -> bool {
+        self.listeners.is_secured(address)
+    }
+
     /// The Unix sockets that we opened for visitors.
     #[must_use]
     pub fn sockets(&self) -> Vec<PathBuf> {
@@ -147,6 +158,7 @@ impl App {
         let shared = Shared::new(&plan, Arc::clone(&metrics));
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         shared.register(writer.as_ref(), &store);
+        tls::register(listeners.tls(), &metrics);
         let turn = Turn::new(&plan, &shared);
         let workers = listeners
             .take_entrances()
@@ -177,6 +189,7 @@ impl App {
             }
             tokio::task::spawn_local(watch(lane.clone(), connected, stop.clone()));
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
+            tokio::task::spawn_local(tls::watch(Arc::clone(listeners.tls()), stop.clone()));
             let data_commands = rows::serve_socket(socket, &post, &stop);
             let jobs = Jobs::start(&plan, &shared, &lane, &stop);
             tracing::info!(threads = plan.threads, "serving");

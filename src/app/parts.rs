@@ -185,6 +185,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     Settings {
         trusted_proxies: plan.client.trusted_proxies.clone(),
         hosts: origin.hosts.clone(),
+        has_tls: plan.listen.iter().any(config::Listen::is_secured),
         uri_max: plan.limits.uri,
         body_max: plan.limits.max_body,
         stall: plan.limits.stall_timeout,

@@ -27,7 +27,7 @@ const SOCKET_PATH_MAX: usize = 99;
 /// Looks at a plan as a whole.
 #[derive(Debug)]
 pub(super) struct Check<'a> {
-    plan: &'a Plan,
+    pub(super) plan: &'a Plan,
     places: &'a Places,
     /// Settings that could not be read: what stands in the plan for them was never said, so
     /// nothing is concluded from it.
@@ -45,6 +45,7 @@ impl<'a> Check<'a> {
     /// The contradictions, and what is worth a warning.
     pub(super) fn run(mut self) -> (Vec<Problem>, Vec<Warning>) {
         self.listeners();
+        self.tls();
         self.origin();
         self.store();
         self.client();
@@ -56,18 +57,25 @@ impl<'a> Check<'a> {
             self.route(index, route);
             self.reachable(index, route);
         }
-        self.warnings.sort_by(|a, b| a.0.place.cmp(&b.0.place));
+        self.warnings.sort_by(|a, b| a.problem.place.cmp(&b.problem.place));
         (self.problems, self.warnings)
     }
 
-    fn problem(&mut self, setting: &str, text: impl Into<String>) {
+    pub(super) fn problem(&mut self, setting: &str, text: impl Into<String>) {
         if !self.unread.contains(setting) {
             self.problems.push(Problem::new(self.places.of(setting), setting, text));
         }
     }
 
-    fn warning(&mut self, setting: &str, text: impl Into<String>) {
-        self.warnings.push(Warning(Problem::new(self.places.of(setting), setting, text)));
+    pub(super) fn warning(&mut self, setting: &str, text: impl Into<String>) {
+        let problem = Problem::new(self.places.of(setting), setting, text);
+        self.warnings.push(Warning { problem, fails_check: false });
+    }
+
+    /// A warning for which `anteroom check` fails.
+    pub(super) fn grave_warning(&mut self, setting: &str, text: impl Into<String>) {
+        let problem = Problem::new(self.places.of(setting), setting, text);
+        self.warnings.push(Warning { problem, fails_check: true });
     }
 
     fn listeners(&mut self) {
@@ -413,7 +421,7 @@ impl<'a> Check<'a> {
         self.unread.iter().any(|setting| setting.starts_with("rows"))
     }
 
-    fn unread(&self, setting: &str) -> bool {
+    pub(super) fn unread(&self, setting: &str) -> bool {
         self.unread.contains(setting)
     }
 }

@@ -21,12 +21,13 @@ mod schema;
 mod secret;
 mod source;
 mod text;
+mod tls;
 mod unit;
 
 pub use plan::{
-    AccessFormat, Address, Admin, Cache, Client, Endpoint, Limits, Listen, Log, LogTarget,
-    OnExpire, Origin, OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie, Session,
-    Share, StatusDetail, Store, StoreUrl, Views, Visitor,
+    AccessFormat, Address, Admin, Cache, Client, ClientCerts, Endpoint, Limits, Listen, Log,
+    LogTarget, OnExpire, Origin, OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie,
+    Session, Share, StatusDetail, Store, StoreUrl, Tls, TlsVersion, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::secret::Secret;
+use crate::certificate::Sources;
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
@@ -63,15 +64,102 @@ pub struct Listen {
     pub balancers: Vec<Peers>,
     /// `h2`, true: whether HTTP/2 is spoken, too; in clear text to who begins with its preface.
     pub h2: bool,
+    /// `redirect`: the port of https to which visitors are sent; `None` (`"off"`): they are served here.
+    pub redirect: Option<u16>,
+    /// `redirect_except`, `["/.well-known/acme-challenge/**"]`: what is served here all the same.
+    pub redirect_except: Vec<PathPattern>,
+    /// `tls`
+    pub tls: Tls,
+}
+
+/// `[listen.tls]`: how visitors are served by https.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// `cert`: files of certificates, or patterns of them. Empty: no TLS here.
+    pub cert: Vec<String>,
+    /// `key`: the file of their key, where it is neither in theirs nor beside it.
+    pub key: Option<PathBuf>,
+    /// `default`: whose certificate those are shown who ask for nobody's; `None`: the first.
+    pub default: Option<String>,
+    /// `client_certs`, `"off"`: whether visitors show certificates of their own.
+    pub client_certs: ClientCerts,
+    /// `client_ca`: the file of the authorities that these are from.
+    pub client_ca: Option<PathBuf>,
+    /// `min_version`, `"1.2"`.
+    pub min_version: TlsVersion,
+    /// `hsts`: for how long browsers come by https only; `None` (`"off"`): nothing is said of it.
+    pub hsts: Option<Duration>,
+    /// `hsts_subdomains`, false: whether that holds for all names below, too.
+    pub hsts_subdomains: bool,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self {
+            cert: Vec::new(),
+            key: None,
+            default: None,
+            client_certs: ClientCerts::Off,
+            client_ca: None,
+            min_version: TlsVersion::V1_2,
+            hsts: None,
+            hsts_subdomains: false,
+        }
+    }
+}
+
+impl Tls {
+    /// Where the certificates lie.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        Sources { certificates: self.cert.clone(), key: self.key.clone() }
+    }
+}
+
+/// Whether visitors show certificates of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCerts {
+    /// They are not asked.
+    Off,
+    /// They may.
+    Optional,
+    /// They must.
+    Required,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// 1.2, RFC 5246
+    V1_2,
+    /// 1.3, RFC 8446
+    V1_3,
 }
 
 impl Listen {
     /// At an address of TCP, with all else at its default.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        Self { address: Address::Tcp(address), mode: USUAL_MODE, balancers: Vec::new(), h2: true }
+        Self {
+            address: Address::Tcp(address),
+            mode: USUAL_MODE,
+            balancers: Vec::new(),
+            h2: true,
+            redirect: None,
+            redirect_except: PathPattern::parse(ACME).into_iter().collect(),
+            tls: Tls::default(),
+        }
+    }
+
+    /// Whether visitors come by https.
+    #[must_use]
+    pub fn is_secured(&self) -> bool {
+        !self.tls.cert.is_empty()
     }
 }
+
+/// Where authorities look for the proof that a site is ours (RFC 8555 §8.3): always by http.
+const ACME: &str = "/.well-known/acme-challenge/**";
 
 /// The mode of a Unix socket for visitors: our user and group may connect.
 pub(super) const USUAL_MODE: u32 = 0o660;

@@ -11,9 +11,9 @@ use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, Endpoint, Limits, Listen, Log, LogTarget, OnExpire, Origin,
-    Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail,
-    Store, Views, Visitor,
+    AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Limits, Listen, Log, LogTarget,
+    OnExpire, Origin, Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share,
+    StatusDetail, Store, Tls, TlsVersion, Views, Visitor,
 };
 use super::{form, text};
 use crate::http::coding::Coding;
@@ -91,6 +91,29 @@ fn listen(at: &mut impl Walk, listen: &mut Listen) {
     at.key("mode", &mut listen.mode, &mode);
     at.section("proxy_protocol", |at| at.key("from", &mut listen.balancers, &peers()));
     at.key("h2", &mut listen.h2, &Flag);
+    let redirect = Text { parse: text::https, show: text::show_https };
+    at.key("redirect", &mut listen.redirect, &Either("off", redirect));
+    at.key("redirect_except", &mut listen.redirect_except, &List::of(paths()));
+    at.section("tls", |at| tls(at, &mut listen.tls));
+}
+
+fn tls(at: &mut impl Walk, tls: &mut Tls) {
+    at.key("cert", &mut tls.cert, &List::of(named(text::file_pattern)));
+    let path = || Text { parse: text::file, show: |path| path.to_string_lossy().into_owned() };
+    at.key("key", &mut tls.key, &Optional(path()));
+    at.key("default", &mut tls.default, &Optional(named(text::host)));
+    let certs = [
+        ("off", ClientCerts::Off),
+        ("optional", ClientCerts::Optional),
+        ("required", ClientCerts::Required),
+    ];
+    at.key("client_certs", &mut tls.client_certs, &Words(&certs));
+    at.key("client_ca", &mut tls.client_ca, &Optional(path()));
+    let versions = [("1.2", TlsVersion::V1_2), ("1.3", TlsVersion::V1_3)];
+    at.key("min_version", &mut tls.min_version, &Words(&versions));
+    let second = Duration::from_secs(1);
+    at.key("hsts", &mut tls.hsts, &Either("off", Span { min: second, max: TTL.max * 10 }));
+    at.key("hsts_subdomains", &mut tls.hsts_subdomains, &Flag);
 }
 
 fn client(at: &mut impl Walk, client: &mut Client) {

@@ -15,6 +15,10 @@ use crate::http::peer::Peers;
 
 /// Longest pattern, name or host that is taken, in bytes.
 const TEXT_MAX: usize = 1_024;
+/// Longest path of a file that is taken, in bytes: no system opens longer ones.
+const PATH_MAX: usize = 4_096;
+/// The port of https.
+const HTTPS: u16 = 443;
 /// Longest route name, in bytes: it stands in every line of the log.
 pub(super) const NAME_MAX: usize = 128;
 
@@ -50,6 +54,34 @@ pub(super) fn mode(text: &str) -> Result<u32, String> {
     let digits = matches!(text.len(), 3 | 4) && text.bytes().all(|b| matches!(b, b'0'..=b'7'));
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
     mode.ok_or_else(|| r#"the mode of a file such as "0660""#.into())
+}
+
+/// Where visitors by http are sent: `https`, or with a port `https:8443`.
+pub(super) fn https(text: &str) -> Result<u16, String> {
+    match text.split_once(':') {
+        None if text == "https" => Some(HTTPS),
+        Some(("https", port)) => port_number(port),
+        _ => None,
+    }
+    .ok_or_else(|| r#""https", or with a port "https:8443""#.into())
+}
+
+/// The text that [`https`] reads back.
+pub(super) fn show_https(port: &u16) -> String {
+    if *port == HTTPS { "https".to_owned() } else { format!("https:{port}") }
+}
+
+/// The path of a file.
+pub(super) fn file(text: &str) -> Result<PathBuf, String> {
+    file_pattern(text).map(PathBuf::from).map_err(|_| "the path of a file".to_owned())
+}
+
+/// The path of a file, or a pattern of paths.
+pub(super) fn file_pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > PATH_MAX || text.chars().any(char::is_control) {
+        return Err(r#"the path of a file, or a pattern such as "/etc/anteroom/tls/*.pem""#.into());
+    }
+    Ok(text.to_owned())
 }
 
 /// Peers: a network, one address for a network of it, or `unix`.

@@ -5,6 +5,7 @@
 pub mod bearer;
 pub mod cache_control;
 pub mod cache_status;
+pub mod client_cert;
 pub mod coding;
 pub mod conditional;
 pub mod cookie;

@@ -46,7 +46,7 @@ pub(super) fn even_out(
         return Err(Error::Tunnel);
     }
     let is_own = !client.is_balanced() && !client.peer.is_among(&settings.trusted_proxies);
-    let own = is_own.then_some(Scheme::Http);
+    let own = is_own.then(|| client.scheme());
     http2::even_out(head, own).map_err(|misshapen| match misshapen {
         Misshapen::Scheme => Error::Misdirected,
         Misshapen::Padded => Error::BadRequest("a field begins or ends with a space"),
@@ -89,9 +89,9 @@ pub(super) fn admit(
         .map_err(|_| Error::BadRequest("exactly one valid Host is needed"))?;
     let peer = client.peer;
     let trusted = &settings.trusted_proxies;
-    let scheme = forwarded::client_scheme(peer, Scheme::Http, &head.headers, trusted);
+    let scheme = forwarded::client_scheme(peer, client.scheme(), &head.headers, trusted);
     let site = host.normalised(scheme).into_owned();
-    if !settings.hosts.is_empty() && !settings.hosts.contains(&site) {
+    if !client.is_for(&host) || (!settings.hosts.is_empty() && !settings.hosts.contains(&site)) {
         return Err(Error::Misdirected);
     }
     let address = forwarded::client_address(peer, &head.headers, trusted);

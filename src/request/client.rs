@@ -3,10 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
+use ::http::HeaderValue;
 use tokio::time::Instant;
 
 use super::tunnel::{Tunnel, TunnelSlot};
+use crate::http::client_cert::ClientCertificate;
+use crate::http::host::{Host, Scheme};
+use crate::http::path::PathPattern;
 use crate::http::peer::Peer;
 use crate::origin::BoundSlot;
 
@@ -30,12 +35,57 @@ pub struct Client {
     is_multiplexed: Cell<bool>,
     /// Whether a load balancer stands before the client, who may speak another scheme to it.
     is_balanced: Cell<bool>,
+    /// What goes for all requests that come in where it did.
+    pub entry: Arc<Entry>,
+    /// What its handshake came to; `None`: it is in clear text.
+    secured: Option<Secured>,
+}
+
+/// What goes for all requests that come in at one place.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// Where visitors by http are sent.
+    pub redirect: Option<Redirect>,
+    /// `Strict-Transport-Security` for those by https.
+    pub hsts: Option<HeaderValue>,
+}
+
+/// That visitors by http are sent to https.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// Its port.
+    pub port: u16,
+    /// What is served by http all the same.
+    pub except: Vec<PathPattern>,
+}
+
+/// What a handshake came to.
+#[derive(Debug, Default)]
+pub struct Secured {
+    /// The name that the client asked for, lower-case.
+    pub server_name: Option<Box<str>>,
+    /// The certificate that it showed, verified.
+    pub certificate: Option<ClientCertificate>,
+    /// Whether it was asked for one.
+    pub asks_clients: bool,
 }
 
 impl Client {
     /// The connection of `peer` to us at `local`.
     #[must_use]
     pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
+        Self::entering(peer, local, pulse, Arc::default(), None)
+    }
+
+    /// The same, of one that came in at `entry`, and was secured.
+    #[must_use]
+    pub fn entering(
+        peer: Peer,
+        local: IpAddr,
+        pulse: Rc<Pulse>,
+        entry: Arc<Entry>,
+        secured: Option<Secured>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             peer,
             local: local.to_canonical(),
@@ -45,6 +95,8 @@ impl Client {
             tunnel: RefCell::default(),
             is_multiplexed: Cell::new(false),
             is_balanced: Cell::new(false),
+            entry,
+            secured,
         })
     }
 
@@ -65,6 +117,34 @@ impl Client {
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.is_balanced.get()
+    }
+
+    /// The scheme of the connection itself; what a trusted proxy says of the visitor's is another matter.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        if self.secured.is_some() { Scheme::Https } else { Scheme::Http }
+    }
+
+    /// The certificate that the client showed, verified.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&ClientCertificate> {
+        self.secured.as_ref()?.certificate.as_ref()
+    }
+
+    /// Whether a request for `host` may come over this connection. Where clients are asked for
+    /// certificates it must be the name for which the connection was made: else what was shown for one
+    /// site would open another.
+    #[must_use]
+    pub fn is_for(&self, host: &Host) -> bool {
+        let Some(secured) = self.secured.as_ref().filter(|secured| secured.asks_clients) else {
+            return true;
+        };
+        let name = host.name().trim_end_matches('.');
+        match &secured.server_name {
+            Some(asked) => asked.trim_end_matches('.').eq_ignore_ascii_case(name),
+            // Clients ask for no address by name (RFC 6066 §3).
+            None => name.starts_with('[') || name.parse::<IpAddr>().is_ok(),
+        }
     }
 
     /// Whether a log-in by NTLM or Negotiate was ever seen here.

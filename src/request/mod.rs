@@ -17,6 +17,7 @@ mod login;
 mod outgoing;
 mod outlive;
 mod purge;
+mod redirect;
 mod rows;
 mod told;
 mod trail;
@@ -76,6 +77,8 @@ pub struct Settings {
     pub trusted_proxies: Vec<Peers>,
     /// Sites that are served, lower-case; empty: any.
     pub hosts: Vec<String>,
+    /// Whether visitors may come by https without a proxy that says so.
+    pub has_tls: bool,
     /// The longest target, in bytes.
     pub uri_max: usize,
     /// The largest request body, in bytes.
@@ -161,10 +164,11 @@ async fn carry_out(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let mut trail = Trail::begin(&room, &client, &request);
-    let response = match answer(&room, &client, request, &mut trail).await {
+    let mut response = match answer(&room, &client, request, &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
     };
+    redirect::insist(&client, response.headers_mut());
     trail.attach(response)
 }
 
@@ -185,13 +189,16 @@ async fn answer(
     if let Some(method) = purge::method(room, &head) {
         return purge::answer(method, room, client, (&head, &admitted), trail).await;
     }
+    if let Some(redirect) = redirect::wanted(client, &admitted) {
+        return redirect::answer(redirect, &head, &admitted, trail);
+    }
     if endpoint::is_ours(head.uri.path()) {
         return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
             .await;
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
-    let visitor = visitor::recognise(room, &head, route, now, Look::Use).await;
+    let visitor = visitor::recognise(room, &head, route, now, Look::Use).await.over(client);
     trail.visitor(&visitor, room.settings.log_user);
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
     let has_body = !http_body::Body::is_end_stream(&body);

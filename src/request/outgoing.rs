@@ -210,6 +210,9 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
         VisitorClass::Unknown => "unknown",
     };
     headers.insert(&SESSION, HeaderValue::from_static(class));
+    for (name, value) in case.client.certificate().iter().flat_map(|shown| shown.fields()) {
+        headers.insert(name, value.clone());
+    }
     let user =
         case.visitor.user().map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
     let user = user.unwrap_or_default();
@@ -290,7 +293,8 @@ pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, L
         headers.insert(&SESSION, HeaderValue::from_static("none"));
         sign(rules, &mut headers, "", "GET", &with_query(uri.path(), &kept), case.now as u64);
     }
-    let loss = if kept.len() != query.len() || loses_fields(case, fields) {
+    let is_certified = case.client.certificate().is_some();
+    let loss = if kept.len() != query.len() || is_certified || loses_fields(case, fields) {
         Loss::Visitor
     } else if address == case.admitted.address {
         Loss::None

@@ -14,10 +14,11 @@ use super::io::{Deadlines, Watched};
 use super::listen::Terms;
 use super::proxy_protocol::{self, Header, Told};
 use super::stream::Stream;
+use super::tls::{self, Protocol, Tls};
 use super::{http1, http2};
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
-use crate::request::client::{Client, Pulse};
+use crate::request::client::{Client, Pulse, Secured};
 
 /// With what a connection of HTTP/2 begins (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -63,40 +64,21 @@ pub(super) struct Line<'d> {
     pub(super) door: &'d Rc<Door>,
 }
 
-/// The version of HTTP that a connection speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
-    /// HTTP/1.1 or HTTP/1.0.
-    Http1,
-    /// HTTP/2.
-    Http2,
-}
-
-impl Version {
-    /// By what was agreed on over TLS (RFC 7301): nothing means HTTP/1.1. `h2` must not have been
-    /// offered where it is not served.
-    pub(super) fn of(alpn: Option<&[u8]>) -> Self {
-        match alpn {
-            Some(b"h2") => Self::Http2,
-            _ => Self::Http1,
-        }
-    }
-
-    /// By the first bytes, in clear text: whatever differs from the preface of HTTP/2 is HTTP/1.1.
-    /// All are left to be read. The deadline of the first request's head runs already.
-    async fn by_first_bytes(io: &mut Watched<Stream>) -> io::Result<Self> {
-        let mut bytes = BytesMut::with_capacity(FIRST_READ);
-        loop {
-            let came = io.read_buf(&mut bytes).await?;
-            let known = bytes.len().min(PREFACE.len());
-            let version = match bytes[..known] == PREFACE[..known] {
-                true if known == PREFACE.len() => Self::Http2,
-                true if came > 0 => continue,
-                _ => Self::Http1,
-            };
-            io.unread(bytes.freeze());
-            return Ok(version);
-        }
+/// The version of HTTP that a connection in clear text speaks, by its first bytes: whatever differs from
+/// the preface of HTTP/2 is HTTP/1.1. All are left to be read. The deadline of the first request's head
+/// runs already.
+async fn version_by_first_bytes(io: &mut Watched<Stream>) -> io::Result<Protocol> {
+    let mut bytes = BytesMut::with_capacity(FIRST_READ);
+    loop {
+        let came = io.read_buf(&mut bytes).await?;
+        let known = bytes.len().min(PREFACE.len());
+        let version = match bytes[..known] == PREFACE[..known] {
+            true if known == PREFACE.len() => Protocol::Http2,
+            true if came > 0 => continue,
+            _ => Protocol::Http1,
+        };
+        io.unread(bytes.freeze());
+        return Ok(version);
     }
 }
 
@@ -121,23 +103,45 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
     } else {
         peer
     };
-    let version = match terms.h2 {
-        false => Ok(Version::of(None)),
-        // What has come already is answered, even when we are about to stop.
-        true => tokio::select! {
-            biased;
-            version = Version::by_first_bytes(&mut io) => version,
-            () = door.drain.cancelled() => return,
-        },
-    };
-    let client = Client::new(peer, local, Rc::clone(&pulse));
-    match version {
-        Ok(Version::Http1) => http1::serve(Line { io, client, settings, door }).await,
-        Ok(Version::Http2) => {
-            client.multiplexes(is_balancer);
-            http2::serve(Line { io, client, settings, door }).await;
+    let (io, secured, version) = match &terms.tls {
+        Some(tls) => {
+            // In a box, so that it is no burden to others, and none later.
+            let handshake = Box::pin(secure(tls, io, &pulse, settings.deadlines));
+            let secured = tokio::select! {
+                secured = handshake => secured,
+                () = door.drain.cancelled() => return,
+            };
+            match secured {
+                Ok((io, secured, version)) => {
+                    sheet.count(Count::TlsHandshakes);
+                    (io, Some(secured), version)
+                }
+                Err(refusal) => return count_failed_handshake(&refusal, peer, sheet),
+            }
         }
-        Err(error) => count_silence(&error, &pulse, peer, sheet),
+        None if terms.h2 => {
+            // What has come already is answered, even when we are about to stop.
+            let version = tokio::select! {
+                biased;
+                version = version_by_first_bytes(&mut io) => version,
+                () = door.drain.cancelled() => return,
+            };
+            match version {
+                Ok(version) => (io, None, version),
+                Err(error) => return count_silence(&error, &pulse, peer, sheet),
+            }
+        }
+        None => (io, None, Protocol::Http1),
+    };
+    let entry = Arc::clone(&terms.entry);
+    let client = Client::entering(peer, local, pulse, entry, secured);
+    match version {
+        Protocol::Http1 => http1::serve(Line { io, client, settings, door }).await,
+        Protocol::Http2 => {
+            client.multiplexes(is_balancer);
+            // In a box, so that it is no burden to others.
+            Box::pin(http2::serve(Line { io, client, settings, door })).await;
+        }
     }
 }
 
@@ -186,6 +190,39 @@ async fn who_is_carried(socket: &mut Watched<Stream>, by: Peer) -> Result<Peer, 
             }
             Header::Partial => {}
             Header::Malformed => return Err(Refusal::Malformed),
+        }
+    }
+}
+
+/// Carries out the handshake. The deadline of the first request's head runs already, and goes on running.
+async fn secure(
+    tls: &Tls,
+    watched: Watched<Stream>,
+    pulse: &Rc<Pulse>,
+    deadlines: Deadlines,
+) -> Result<(Watched<Stream>, Secured, Protocol), tls::Refusal> {
+    let (socket, ahead) = watched.into_parts();
+    let (_, since) = pulse.waits();
+    let entered = tls::enter(tls, socket, ahead, since + deadlines.head).await?;
+    let stream = Stream::Tls(Box::new(entered.stream));
+    let watched = Watched::new(stream, Rc::clone(pulse), deadlines);
+    Ok((watched, entered.secured, entered.protocol))
+}
+
+fn count_failed_handshake(refusal: &tls::Refusal, peer: Peer, sheet: &Sheet) {
+    match refusal {
+        tls::Refusal::Left => tracing::debug!(client = %peer, "a connection said nothing"),
+        tls::Refusal::TimedOut => {
+            sheet.count(Count::ConnectionsTimedOut);
+            tracing::debug!(client = %peer, "no handshake came in time");
+        }
+        tls::Refusal::Plain => {
+            sheet.count(Count::TlsHandshakesFailed);
+            tracing::debug!(client = %peer, "http came where https is spoken");
+        }
+        tls::Refusal::Failed(error) => {
+            sheet.count(Count::TlsHandshakesFailed);
+            tracing::debug!(client = %peer, %error, "a handshake failed");
         }
     }
 }

@@ -78,7 +78,7 @@ async fn carry<T>(tunnel: Tunnel, parts: http1::Parts<TokioIo<Watched<Stream>>, 
 /// Ends the connection so that no client takes its end for the end of a body: by a reset. A Unix socket
 /// knows none, so that its client has to lose patience with us, and goes first.
 async fn break_off(mut socket: Stream) {
-    if let Stream::Tcp(_) = socket {
+    if socket.is_tcp() {
         if let Err(error) = socket.options().set_linger(Some(Duration::ZERO)) {
             tracing::debug!(%error, "a connection could not be reset");
         }

@@ -46,6 +46,7 @@ mod sharing;
 mod store_contract;
 mod support;
 mod table;
+mod tls;
 mod tunnel;
 mod variants;
 mod visitor;

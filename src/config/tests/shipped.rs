@@ -27,6 +27,9 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     // What has no default of its own is shown by an example.
     plan.threads = usual().threads;
     assert!(plan.store.pages_url.take().is_some());
+    let tls = &mut plan.listen[0].tls;
+    assert!(tls.key.take().is_some() && tls.default.take().is_some());
+    assert!(tls.client_ca.take().is_some());
     assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
     let route = plan.routes.pop().expect("the example");
     let conditions = Route {

@@ -50,7 +50,8 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
     if lost_https {
         let note = "taken for http: no proxy is trusted to say that it came by https";
         told.notes.push(note.to_owned());
-        let text = "name the TLS proxy before Anteroom, which says X-Forwarded-Proto: https";
+        let text = "name the TLS proxy before Anteroom, which says X-Forwarded-Proto: https; or give \
+                    Anteroom a certificate: [listen.tls] cert";
         told.hints.push(hint("[client] trusted_proxies", text));
     }
     let admitted = match admit::admit(&room.settings, &client, &head, length) {

@@ -80,7 +80,11 @@ impl Client {
 
     /// A connection to a Unix socket.
     pub(crate) fn unix(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
+        Self::over(UnixStream::connect(path).unwrap())
+    }
+
+    /// A connection that is made already.
+    pub(crate) fn over(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         // What is done with it here is the same for both kinds.

@@ -11,6 +11,7 @@ pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod relay;
 pub(crate) mod tap;
+pub(crate) mod tls;
 pub(crate) mod wire;
 
 use std::collections::BTreeSet;
