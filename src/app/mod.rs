@@ -5,6 +5,7 @@
 
 mod demo;
 mod listeners;
+mod origin;
 mod parts;
 mod rows;
 mod worker;
@@ -68,6 +69,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// TLS to the origin.
+    #[error("cannot speak TLS with the origin: {0}")]
+    OriginTls(#[from] crate::origin::TlsError),
     /// A thread, a runtime or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {
@@ -160,7 +164,7 @@ impl App {
             let ready = Arc::new(AtomicBool::new(true));
             let connected = Arc::new(AtomicBool::new(false));
             shared.gauge_store(&connected);
-            let clerk = rows::clerk(&plan, &shared, &lane);
+            let clerk = rows::clerk(&plan, &shared, &lane)?;
             if let Some(listener) = admin {
                 let desk = Desk {
                     clerk: desk_clerk(&plan, &clerk),
@@ -175,7 +179,7 @@ impl App {
             tokio::task::spawn_local(watch(lane.clone(), connected, stop.clone()));
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
             let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
-            tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
+            tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop)?);
             tasks.extend(rows::serve_socket(socket, &clerk, &stop));
             tracing::info!(threads = plan.threads, "serving");
             signals.end().await;

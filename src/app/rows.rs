@@ -8,7 +8,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Shared;
-use super::worker::{dry_room, origin_settings};
+use super::StartError;
+use super::origin::origin_settings;
+use super::worker::dry_room;
 use crate::admin::{self, Clerk};
 use crate::config::Plan;
 use crate::metrics::Metrics;
@@ -47,15 +49,19 @@ pub(super) fn serve_socket(
 }
 
 /// Who carries out the data commands.
-pub(super) fn clerk(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
-    Rc::new(Clerk {
+pub(super) fn clerk(
+    plan: &Plan,
+    shared: &Shared,
+    lane: &AnyStore,
+) -> Result<Rc<Clerk>, StartError> {
+    Ok(Rc::new(Clerk {
         store: lane.clone(),
         names: names(plan),
         memo: Arc::clone(&shared.rows),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
         purger: Arc::clone(&shared.purger),
-        room: dry_room(plan, shared, lane),
-    })
+        room: dry_room(plan, shared, lane)?,
+    }))
 }
 
 /// Starts the refreshing on this thread's runtime; nothing where there are no `[[rows]]`.
@@ -64,14 +70,14 @@ pub(super) fn start(
     metrics: &Arc<Metrics>,
     lane: &AnyStore,
     stop: &CancellationToken,
-) -> Option<JoinHandle<()>> {
+) -> Result<Option<JoinHandle<()>>, StartError> {
     if plan.rows.is_empty() {
-        return None;
+        return Ok(None);
     }
     let sheet = metrics.sheet();
-    let source = source(plan, Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet)));
+    let source = source(plan, Origin::new(origin_settings(&plan.origin)?, Arc::clone(&sheet)));
     let rows = CacheRows::new(lane.clone(), source, Arc::clone(&sheet));
-    Some(tokio::task::spawn_local(task::drive(rows, sheet, stop.clone())))
+    Ok(Some(tokio::task::spawn_local(task::drive(rows, sheet, stop.clone()))))
 }
 
 fn source(plan: &Plan, origin: Rc<Origin>) -> OriginRows {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::origin::origin_settings;
 use super::parts::Shared;
 use super::{StartError, runtime};
 use crate::config::{Cache, Plan};
@@ -52,7 +53,7 @@ pub(super) fn start(
     drain: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
-    let origin = origin_settings(&plan.origin);
+    let origin = origin_settings(&plan.origin)?;
     let policy = policy(&plan.cache);
     let limits = &plan.limits;
     let connection = Settings {
@@ -165,10 +166,14 @@ fn room(
 }
 
 /// A room in which no request is answered, but told of. What is counted there nobody reads.
-pub(super) fn dry_room(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Room> {
+pub(super) fn dry_room(
+    plan: &Plan,
+    shared: &Shared,
+    lane: &AnyStore,
+) -> Result<Rc<Room>, StartError> {
     let sheet = Arc::<Sheet>::default();
-    let origin = Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet));
-    room(shared, lane.clone(), origin, policy(&plan.cache), (sheet, None))
+    let origin = Origin::new(origin_settings(&plan.origin)?, Arc::clone(&sheet));
+    Ok(room(shared, lane.clone(), origin, policy(&plan.cache), (sheet, None)))
 }
 
 fn policy(cache: &Cache) -> Policy {
@@ -191,19 +196,5 @@ pub(super) async fn join(workers: Vec<JoinHandle<()>>) {
         if worker.join().is_err() {
             tracing::error!("a worker panicked");
         }
-    }
-}
-
-pub(super) fn origin_settings(origin: &crate::config::Origin) -> origin::Settings {
-    let host = origin.url.host.trim_start_matches('[').trim_end_matches(']');
-    origin::Settings {
-        host: host.to_owned(),
-        port: origin.url.port,
-        connect_timeout: origin.connect_timeout,
-        first_byte_timeout: origin.first_byte_timeout,
-        between_bytes_timeout: origin.between_bytes_timeout,
-        keep_idle: origin.keep_idle,
-        idle_timeout: origin.idle_timeout,
-        head_reuse: origin.head_reuse,
     }
 }

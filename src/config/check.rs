@@ -15,6 +15,7 @@ use super::reader::Places;
 use super::unit::show_size;
 use ipnet::IpNet;
 
+use crate::http::host::Scheme;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -46,6 +47,7 @@ impl<'a> Check<'a> {
     pub(super) fn run(mut self) -> (Vec<Problem>, Vec<Warning>) {
         self.listeners();
         self.origin();
+        self.origin_tls();
         self.store();
         self.client();
         self.session();
@@ -187,6 +189,35 @@ impl<'a> Check<'a> {
                 "session.mint",
                 "is true, but [origin] sessions is false: nobody could log a visitor in",
             );
+        }
+    }
+
+    /// What is said of TLS needs an origin that speaks it, and a certificate its key.
+    fn origin_tls(&mut self) {
+        let origin = &self.plan.origin;
+        let is_tls = origin.url.scheme == Scheme::Https;
+        for key in ["ca", "server_name", "cert", "key", "verify"] {
+            let setting = format!("origin.tls.{key}");
+            if self.places.said(&setting) && !is_tls && !self.unread("origin.url") {
+                self.problem(&setting, "needs an [origin] url that begins with https:");
+                break;
+            }
+        }
+        let tls = &self.plan.origin.tls;
+        let unread = self.unread("origin.tls.cert") || self.unread("origin.tls.key");
+        match (&tls.cert, &tls.key) {
+            (Some(_), None) if !unread => self.problem("origin.tls.cert", "needs its key beside it"),
+            (None, Some(_)) if !unread => self.problem("origin.tls.key", "needs its cert beside it"),
+            _ => {}
+        }
+        if !tls.verify {
+            self.warning(
+                "origin.tls.verify",
+                "is false: whoever comes between us and the origin can be the origin",
+            );
+        }
+        if !tls.verify && tls.ca.is_some() {
+            self.problem("origin.tls.ca", "is never asked, for verify is false");
         }
     }
 

@@ -64,6 +64,8 @@ pub(super) struct Progress {
     pub(super) fault: Cell<Option<BodyFault>>,
     /// Whether any of it was taken.
     pub(super) begun: Cell<bool>,
+    /// Whether the client is waited for, and not the origin.
+    pub(super) awaits_client: Cell<bool>,
 }
 
 impl Progress {
@@ -72,6 +74,7 @@ impl Progress {
             last: Cell::new(Instant::now()),
             fault: Cell::new(None),
             begun: Cell::new(false),
+            awaits_client: Cell::new(false),
         })
     }
 }
@@ -134,10 +137,12 @@ impl Body for Upload {
         let this = &mut *self;
         this.progress.begun.set(true);
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+            this.progress.awaits_client.set(true);
             ready!(waited_too_long(&mut this.timer, this.stall, cx));
             return this.fail(BodyFault::Stalled);
         };
         this.timer = None;
+        this.progress.awaits_client.set(false);
         this.progress.last.set(Instant::now());
         match frame {
             None => Poll::Ready(None),
@@ -233,7 +238,9 @@ impl Body for OriginBody {
         let this = &mut *self;
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             ready!(waited_too_long(&mut this.timer, this.limit, cx));
-            this.give_back = None;
+            if let Some(give_back) = this.give_back.take() {
+                give_back.timed_out();
+            }
             return Poll::Ready(Some(Err(OriginError::BodyTimedOut)));
         };
         this.timer = None;
