@@ -83,6 +83,8 @@ pub enum Count {
     OriginErrors,
     /// Idle connections to the origin that broke or said something unasked.
     OriginIdleErrors,
+    /// Interim responses of the origin that the client could not be given.
+    InterimDropped,
     /// Pages stored.
     Stored,
     /// Pages that the store refused or failed to take.
@@ -112,7 +114,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 24] = [
+    const ALL: [(Self, &'static str, &'static str); 25] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -139,6 +141,11 @@ impl Count {
             Self::OriginIdleErrors,
             "anteroom_origin_idle_errors",
             "Idle origin connections that broke or spoke unasked",
+        ),
+        (
+            Self::InterimDropped,
+            "anteroom_interim_dropped",
+            "Interim responses of the origin not passed on",
         ),
         (Self::Stored, "anteroom_pages_stored", "Pages stored"),
         (Self::StoreWriteErrors, "anteroom_store_write_errors", "Pages not taken by the store"),

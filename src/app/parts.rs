@@ -181,6 +181,7 @@ fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         uri_max: plan.limits.uri,
         body_max: plan.limits.max_body,
         stall: plan.limits.stall_timeout,
+        call_stall: plan.origin.stream_timeout,
         cookies: CookieRules {
             session: session.cookies.clone(),
             minted: session.mint,

@@ -7,9 +7,9 @@ use ::http::HeaderValue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::parts::Shared;
 use super::StartError;
 use super::origin::origin_settings;
+use super::parts::Shared;
 use super::worker::dry_room;
 use crate::admin::{self, Clerk};
 use crate::config::Plan;

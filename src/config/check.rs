@@ -206,8 +206,12 @@ impl<'a> Check<'a> {
         let tls = &self.plan.origin.tls;
         let unread = self.unread("origin.tls.cert") || self.unread("origin.tls.key");
         match (&tls.cert, &tls.key) {
-            (Some(_), None) if !unread => self.problem("origin.tls.cert", "needs its key beside it"),
-            (None, Some(_)) if !unread => self.problem("origin.tls.key", "needs its cert beside it"),
+            (Some(_), None) if !unread => {
+                self.problem("origin.tls.cert", "needs its key beside it")
+            }
+            (None, Some(_)) if !unread => {
+                self.problem("origin.tls.key", "needs its cert beside it")
+            }
             _ => {}
         }
         if !tls.verify {

@@ -25,8 +25,8 @@ mod unit;
 
 pub use plan::{
     AccessFormat, Address, Admin, Cache, Client, Endpoint, Http2, Limits, Listen, Log, LogTarget,
-    OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie, Session,
-    Share, StatusDetail, Store, StoreUrl, Views, Visitor,
+    OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie,
+    Session, Share, StatusDetail, Store, StoreUrl, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -13,8 +13,8 @@ use super::node::{Node, Value};
 use super::pem::PemFile;
 use super::plan::{
     AccessFormat, Admin, Cache, Client, Endpoint, Http2, Limits, Listen, Log, LogTarget, OnExpire,
-    Origin, OriginTls, Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share, StatusDetail,
-    Store, Views, Visitor,
+    Origin, OriginTls, Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session,
+    Share, StatusDetail, Store, Views, Visitor,
 };
 use super::{form, text};
 use crate::http::coding::Coding;

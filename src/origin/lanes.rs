@@ -83,7 +83,7 @@ impl Lane {
             .max_header_list_size(BUFFER as u32)
             .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(ping)
-            .keep_alive_timeout(PING_PATIENCE)
+            .keep_alive_timeout(ping.min(PING_PATIENCE))
             .handshake(TokioIo::new(link))
             .await
             .map_err(OriginError::Broken)?;

@@ -88,7 +88,8 @@ impl Origin {
     /// the origin is held.
     #[must_use]
     pub fn new(settings: Settings, sheet: Arc<Sheet>) -> Rc<Self> {
-        let origin = Rc::new(Self { settings, sheet, idle: RefCell::default(), lanes: Lanes::default() });
+        let origin =
+            Rc::new(Self { settings, sheet, idle: RefCell::default(), lanes: Lanes::default() });
         let weak = Rc::downgrade(&origin);
         tokio::task::spawn_local(async move {
             loop {

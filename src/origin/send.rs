@@ -172,7 +172,11 @@ impl Origin {
     /// Waits for a head for as long as the origin may take from the last byte that was sent. While the
     /// client is waited for it is not the origin that takes long; for how long that may be is said by the
     /// upload.
-    async fn within_limit<T>(&self, answer: impl Future<Output = T>, progress: &Progress) -> Option<T> {
+    async fn within_limit<T>(
+        &self,
+        answer: impl Future<Output = T>,
+        progress: &Progress,
+    ) -> Option<T> {
         let limit = self.settings.first_byte_timeout;
         let mut answer = pin!(answer);
         let mut deadline = progress.last.get() + limit;

@@ -72,10 +72,7 @@ impl Sender {
 ///
 /// # Errors
 /// When its Host is no authority.
-pub(super) fn to_http2(
-    request: &mut Request<Outgoing>,
-    over_tls: bool,
-) -> Result<(), OriginError> {
+pub(super) fn to_http2(request: &mut Request<Outgoing>, over_tls: bool) -> Result<(), OriginError> {
     let no_host = OriginError::Unsendable("its Host is no authority");
     let Some(host) = request.headers_mut().remove(HOST) else { return Err(no_host) };
     let Ok(authority) = Authority::try_from(host.as_bytes()) else { return Err(no_host) };

@@ -64,8 +64,8 @@ impl Tls {
     /// When a file cannot be used, or nobody is there to be trusted.
     pub fn load(rules: &TlsRules, host: &str, http2: Http2) -> Result<Self, TlsError> {
         let name = rules.server_name.as_deref().unwrap_or(host);
-        let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| TlsError::Name(name.to_owned()))?;
+        let name =
+            ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
         let mut alone = config(rules)?;
         let mut usual = alone.clone();
         alone.alpn_protocols = vec![b"http/1.1".to_vec()];

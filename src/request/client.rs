@@ -3,8 +3,12 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::task::Waker;
 
+use bytes::Bytes;
 use tokio::time::Instant;
+
+use super::interim::{self, Line};
 
 use crate::http::peer::Peer;
 use crate::origin::BoundSlot;
@@ -67,6 +71,8 @@ pub struct Pulse {
     since: Cell<Instant>,
     timed_out: Cell<bool>,
     looks_whole: Cell<bool>,
+    /// Interim responses to the request in work.
+    interims: interim::Receiver,
 }
 
 impl Pulse {
@@ -78,7 +84,24 @@ impl Pulse {
             since: Cell::new(Instant::now()),
             timed_out: Cell::new(false),
             looks_whole: Cell::new(false),
+            interims: interim::Receiver::default(),
         })
+    }
+
+    /// Interim responses to the request in work come on `line`.
+    pub(super) fn listen(&self, line: Line) {
+        self.interims.set(Some(line));
+    }
+
+    /// No more of them come: the response itself is there, or never will be.
+    pub(super) fn hang_up(&self) {
+        self.interims.set(None);
+    }
+
+    /// Interim responses that are to be sent now. Wakes whoever asks when there are more.
+    #[must_use]
+    pub fn interims(&self, waker: &Waker) -> Bytes {
+        self.interims.take(waker)
     }
 
     /// A request's head is there: the client waits for us.

@@ -13,6 +13,7 @@ mod endpoint;
 mod error;
 mod explain;
 mod forward;
+pub mod interim;
 mod login;
 mod outgoing;
 mod outlive;
@@ -78,6 +79,8 @@ pub struct Settings {
     pub body_max: Option<u64>,
     /// How long a request body may pause.
     pub stall: std::time::Duration,
+    /// How long it may pause where it is one side of a call (gRPC).
+    pub call_stall: std::time::Duration,
     /// Which cookies mean what.
     pub cookies: CookieRules,
     /// The cookie that we set at log-in, when we do (`mint`).

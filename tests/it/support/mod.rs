@@ -9,6 +9,7 @@ pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod relay;
 pub(crate) mod tap;
+pub(crate) mod upstream;
 pub(crate) mod wire;
 
 use std::collections::BTreeSet;

@@ -126,8 +126,10 @@ impl Proxy {
         let usual = "listen = [{ address = \"{listen}\" }]";
         let listeners = if settings.contains("listen = [") { "" } else { usual };
         let settings = format!("{listeners}\n{settings}").replace("{listen}", &listen.to_string());
+        let url = format!("origin.url = \"http://{origin}\"");
+        let url = if settings.contains("origin.url =") { "" } else { &url };
         let config = format!(
-            "{threads}\norigin.url = \"http://{origin}\"\n\
+            "{threads}\n{url}\n\
              admin.address = \"{admin}\"\nlog.to = \"{log}\"\n{store}\n{settings}\n",
             log = folder.path().join("access.log").display(),
         );
@@ -237,7 +239,8 @@ impl Proxy {
         !port_is_taken
     }
 
-    fn complaints(&self) -> String {
+    /// What the process has complained of.
+    pub(crate) fn complaints(&self) -> String {
         fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
     }
 }
