@@ -195,15 +195,20 @@ impl<'a> Check<'a> {
     /// What is said of TLS needs an origin that speaks it, and a certificate its key.
     fn origin_tls(&mut self) {
         let origin = &self.plan.origin;
-        let is_tls = origin.url.scheme == Scheme::Https;
-        for key in ["ca", "server_name", "cert", "key", "verify"] {
-            let setting = format!("origin.tls.{key}");
-            if self.places.said(&setting) && !is_tls && !self.unread("origin.url") {
+        let tls = &origin.tls;
+        let is_tls = origin.url.scheme == Scheme::Https || self.unread("origin.url");
+        for (key, is_said) in [
+            ("ca", tls.ca.is_some()),
+            ("server_name", tls.server_name.is_some()),
+            ("cert", tls.cert.is_some()),
+            ("key", tls.key.is_some()),
+            ("verify", !tls.verify),
+        ] {
+            if is_said && !is_tls {
+                let setting = format!("origin.tls.{key}");
                 self.problem(&setting, "needs an [origin] url that begins with https:");
-                break;
             }
         }
-        let tls = &self.plan.origin.tls;
         let unread = self.unread("origin.tls.cert") || self.unread("origin.tls.key");
         match (&tls.cert, &tls.key) {
             (Some(_), None) if !unread => {

@@ -71,7 +71,7 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
 
 /// `http://host[:port]` or `https://host[:port]`, and nothing behind it but a `/`; or `unix:` and a path.
 pub(super) fn origin_url(text: &str) -> Result<OriginUrl, String> {
-    if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| is_rooted(path)) {
         let socket = Some(PathBuf::from(path));
         return Ok(OriginUrl { socket, ..OriginUrl::http("localhost", 80) });
     }
@@ -89,6 +89,11 @@ pub(super) fn origin_url(text: &str) -> Result<OriginUrl, String> {
     let (host, port) = host_and_port(authority).ok_or_else(expected)?;
     let port = port.unwrap_or(usual);
     Ok(OriginUrl { scheme, ..OriginUrl::http(host, port) })
+}
+
+/// Whether it is a path from the root on, and not the half of a URL.
+fn is_rooted(path: &str) -> bool {
+    path.starts_with('/') && !path.starts_with("//")
 }
 
 /// The URL that [`origin_url`] reads back.

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use ::http::{Request, Response};
@@ -57,7 +57,8 @@ type Connection = http2::Connection<TokioIo<Link>, Outgoing, Here>;
 /// A connection of HTTP/2.
 pub(super) struct Lane {
     requests: http2::SendRequest<Outgoing>,
-    connection: Rc<RefCell<Connection>>,
+    /// Gone when the connection is over: what still waits to be sent comes back then.
+    connection: Weak<RefCell<Connection>>,
     /// Requests on it.
     streams: Cell<usize>,
     /// Since when it has had none.
@@ -87,8 +88,8 @@ impl Lane {
             .handshake(TokioIo::new(link))
             .await
             .map_err(OriginError::Broken)?;
-        let connection = Rc::new(RefCell::new(connection));
-        let driven = Rc::clone(&connection);
+        let driven = Rc::new(RefCell::new(connection));
+        let connection = Rc::downgrade(&driven);
         tokio::task::spawn_local(async move {
             // Borrowed for one poll at a time: how many streams it takes is asked in between.
             let end = std::future::poll_fn(|cx| Pin::new(&mut *driven.borrow_mut()).poll(cx)).await;
@@ -111,7 +112,8 @@ impl Lane {
 
     /// Whether the origin takes one more stream now.
     fn has_room(&self) -> bool {
-        let takes = self.connection.try_borrow().map_or(0, |open| open.current_max_send_streams());
+        let Some(connection) = self.connection.upgrade() else { return false };
+        let takes = connection.borrow().current_max_send_streams();
         self.streams.get() < takes.min(STREAMS)
     }
 

@@ -26,13 +26,13 @@ fn hints_arrive_before_the_response() {
     let mut client = proxy.connect();
     // Behind a response that is on its way already, and not within it.
     client.send(b"POST /plain HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\n\r\nPOST /hints HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\n\r\n");
-    assert!(client.until("plain").starts_with("HTTP/1.1 200"));
+    assert!(client.until("\r\n\r\nplain").starts_with("HTTP/1.1 200"));
     assert_eq!(client.until("preload\r\n\r\n"), PASSED);
     gate.open();
     let rest = client.until("hello");
     assert!(rest.starts_with("HTTP/1.1 200 OK\r\n") && !rest.contains("103"), "{rest}");
     client.send(b"GET /plain HTTP/1.1\r\nHost: shop.test\r\n\r\n");
-    assert!(client.until("plain").starts_with("HTTP/1.1 200"));
+    assert!(client.until("\r\n\r\nplain").starts_with("HTTP/1.1 200"));
     assert_eq!(proxy.metric("anteroom_interim_dropped_total"), 0.0);
 }
 
