@@ -7,13 +7,12 @@ use ::http::HeaderValue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::StartError;
-use super::origin::origin_settings;
 use super::parts::Shared;
+use super::turn::Turn;
 use super::worker::dry_room;
-use crate::admin::{self, Clerk};
+use crate::admin::{self, Clerk, Post};
 use crate::config::Plan;
-use crate::metrics::Metrics;
+use crate::metrics::Sheet;
 use crate::origin::Origin;
 use crate::row::Names;
 use crate::socket::Socket;
@@ -40,44 +39,40 @@ pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
 /// Serves the data commands on this thread's runtime.
 pub(super) fn serve_socket(
     socket: Option<Socket>,
-    clerk: &Rc<Clerk>,
+    post: &Rc<Post>,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     socket.map(|socket| {
-        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(clerk), stop.clone()))
+        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(post), stop.clone()))
     })
 }
 
 /// Who carries out the data commands.
-pub(super) fn clerk(
-    plan: &Plan,
-    shared: &Shared,
-    lane: &AnyStore,
-) -> Result<Rc<Clerk>, StartError> {
-    Ok(Rc::new(Clerk {
+pub(super) fn clerk(plan: &Plan, turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
+    Rc::new(Clerk {
         store: lane.clone(),
         names: names(plan),
         memo: Arc::clone(&shared.rows),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
-        purger: Arc::clone(&shared.purger),
-        room: dry_room(plan, shared, lane)?,
-    }))
+        purger: Arc::clone(&turn.purger),
+        room: dry_room(turn, shared, lane),
+    })
 }
 
 /// Starts the refreshing on this thread's runtime; nothing where there are no `[[rows]]`.
 pub(super) fn start(
     plan: &Plan,
-    metrics: &Arc<Metrics>,
+    turn: &Turn,
+    sheet: &Arc<Sheet>,
     lane: &AnyStore,
     stop: &CancellationToken,
-) -> Result<Option<JoinHandle<()>>, StartError> {
+) -> Option<JoinHandle<()>> {
     if plan.rows.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let sheet = metrics.sheet();
-    let source = source(plan, Origin::new(origin_settings(&plan.origin)?, Arc::clone(&sheet)));
-    let rows = CacheRows::new(lane.clone(), source, Arc::clone(&sheet));
-    Ok(Some(tokio::task::spawn_local(task::drive(rows, sheet, stop.clone()))))
+    let source = source(plan, Origin::new(turn.origin.clone(), Arc::clone(sheet)));
+    let rows = CacheRows::new(lane.clone(), source, Arc::clone(sheet));
+    Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(sheet), stop.clone())))
 }
 
 fn source(plan: &Plan, origin: Rc<Origin>) -> OriginRows {

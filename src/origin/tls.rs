@@ -57,6 +57,15 @@ pub struct Tls {
     pub(super) alone: Arc<ClientConfig>,
 }
 
+/// What was read anew is never the same: it may have changed since.
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.usual, &other.usual)
+    }
+}
+
+impl Eq for Tls {}
+
 impl Tls {
     /// Reads what the rules name, for an origin at `host`.
     ///

@@ -3,8 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -13,12 +15,13 @@ use tokio::io::AsyncReadExt;
 
 use super::accept::{Door, Place};
 use super::io::{Deadlines, Watched};
+use super::listen::Terms;
 use super::proxy_protocol::{self, Header, Told};
 use super::stream::Stream;
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
 use crate::request::client::{Client, Pulse};
-use crate::request::{Room, respond};
+use crate::request::respond;
 
 /// hyper's buffer for a client connection: what it reads ahead.
 const BUFFER: usize = 64 * 1024;
@@ -37,14 +40,27 @@ pub struct Settings {
 pub(super) struct Arrival {
     pub(super) socket: Stream,
     pub(super) peer: Peer,
+    /// On what terms it is served.
+    pub(super) terms: Arc<Terms>,
+}
+
+impl Arrival {
+    /// The connection of `peer`, on the terms that hold now.
+    pub(super) fn new(socket: Stream, peer: Peer, terms: &ArcSwap<Terms>) -> Self {
+        Self { socket, peer, terms: terms.load_full() }
+    }
+
     /// Whether it begins with a header of the PROXY protocol.
-    pub(super) is_balancer: bool,
+    pub(super) fn is_from_balancer(&self) -> bool {
+        self.peer.is_among(&self.terms.balancers)
+    }
 }
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
-pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: Rc<Room>) {
-    let Arrival { socket, peer, is_balancer } = arrival;
-    let (settings, sheet) = (door.settings, &door.sheet);
+pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
+    let is_balancer = arrival.is_from_balancer();
+    let Arrival { socket, peer, .. } = arrival;
+    let (settings, sheet) = (door.inside.settings(), &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();
     let mut watched = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
@@ -62,8 +78,9 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
         peer
     };
     let client = Client::new(peer, local, Rc::clone(&pulse));
+    let inside = Rc::clone(door);
     let service = service_fn(move |request| {
-        let (room, client) = (Rc::clone(&room), Rc::clone(&client));
+        let (room, client) = (inside.inside.room(), Rc::clone(&client));
         async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
     });
     let mut connection = http1::Builder::new()

@@ -36,6 +36,7 @@ mod popularity;
 mod purge;
 mod purge_contract;
 mod races;
+mod reload;
 mod requests;
 mod responses;
 mod revalidation;

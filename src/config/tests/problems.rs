@@ -225,6 +225,10 @@ fn a_wrong_value_is_told_with_what_was_expected() {
 /// Settings that are fine alone and wrong together; each text is all that is told.
 const CONTRADICTIONS: &[(&str, &str)] = &[
     (
+        "[origin]\ntls.server_name = \"app\"",
+        "proxy.toml:2: [origin] tls.server_name: needs an [origin] url that begins with https:",
+    ),
+    (
         "[[listen]]\naddress = \"[::1]:80\"\n[[listen]]\naddress = \"[::1]:80\"",
         "proxy.toml:4: [[listen]] address: [::1]:80 is listened on already",
     ),
