@@ -156,8 +156,11 @@ impl Origin {
                         copies.restore(&mut unsent);
                         Some(unsent)
                     }
-                    None if matches!(broken, Broken::Refused | Broken::GoneAway) => copies.refused,
-                    None => copies.lost,
+                    None => match broken {
+                        Broken::Refused | Broken::GoneAway => copies.refused,
+                        Broken::Connection => copies.lost,
+                        Broken::Stream => None,
+                    },
                 };
                 let shared = sender.is_shared();
                 let error = match progress.fault.get() {

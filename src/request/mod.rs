@@ -32,6 +32,7 @@ use hyper::body::Incoming;
 
 use crate::clock::unix_now;
 use crate::fill::Filler;
+use crate::http::media;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
 use crate::http::query;
@@ -141,7 +142,8 @@ pub async fn respond(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    if request.method().is_safe() {
+    // Who calls by gRPC, and leaves, calls it off.
+    if request.method().is_safe() || media::is_grpc(request.headers()) {
         return carry_out(room, client, request).await;
     }
     let left = Rc::clone(&room.left);

@@ -181,3 +181,33 @@ fn a_client_that_does_not_read_holds_back_the_origin() {
     assert_eq!(slow.rest(begun).body.length, (PARTS as u64) << 14);
     assert_eq!(upstream.connections(), 1);
 }
+
+#[test]
+fn who_leaves_calls_it_off() {
+    let (called, off) = (Gate::closed(), Gate::closed());
+    let (calling, ending) = (Arc::clone(&called), Arc::clone(&off));
+    let upstream = Upstream::start(None, move |_, socket| {
+        let (called, off) = (Arc::clone(&calling), Arc::clone(&ending));
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else {
+                return;
+            };
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let (called, off) = (Arc::clone(&called), Arc::clone(&off));
+                tokio::runtime::Handle::current().spawn(async move {
+                    called.open();
+                    let reset = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
+                    if reset.is_ok_and(|reason| reason == h2::Reason::CANCEL) {
+                        off.open();
+                    }
+                });
+            }
+        })
+    });
+    let settings = "origin.http2 = \"always\"";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    let ask = proxy.post("/call").header("Content-Type", "application/grpc").start();
+    wait_until("it is called", || called.is_open());
+    ask.leave();
+    wait_until("it is called off", || off.is_open());
+}

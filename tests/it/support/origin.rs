@@ -356,6 +356,10 @@ impl Gate {
         self.opened.notify_all();
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        *self.is_open.lock().unwrap()
+    }
+
     /// Waits until it is open; gives up after the deadline, so that no thread is left behind.
     pub(crate) fn pass(&self) {
         let is_open = self.is_open.lock().unwrap();
