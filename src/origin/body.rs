@@ -195,6 +195,19 @@ pub struct OriginBody {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     give_back: Option<Return>,
+    ending: Ending,
+}
+
+/// By what the end of a body is known. hyper takes a stream that was reset without an error for one that
+/// ended, which it need not have (RFC 9113 §8.1 allows it behind the whole response only).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// hyper knows it.
+    Told,
+    /// So many bytes of a stream are to come.
+    Bytes(u64),
+    /// The stream says that it is over, or trailers do.
+    Stream,
 }
 
 impl std::fmt::Debug for OriginBody {
@@ -204,8 +217,8 @@ impl std::fmt::Debug for OriginBody {
 }
 
 impl OriginBody {
-    pub(super) fn new(body: Incoming, limit: Duration, give_back: Return) -> Self {
-        let mut this = Self { body, limit, timer: None, give_back: Some(give_back) };
+    pub(super) fn new(body: Incoming, limit: Duration, ending: Ending, give_back: Return) -> Self {
+        let mut this = Self { body, limit, timer: None, give_back: Some(give_back), ending };
         this.give_back_at_end();
         this
     }
@@ -215,6 +228,26 @@ impl OriginBody {
             && let Some(give_back) = self.give_back.take()
         {
             give_back.now();
+        }
+    }
+
+    /// Notes what came of a body whose end is to be told from a cut.
+    fn note(&mut self, frame: &Frame<Bytes>) {
+        self.ending = match (self.ending, frame.data_ref()) {
+            (Ending::Bytes(left), Some(part)) => {
+                Ending::Bytes(left.saturating_sub(part.len() as u64))
+            }
+            // Nothing but the end comes behind trailers.
+            (Ending::Stream, None) => Ending::Told,
+            (ending, _) => ending,
+        };
+    }
+
+    /// Whether nothing was left to come when nothing more came.
+    fn is_whole(&self) -> bool {
+        match self.ending {
+            Ending::Told | Ending::Bytes(0) => true,
+            Ending::Bytes(_) | Ending::Stream => self.body.is_end_stream(),
         }
     }
 
@@ -246,12 +279,17 @@ impl Body for OriginBody {
         this.timer = None;
         match frame {
             Some(Ok(frame)) => {
+                this.note(&frame);
                 this.give_back_at_end();
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
                 this.give_back = None;
                 Poll::Ready(Some(Err(OriginError::Broken(error))))
+            }
+            None if !this.is_whole() => {
+                this.give_back = None;
+                Poll::Ready(Some(Err(OriginError::CutOff)))
             }
             None => {
                 this.give_back_at_end();

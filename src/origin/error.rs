@@ -26,6 +26,9 @@ pub enum OriginError {
     /// The connection broke before the response was whole.
     #[error("the origin broke off")]
     Broken(#[source] hyper::Error),
+    /// The stream ended before the response was whole.
+    #[error("the origin cut off its response")]
+    CutOff,
     /// The response is not HTTP as we can pass it on.
     #[error("the origin's response is malformed: {0}")]
     Malformed(&'static str),

@@ -9,7 +9,7 @@ use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, hea
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::body::Progress;
+use super::body::{Ending, Progress};
 use super::pool::{BUFFER, Bound, BoundSlot, Origin, Return, To};
 use super::sender::{Sender, to_http2};
 use super::{OriginBody, OriginError, Outgoing};
@@ -230,7 +230,17 @@ impl Origin {
         let bound = matches!(to, To::Slot(_));
         let limit = self.limit_between_parts(&head.headers);
         let give_back = Return::new(self, sender, to);
-        let body = OriginBody::new(body, limit, give_back);
+        let ending = match framing {
+            _ if !is_shared => Ending::Told,
+            Framing::Empty => Ending::Bytes(0),
+            Framing::Length(length) => Ending::Bytes(length),
+            // A call of gRPC may have said in its head what came of it.
+            Framing::Chunked | Framing::Close if head.headers.contains_key("grpc-status") => {
+                Ending::Told
+            }
+            Framing::Chunked | Framing::Close => Ending::Stream,
+        };
+        let body = OriginBody::new(body, limit, ending, give_back);
         let response = Response::from_parts(head, body);
         Ok(OriginResponse {
             response,

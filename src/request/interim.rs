@@ -131,15 +131,27 @@ fn head(status: StatusCode, phrase: &str, mut headers: HeaderMap) -> BytesMut {
 
 /// Where a connection's socket finds the line of the request in work.
 #[derive(Debug, Default)]
-pub(super) struct Receiver(RefCell<Option<Line>>);
+pub(super) struct Receiver {
+    line: RefCell<Option<Line>>,
+    /// The connection's task: a request that another task answers is not seen to begin by the socket.
+    socket: RefCell<Option<Waker>>,
+}
 
 impl Receiver {
     pub(super) fn set(&self, line: Option<Line>) {
-        self.0.replace(line);
+        if let (Some(line), Some(socket)) = (&line, &*self.socket.borrow()) {
+            line.waiting().waker = Some(socket.clone());
+        }
+        self.line.replace(line);
     }
 
     pub(super) fn take(&self, waker: &Waker) -> Bytes {
-        self.0.borrow().as_ref().map_or_else(Bytes::new, |line| line.take(waker))
+        let mut socket = self.socket.borrow_mut();
+        // PERF: it is the same task all along, as a rule.
+        if !socket.as_ref().is_some_and(|socket| socket.will_wake(waker)) {
+            *socket = Some(waker.clone());
+        }
+        self.line.borrow().as_ref().map_or_else(Bytes::new, |line| line.take(waker))
     }
 }
 

@@ -211,3 +211,53 @@ fn who_leaves_calls_it_off() {
     ask.leave();
     wait_until("it is called off", || off.is_open());
 }
+
+#[test]
+fn a_stream_that_is_reset_is_not_over() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let arrived = Gate::closed();
+    let (count, gate) = (Arc::clone(&asked), Arc::clone(&arrived));
+    let upstream = Upstream::start(None, move |_, socket| {
+        let (count, gate) = (Arc::clone(&count), Arc::clone(&gate));
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let gate = Arc::clone(&gate);
+                tokio::runtime::Handle::current().spawn(async move {
+                    let path = request.uri().path().to_owned();
+                    let mut head = Response::builder()
+                        .header("content-type", "text/css")
+                        .header("cache-control", "max-age=60");
+                    if path != "/stream" {
+                        head = head.header("content-length", "8");
+                    }
+                    let mut out = respond.send_response(head.body(()).unwrap(), false).unwrap();
+                    out.send_data(Bytes::from("half"), false).unwrap();
+                    if path == "/whole" {
+                        // Its request's body is not wanted: h2 says so by a reset (RFC 9113 §8.1).
+                        return out.send_data(Bytes::from("half"), true).unwrap();
+                    }
+                    tokio::task::spawn_blocking(move || gate.pass()).await.unwrap();
+                    out.send_reset(h2::Reason::NO_ERROR);
+                });
+            }
+        })
+    });
+    let settings = "origin.http2 = \"always\"";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    for (nth, path) in ["/stream", "/length", "/stream", "/length"].into_iter().enumerate() {
+        let mut client = proxy.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: shop.test\r\n\r\n").as_bytes());
+        let begun = client.head();
+        arrived.open();
+        assert!(!client.rest(begun).body.whole, "{path}");
+        assert_eq!(asked.load(Ordering::SeqCst), nth + 1, "{path}");
+    }
+    for _ in 0..3 {
+        let mut client = proxy.connect();
+        client
+            .send(b"POST /whole HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 90000\r\n\r\nbegun");
+        client.until("\r\n\r\nhalfhalf");
+    }
+}

@@ -22,7 +22,6 @@ mod flight;
 mod forwarding;
 mod framing;
 mod freshness;
-mod grpc;
 mod interim;
 mod interop;
 mod leak;
