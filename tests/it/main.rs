@@ -22,6 +22,7 @@ mod flight;
 mod forwarding;
 mod framing;
 mod freshness;
+mod grpc;
 mod interim;
 mod interop;
 mod leak;
