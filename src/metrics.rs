@@ -89,6 +89,8 @@ pub enum Count {
     OriginErrors,
     /// Idle connections to the origin that broke or said something unasked.
     OriginIdleErrors,
+    /// Interim responses of the origin that the client could not be given.
+    InterimDropped,
     /// Pages stored.
     Stored,
     /// Pages that the store refused or failed to take.
@@ -126,7 +128,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 31] = [
+    const ALL: [(Self, &'static str, &'static str); 32] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -160,6 +162,11 @@ impl Count {
             Self::OriginIdleErrors,
             "anteroom_origin_idle_errors",
             "Idle origin connections that broke or spoke unasked",
+        ),
+        (
+            Self::InterimDropped,
+            "anteroom_interim_dropped",
+            "Interim responses of the origin not passed on",
         ),
         (Self::Stored, "anteroom_pages_stored", "Pages stored"),
         (Self::StoreWriteErrors, "anteroom_store_write_errors", "Pages not taken by the store"),

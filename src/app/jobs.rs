@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::{self, Shared};
 use super::rows;
+use super::turn::Turn;
 use crate::config::Plan;
 use crate::metrics::Sheet;
 use crate::store::AnyStore;
@@ -27,6 +28,7 @@ impl Jobs {
     /// Starts them on this thread's runtime. They end at `stop`.
     pub(super) fn start(
         plan: &Plan,
+        turn: &Turn,
         shared: &Arc<Shared>,
         lane: &AnyStore,
         stop: &CancellationToken,
@@ -35,7 +37,7 @@ impl Jobs {
         let turn_ends = stop.child_token();
         Self {
             lasting: lasting(shared, lane, &sheet, stop),
-            of_turn: of_turn(plan, shared, lane, (&sheet, &turn_ends)),
+            of_turn: of_turn((plan, turn), shared, lane, (&sheet, &turn_ends)),
             turn_ends,
             stop: stop.clone(),
             sheet,
@@ -43,11 +45,17 @@ impl Jobs {
     }
 
     /// Ends those that go by the old plan, and begins those of the new.
-    pub(super) async fn change(&mut self, plan: &Plan, shared: &Arc<Shared>, lane: &AnyStore) {
+    pub(super) async fn change(
+        &mut self,
+        plan: &Plan,
+        turn: &Turn,
+        shared: &Arc<Shared>,
+        lane: &AnyStore,
+    ) {
         self.turn_ends.cancel();
         wait(std::mem::take(&mut self.of_turn)).await;
         self.turn_ends = self.stop.child_token();
-        self.of_turn = of_turn(plan, shared, lane, (&self.sheet, &self.turn_ends));
+        self.of_turn = of_turn((plan, turn), shared, lane, (&self.sheet, &self.turn_ends));
     }
 
     /// Returns when all have ended.
@@ -95,7 +103,7 @@ fn lasting(
 }
 
 fn of_turn(
-    plan: &Plan,
+    (plan, turn): (&Plan, &Turn),
     shared: &Arc<Shared>,
     lane: &AnyStore,
     (sheet, stop): (&Arc<Sheet>, &CancellationToken),
@@ -121,6 +129,6 @@ fn of_turn(
         tokio::task::spawn_local(task::drive(rescale, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(clean, Arc::clone(sheet), stop.clone())),
     ];
-    jobs.extend(rows::start(plan, sheet, lane, stop));
+    jobs.extend(rows::start(plan, turn, sheet, lane, stop));
     jobs
 }

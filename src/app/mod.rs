@@ -7,6 +7,7 @@ mod demo;
 mod files;
 mod jobs;
 mod listeners;
+mod origin;
 mod parts;
 mod reload;
 mod rows;
@@ -80,6 +81,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// TLS to the origin.
+    #[error("cannot speak TLS with the origin: {0}")]
+    OriginTls(#[from] crate::origin::TlsError),
     /// A thread, a runtime or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {
@@ -159,7 +163,7 @@ impl App {
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         shared.register(writer.as_ref(), &store);
         tls::register(listeners.tls(), &metrics);
-        let turn = Turn::new(&plan, &shared);
+        let turn = Turn::new(&plan, &shared)?;
         let workers = listeners
             .take_entrances()
             .into_iter()
@@ -191,7 +195,7 @@ impl App {
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
             tokio::task::spawn_local(tls::watch(Arc::clone(listeners.tls()), stop.clone()));
             let data_commands = rows::serve_socket(socket, &post, &stop);
-            let jobs = Jobs::start(&plan, &shared, &lane, &stop);
+            let jobs = Jobs::start(&plan, &turn, &shared, &lane, &stop);
             tracing::info!(threads = plan.threads, "serving");
             let mut live = Live { plan, turn, listeners, workers, shared, lane, post, jobs };
             while signals.next().await == Signal::Reload {

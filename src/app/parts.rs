@@ -191,6 +191,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         stall: plan.limits.stall_timeout,
         tunnels: plan.limits.tunnels,
         tunnel_idle: plan.limits.tunnel_idle,
+        call_stall: plan.origin.stream_timeout,
         cookies: CookieRules {
             session: session.cookies.clone(),
             minted: session.mint,

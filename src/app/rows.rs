@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::Shared;
 use super::turn::Turn;
-use super::worker::{dry_room, origin_settings};
+use super::worker::dry_room;
 use crate::admin::{self, Clerk, Post};
 use crate::config::Plan;
 use crate::metrics::Sheet;
@@ -62,6 +62,7 @@ pub(super) fn clerk(plan: &Plan, turn: &Turn, shared: &Shared, lane: &AnyStore) 
 /// Starts the refreshing on this thread's runtime; nothing where there are no `[[rows]]`.
 pub(super) fn start(
     plan: &Plan,
+    turn: &Turn,
     sheet: &Arc<Sheet>,
     lane: &AnyStore,
     stop: &CancellationToken,
@@ -69,7 +70,7 @@ pub(super) fn start(
     if plan.rows.is_empty() {
         return None;
     }
-    let source = source(plan, Origin::new(origin_settings(&plan.origin), Arc::clone(sheet)));
+    let source = source(plan, Origin::new(turn.origin.clone(), Arc::clone(sheet)));
     let rows = CacheRows::new(lane.clone(), source, Arc::clone(sheet));
     Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(sheet), stop.clone())))
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::StartError;
+use super::origin::origin_settings;
 use super::parts::{self, Shared};
-use super::worker::origin_settings;
 use crate::config::{Cache, Limits, Plan};
 use crate::origin;
 use crate::page::verdict::Policy;
@@ -26,23 +27,23 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// What `plan` says.
-    pub(super) fn new(plan: &Plan, shared: &Shared) -> Arc<Self> {
+    /// What `plan` says. Reads the certificates that it names.
+    pub(super) fn new(plan: &Plan, shared: &Shared) -> Result<Arc<Self>, StartError> {
         let cache = &plan.cache;
         let purger = Arc::new(Purger {
             pages: Arc::clone(&shared.pages),
             hosts: plan.origin.hosts.clone(),
             ignore_query: cache.ignore_query.clone(),
         });
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             settings: Arc::new(parts::settings(plan, &purger)),
             coder: Coder::new(cache.compress.clone(), cache.max_object),
             purger,
-            origin: origin_settings(&plan.origin),
+            origin: origin_settings(&plan.origin)?,
             policy: policy(cache),
             connection: connection(&plan.limits),
             drain_timeout: plan.limits.drain_timeout,
-        })
+        }))
     }
 }
 

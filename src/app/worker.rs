@@ -17,7 +17,7 @@ use super::{StartError, runtime};
 use crate::fill::Filler;
 use crate::log::Pen;
 use crate::metrics::Sheet;
-use crate::origin::{self, Origin};
+use crate::origin::Origin;
 use crate::page::Pages;
 use crate::request::Room;
 use crate::row::Reader;
@@ -235,19 +235,5 @@ pub(super) async fn join(workers: Vec<Worker>) {
         if worker.thread.join().is_err() {
             tracing::error!("a worker panicked");
         }
-    }
-}
-
-pub(super) fn origin_settings(origin: &crate::config::Origin) -> origin::Settings {
-    let host = origin.url.host.trim_start_matches('[').trim_end_matches(']');
-    origin::Settings {
-        host: host.to_owned(),
-        port: origin.url.port,
-        connect_timeout: origin.connect_timeout,
-        first_byte_timeout: origin.first_byte_timeout,
-        between_bytes_timeout: origin.between_bytes_timeout,
-        keep_idle: origin.keep_idle,
-        idle_timeout: origin.idle_timeout,
-        head_reuse: origin.head_reuse,
     }
 }

@@ -15,6 +15,7 @@ use super::reader::Places;
 use super::unit::show_size;
 use ipnet::IpNet;
 
+use crate::http::host::Scheme;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -47,6 +48,7 @@ impl<'a> Check<'a> {
         self.listeners();
         self.tls();
         self.origin();
+        self.origin_tls();
         self.store();
         self.client();
         self.session();
@@ -195,6 +197,44 @@ impl<'a> Check<'a> {
                 "session.mint",
                 "is true, but [origin] sessions is false: nobody could log a visitor in",
             );
+        }
+    }
+
+    /// What is said of TLS needs an origin that speaks it, and a certificate its key.
+    fn origin_tls(&mut self) {
+        let origin = &self.plan.origin;
+        let tls = &origin.tls;
+        let is_tls = origin.url.scheme == Scheme::Https || self.unread("origin.url");
+        for (key, is_said) in [
+            ("ca", tls.ca.is_some()),
+            ("server_name", tls.server_name.is_some()),
+            ("cert", tls.cert.is_some()),
+            ("key", tls.key.is_some()),
+            ("verify", !tls.verify),
+        ] {
+            if is_said && !is_tls {
+                let setting = format!("origin.tls.{key}");
+                self.problem(&setting, "needs an [origin] url that begins with https:");
+            }
+        }
+        let unread = self.unread("origin.tls.cert") || self.unread("origin.tls.key");
+        match (&tls.cert, &tls.key) {
+            (Some(_), None) if !unread => {
+                self.problem("origin.tls.cert", "needs its key beside it")
+            }
+            (None, Some(_)) if !unread => {
+                self.problem("origin.tls.key", "needs its cert beside it")
+            }
+            _ => {}
+        }
+        if !tls.verify {
+            self.warning(
+                "origin.tls.verify",
+                "is false: whoever comes between us and the origin can be the origin",
+            );
+        }
+        if !tls.verify && tls.ca.is_some() {
+            self.problem("origin.tls.ca", "is never asked, for verify is false");
         }
     }
 

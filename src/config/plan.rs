@@ -210,7 +210,7 @@ pub struct Client {
 /// `[origin]`: the app behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// `url`: `http://host[:port]`, without a path. Required.
+    /// `url`: `http://host[:port]` or `https://host[:port]`, without a path, or `unix:<path>`. Required.
     pub url: OriginUrl,
     /// `host`: what the origin gets as Host: `None` (`"preserve"`) the client's, else this.
     pub host: Option<String>,
@@ -222,6 +222,16 @@ pub struct Origin {
     pub first_byte_timeout: Duration,
     /// `between_bytes_timeout`, 60 s.
     pub between_bytes_timeout: Duration,
+    /// `stream_timeout`, 1 h: the same for what is meant to pause: event streams, and calls of gRPC in
+    /// either direction.
+    pub stream_timeout: Duration,
+    /// `http2`, `"auto"`: whether HTTP/2 is spoken with it.
+    pub http2: Http2,
+    /// `http2_ping`, 310 s: between two PINGs on a connection of HTTP/2 on which nothing comes. Servers
+    /// of gRPC take more than one in five minutes for an attack.
+    pub http2_ping: Duration,
+    /// `tls`: whom we believe that they are the origin, where its `url` begins with `https:`.
+    pub tls: OriginTls,
     /// `keep_idle`, 64: idle connections that each thread keeps.
     pub keep_idle: usize,
     /// `idle_timeout`, 4 s: how long an idle connection is kept (below the 5 s at which common
@@ -238,10 +248,57 @@ pub struct Origin {
 /// An origin's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginUrl {
-    /// Host name or address literal, as it stands in the URL (IPv6 in brackets).
+    /// Whether TLS is spoken there.
+    pub scheme: Scheme,
+    /// Host name or address literal, as it stands in the URL (IPv6 in brackets); `localhost` for a
+    /// Unix socket.
     pub host: String,
-    /// Port, 80 when the URL names none.
+    /// Port; 80, or 443 for `https`, when the URL names none.
     pub port: u16,
+    /// The path of a Unix socket, where the origin listens on one.
+    pub socket: Option<PathBuf>,
+}
+
+impl OriginUrl {
+    /// `http://host:port`.
+    #[must_use]
+    pub fn http(host: impl Into<String>, port: u16) -> Self {
+        Self { scheme: Scheme::Http, host: host.into(), port, socket: None }
+    }
+}
+
+/// Whether HTTP/2 is spoken with an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http2 {
+    /// Where it is agreed upon over TLS.
+    Auto,
+    /// Unasked, in clear text, too.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+/// `[origin] tls`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginTls {
+    /// `ca`: the PEM file of who signs the origin's certificate; `None` (`"system"`): whom the system
+    /// trusts.
+    pub ca: Option<PathBuf>,
+    /// `server_name`: the name that the certificate must have, and that is asked for (SNI); `None`
+    /// (`"host"`): the host of the `url`.
+    pub server_name: Option<String>,
+    /// `cert`: the PEM file of our own certificate; `None` (`"none"`): there is none.
+    pub cert: Option<PathBuf>,
+    /// `key`: the PEM file of its key.
+    pub key: Option<PathBuf>,
+    /// `verify`, true: false believes any certificate.
+    pub verify: bool,
+}
+
+impl Default for OriginTls {
+    fn default() -> Self {
+        Self { ca: None, server_name: None, cert: None, key: None, verify: true }
+    }
 }
 
 /// `[store]`
@@ -631,6 +688,10 @@ impl Origin {
             connect_timeout: Duration::from_secs(2),
             first_byte_timeout: Duration::from_secs(60),
             between_bytes_timeout: Duration::from_secs(60),
+            stream_timeout: Duration::from_secs(3600),
+            http2: Http2::Auto,
+            http2_ping: Duration::from_secs(310),
+            tls: OriginTls::default(),
             keep_idle: 64,
             idle_timeout: Duration::from_secs(4),
             head_reuse: false,

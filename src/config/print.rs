@@ -22,8 +22,8 @@ pub fn print(plan: &Plan) -> String {
 #[derive(Debug, Default)]
 struct Printer {
     written: String,
-    /// Whether keys are met in a `[[…]]`, where a section is written as `section.key`.
-    in_list: bool,
+    /// Whether keys are met in a `[…]` or `[[…]]`, where a section is written as `section.key`.
+    is_within: bool,
     dotted: Option<&'static str>,
 }
 
@@ -55,14 +55,16 @@ impl Walk for Printer {
     }
 
     fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
-        if self.in_list {
+        if self.is_within {
             self.dotted = Some(name);
             keys(self);
             self.dotted = None;
             return;
         }
         self.heading(format_args!("[{name}]"));
+        self.is_within = true;
         keys(self);
+        self.is_within = false;
     }
 
     fn tables<T>(
@@ -73,11 +75,11 @@ impl Walk for Printer {
         _: impl Fn() -> T,
         keys: impl Fn(&mut Self, &mut T),
     ) {
-        self.in_list = true;
+        self.is_within = true;
         for item in items {
             self.heading(format_args!("[[{name}]]"));
             keys(self, item);
         }
-        self.in_list = false;
+        self.is_within = false;
     }
 }

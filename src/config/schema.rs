@@ -10,10 +10,11 @@ use std::time::Duration;
 use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
+use super::pem::PemFile;
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Limits, Listen, Log, LogTarget,
-    OnExpire, Origin, Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share,
-    StatusDetail, Store, Tls, TlsVersion, Views, Visitor,
+    AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
+    LogTarget, OnExpire, Origin, OriginTls, Plan, Purge, PurgeToken, Route, Rows, SameSite,
+    SecureCookie, Session, Share, StatusDetail, Store, Tls, TlsVersion, Views, Visitor,
 };
 use super::{form, text};
 use crate::http::coding::Coding;
@@ -132,11 +133,24 @@ fn origin(at: &mut impl Walk, origin: &mut Origin) {
     at.key("connect_timeout", &mut origin.connect_timeout, &TIMEOUT);
     at.key("first_byte_timeout", &mut origin.first_byte_timeout, &TIMEOUT);
     at.key("between_bytes_timeout", &mut origin.between_bytes_timeout, &TIMEOUT);
+    at.key("stream_timeout", &mut origin.stream_timeout, &TIMEOUT);
+    let http2 = [("auto", Http2::Auto), ("always", Http2::Always), ("never", Http2::Never)];
+    at.key("http2", &mut origin.http2, &Words(&http2));
+    at.key("http2_ping", &mut origin.http2_ping, &Span { min: 100 * MS, max: DAY });
+    at.section("tls", |at| origin_tls(at, &mut origin.tls));
     at.key("keep_idle", &mut origin.keep_idle, &count(0, 10_000));
     at.key("idle_timeout", &mut origin.idle_timeout, &TIMEOUT);
     at.key("head_reuse", &mut origin.head_reuse, &Flag);
     at.key("sessions", &mut origin.sessions, &Flag);
     at.key("secret", &mut origin.secret, &Optional(SecretRef));
+}
+
+fn origin_tls(at: &mut impl Walk, tls: &mut OriginTls) {
+    at.key("ca", &mut tls.ca, &Either("system", PemFile::Certificates));
+    at.key("server_name", &mut tls.server_name, &Either("host", named(text::server_name)));
+    at.key("cert", &mut tls.cert, &Either("none", PemFile::Certificates));
+    at.key("key", &mut tls.key, &Either("none", PemFile::Key));
+    at.key("verify", &mut tls.verify, &Flag);
 }
 
 fn store(at: &mut impl Walk, store: &mut Store) {

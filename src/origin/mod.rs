@@ -3,14 +3,20 @@
 //! Knows HTTP framing and time limits; what a request or a response means is decided elsewhere.
 
 mod body;
+mod connect;
 mod error;
+mod lanes;
+mod link;
 mod meter;
 mod pool;
 mod send;
+mod sender;
+mod tls;
 mod upgrade;
 
 pub use body::{BodyFault, OriginBody, Outgoing, Upload};
 pub use error::OriginError;
-pub use pool::{Bound, BoundSlot, Origin, Settings};
+pub use pool::{Bound, BoundSlot, Http2, Origin, Settings};
 pub use send::{Keep, OriginResponse, is_connection_scheme};
+pub use tls::{Tls, TlsError, TlsRules};
 pub use upgrade::{Answer, Switched};

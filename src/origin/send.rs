@@ -1,15 +1,19 @@
 //! One request to the origin and the head of its response.
 
+use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
-use ::http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
-use super::body::Progress;
-use super::pool::{BUFFER, Bound, BoundSlot, Origin, Return, Sender, To};
+use super::body::{Ending, Progress};
+use super::pool::{BUFFER, Bound, BoundSlot, Origin, Return, To};
+use super::sender::{Sender, to_http2};
 use super::{OriginBody, OriginError, Outgoing};
-use crate::http::hop;
+use crate::http::{hop, media};
 use crate::metrics::Count;
 
 /// Which connection may carry a request, and what becomes of it afterwards.
@@ -42,13 +46,22 @@ struct Failed {
     error: OriginError,
     /// The request, where it is safe to send it again.
     again: Option<Request<Outgoing>>,
+    /// Whether others were on the same connection.
+    shared: bool,
+}
+
+impl Failed {
+    fn for_good(error: OriginError) -> Self {
+        Self { error, again: None, shared: false }
+    }
 }
 
 impl Origin {
     /// Sends a request and waits for the head of the response.
     ///
     /// When a kept connection turns out dead, the request is sent once more on a fresh one: any
-    /// request of which nothing was written, and a GET or HEAD without body that got no answer.
+    /// request of which nothing was written, and a GET or HEAD without body that got no answer. So is
+    /// one without body of which the origin says that it has not looked at it.
     ///
     /// # Errors
     /// See [`OriginError`].
@@ -70,66 +83,115 @@ impl Origin {
         request: Request<Outgoing>,
         keep: Keep,
     ) -> Result<OriginResponse, OriginError> {
-        let with_effects = !matches!(*request.method(), Method::GET | Method::HEAD);
-        let kept = match &keep {
-            Keep::Pool(_) => self.kept(with_effects).await,
-            Keep::Bound(slot) => slot.take().map(|Bound(sender)| sender),
-            Keep::Alone => None,
-        };
-        let Some(sender) = kept else {
-            let sender = self.connect().await?;
-            return self.attempt(sender, request, &keep, false).await.map_err(|f| f.error);
-        };
-        match self.attempt(sender, request, &keep, true).await {
+        let (sender, was_kept) = self.carrier(&request, &keep).await?;
+        match self.attempt(sender, request, &keep, was_kept).await {
             Ok(response) => Ok(response),
-            Err(Failed { again: Some(request), .. }) => {
+            Err(Failed { again: Some(request), shared, .. }) => {
                 self.sheet.count(Count::OriginRetries);
-                let sender = self.connect().await?;
+                // What many lost at once they share again; another kept one may be as dead as this.
+                let sender = match &keep {
+                    Keep::Pool(_) if shared => self.carrier(&request, &keep).await?.0,
+                    Keep::Pool(_) => self.connect().await?,
+                    Keep::Bound(_) | Keep::Alone => self.connect_alone().await?,
+                };
                 self.attempt(sender, request, &keep, false).await.map_err(|f| f.error)
             }
-            Err(Failed { error, again: None }) => Err(error),
+            Err(Failed { error, again: None, .. }) => Err(error),
+        }
+    }
+
+    /// What carries a request, and whether it was there already. What logs a connection in is never sent
+    /// where others' requests go (RFC 9113 knows of no such log-in).
+    async fn carrier(
+        &self,
+        request: &Request<Outgoing>,
+        keep: &Keep,
+    ) -> Result<(Sender, bool), OriginError> {
+        let bound = match keep {
+            Keep::Pool(_) => {
+                let with_effects = !matches!(*request.method(), Method::GET | Method::HEAD);
+                return self.sender(with_effects).await;
+            }
+            Keep::Bound(slot) => slot.take(),
+            Keep::Alone => None,
+        };
+        match bound {
+            Some(Bound(sender)) => Ok((Sender::Http1(sender), true)),
+            None => Ok((self.connect_alone().await?, false)),
         }
     }
 
     async fn attempt(
         self: &Rc<Self>,
         mut sender: Sender,
-        request: Request<Outgoing>,
+        mut request: Request<Outgoing>,
         keep: &Keep,
         was_kept: bool,
     ) -> Result<OriginResponse, Failed> {
         let is_head = request.method() == Method::HEAD;
-        let copy = if was_kept { repeatable(&request) } else { None };
+        let copies = Copies::of(&request, &sender, was_kept);
         let progress = match request.body() {
             Outgoing::Empty => Progress::new(),
             Outgoing::Upload(upload) => upload.progress(),
         };
-        let limit = self.settings.first_byte_timeout;
-        sender.allowance.heads();
-        let mut answer = pin!(sender.requests.try_send_request(request));
-        let answer = loop {
-            let deadline = progress.last.get() + limit;
-            match tokio::time::timeout_at(deadline, answer.as_mut()).await {
-                Ok(answer) => break answer,
-                Err(_) if progress.last.get() + limit > deadline => {}
-                Err(_) => {
-                    let error = OriginError::FirstByteTimedOut;
-                    return Err(Failed { error, again: None });
-                }
-            }
+        if sender.is_shared() {
+            to_http2(&mut request, self.settings.tls.is_some()).map_err(Failed::for_good)?;
+        }
+        let sent = sender.send(request);
+        let Some(answer) = self.within_limit(sent, &progress).await else {
+            sender.doubt();
+            return Err(Failed::for_good(OriginError::FirstByteTimedOut));
         };
         match answer {
-            Ok(response) => self
-                .accept(response, sender, is_head, keep)
-                .map_err(|error| Failed { error, again: None }),
+            Ok(response) => self.accept(response, sender, is_head, keep).map_err(Failed::for_good),
             Err(mut failed) => {
                 let unsent = failed.take_message().filter(|_| was_kept && !progress.begun.get());
+                let error = failed.into_error();
+                let broken = Broken::by(&error);
+                if broken != Broken::Refused && broken != Broken::Stream {
+                    sender.doubt();
+                }
+                let again = match unsent {
+                    Some(mut unsent) => {
+                        copies.restore(&mut unsent);
+                        Some(unsent)
+                    }
+                    None => match broken {
+                        Broken::Refused | Broken::GoneAway => copies.refused,
+                        Broken::Connection => copies.lost,
+                        Broken::Stream => None,
+                    },
+                };
+                let shared = sender.is_shared();
                 let error = match progress.fault.get() {
                     Some(fault) => OriginError::ClientBody(fault),
-                    None => OriginError::Broken(failed.into_error()),
+                    None => OriginError::Broken(error),
                 };
-                Err(Failed { error, again: unsent.or(copy) })
+                Err(Failed { error, again, shared })
             }
+        }
+    }
+
+    /// Waits for a head for as long as the origin may take from the last byte that was sent. While the
+    /// client is waited for it is not the origin that takes long; for how long that may be is said by the
+    /// upload.
+    async fn within_limit<T>(
+        &self,
+        answer: impl Future<Output = T>,
+        progress: &Progress,
+    ) -> Option<T> {
+        let limit = self.settings.first_byte_timeout;
+        let mut answer = pin!(answer);
+        let mut deadline = progress.last.get() + limit;
+        loop {
+            if let Ok(answer) = tokio::time::timeout_at(deadline, answer.as_mut()).await {
+                return Some(answer);
+            }
+            deadline = match progress.last.get() + limit {
+                _ if progress.awaits_client.get() => Instant::now() + limit,
+                moved if moved > deadline => moved,
+                _ => return None,
+            };
         }
     }
 
@@ -141,9 +203,17 @@ impl Origin {
         is_head: bool,
         keep: &Keep,
     ) -> Result<OriginResponse, OriginError> {
-        sender.allowance.body();
+        sender.answered();
+        let is_shared = sender.is_shared();
         let (mut head, body) = response.into_parts();
-        let framing = framing(head.status, &head.headers, is_head)?;
+        let framing = match framing(head.status, &head.headers, is_head)? {
+            // A stream has an end of its own.
+            Framing::Close if is_shared => Framing::Chunked,
+            framing => framing,
+        };
+        if is_shared {
+            head.version = Version::HTTP_11;
+        }
         head.headers.remove(header::TRANSFER_ENCODING);
         if !is_head && head.status != StatusCode::NOT_MODIFIED {
             head.headers.remove(header::CONTENT_LENGTH);
@@ -158,8 +228,19 @@ impl Origin {
             _ => To::Pool,
         };
         let bound = matches!(to, To::Slot(_));
+        let limit = self.limit_between_parts(&head.headers);
         let give_back = Return::new(self, sender, to);
-        let body = OriginBody::new(body, self.settings.between_bytes_timeout, give_back);
+        let ending = match framing {
+            _ if !is_shared => Ending::Told,
+            Framing::Empty => Ending::Bytes(0),
+            Framing::Length(length) => Ending::Bytes(length),
+            // A call of gRPC may have said in its head what came of it.
+            Framing::Chunked | Framing::Close if head.headers.contains_key("grpc-status") => {
+                Ending::Told
+            }
+            Framing::Chunked | Framing::Close => Ending::Stream,
+        };
+        let body = OriginBody::new(body, limit, ending, give_back);
         let response = Response::from_parts(head, body);
         Ok(OriginResponse {
             response,
@@ -171,23 +252,93 @@ impl Origin {
             bound,
         })
     }
-}
 
-fn is_bound(keep: &Keep) -> bool {
-    matches!(keep, Keep::Bound(_))
-}
-
-/// A copy of a request that may be sent twice: GET or HEAD without a body (RFC 9110 §9.2.2).
-fn repeatable(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !safe || !matches!(request.body(), Outgoing::Empty) {
-        return None;
+    /// How long a body may pause: what is meant to pause may do so for longer.
+    fn limit_between_parts(&self, headers: &HeaderMap) -> Duration {
+        if media::is_live(headers) {
+            return self.settings.stream_timeout;
+        }
+        self.settings.between_bytes_timeout
     }
+}
+
+/// Copies of a request, by which it can be sent again.
+struct Copies {
+    /// Where it was lost on its way: GET or HEAD without a body (RFC 9110 §9.2.2).
+    lost: Option<Request<Outgoing>>,
+    /// Where the origin says that it has not looked at it (RFC 9113 §8.7): any without a body.
+    refused: Option<Request<Outgoing>>,
+    /// What was its own before HTTP/2 said it in its way.
+    fields: Option<(Uri, HeaderMap)>,
+}
+
+impl Copies {
+    /// PERF: a fresh connection of HTTP/1.1 needs none.
+    fn of(request: &Request<Outgoing>, sender: &Sender, was_kept: bool) -> Self {
+        let is_shared = sender.is_shared();
+        let is_empty = matches!(request.body(), Outgoing::Empty);
+        let is_safe = matches!(*request.method(), Method::GET | Method::HEAD);
+        Self {
+            lost: (was_kept && is_safe && is_empty).then(|| copy(request)),
+            refused: (is_shared && is_empty).then(|| copy(request)),
+            fields: (is_shared && !is_empty)
+                .then(|| (request.uri().clone(), request.headers().clone())),
+        }
+    }
+
+    /// Makes a request that came back what it was.
+    fn restore(self, request: &mut Request<Outgoing>) {
+        if let Some(whole) = self.refused {
+            *request = whole;
+        } else if let Some((uri, headers)) = self.fields {
+            *request.uri_mut() = uri;
+            *request.headers_mut() = headers;
+            *request.version_mut() = Version::HTTP_11;
+        }
+    }
+}
+
+fn copy(request: &Request<Outgoing>) -> Request<Outgoing> {
     let mut copy = Request::new(Outgoing::Empty);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+    copy
+}
+
+/// What broke with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    /// Nothing but that: the origin has not looked at it (RFC 9113 §8.7).
+    Refused,
+    /// Its stream.
+    Stream,
+    /// The connection, which the origin ends; it named an earlier stream as the last that it looks at
+    /// (RFC 9113 §6.8).
+    GoneAway,
+    /// The connection.
+    Connection,
+}
+
+impl Broken {
+    fn by(error: &hyper::Error) -> Self {
+        let source = std::error::Error::source(error);
+        let Some(error) = source.and_then(|source| source.downcast_ref::<h2::Error>()) else {
+            return Self::Connection;
+        };
+        match error.reason() {
+            Some(h2::Reason::REFUSED_STREAM) if error.is_remote() && error.is_reset() => {
+                Self::Refused
+            }
+            _ if error.is_reset() => Self::Stream,
+            _ if error.is_go_away() && error.is_remote() => Self::GoneAway,
+            _ => Self::Connection,
+        }
+    }
+}
+
+fn is_bound(keep: &Keep) -> bool {
+    matches!(keep, Keep::Bound(_))
 }
 
 /// How a response's body ends.

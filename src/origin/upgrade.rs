@@ -10,7 +10,9 @@ use bytes::{Buf, Bytes};
 use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::pool::{Origin, OriginSocket, Switching};
+use super::connect::{OriginSocket, Switching};
+use super::pool::Origin;
+use super::sender::Sender;
 use super::{Keep, OriginError, OriginResponse, Outgoing};
 use crate::http::hop::{self, TransferEncoding};
 use crate::http::upgrade::Protocol;
@@ -69,7 +71,7 @@ impl Origin {
             .map_err(|_| OriginError::FirstByteTimedOut)?
             .map_err(|failed| OriginError::Broken(failed.into_error()))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let came = self.accept(response, sender, is_head, &Keep::Alone)?;
+            let came = self.accept(response, Sender::Http1(sender), is_head, &Keep::Alone)?;
             return Ok(Answer::Http(came));
         }
         check(&response, &asked, protocol)?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, PROXY_AUTHORIZATION};
+use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
 use ::http::{HeaderMap, Method, Version};
 
@@ -69,6 +69,9 @@ pub(super) fn admit(
     if head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
         return Err(Error::BadRequest("Content-Length came twice"));
     }
+    if head.headers.get_all(EXPECT).iter().any(|line| !is_continue(line.as_bytes())) {
+        return Err(Error::Expectation);
+    }
     let target_length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     if target_length > settings.uri_max {
         return Err(Error::UriTooLong);
@@ -100,6 +103,11 @@ pub(super) fn admit(
         .into_owned();
     let by_proxy = peer.is_among(trusted);
     Ok(Admitted { by_proxy, host, site, scheme, address, path })
+}
+
+/// Whether `Expect` names the one thing that there is to be expected (RFC 9110 §10.1.1).
+fn is_continue(line: &[u8]) -> bool {
+    line.trim_ascii().eq_ignore_ascii_case(b"100-continue")
 }
 
 /// Whether a request carries credentials that log its connection in.

@@ -4,10 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::Waker;
 
 use ::http::HeaderValue;
+use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::interim::{self, Line};
 use super::tunnel::{Tunnel, TunnelSlot};
 use crate::http::client_cert::ClientCertificate;
 use crate::http::host::{Host, Scheme};
@@ -200,6 +203,8 @@ pub struct Pulse {
     is_told: Cell<bool>,
     timed_out: Cell<bool>,
     looks_whole: Cell<bool>,
+    /// Interim responses to the request in work.
+    interims: interim::Receiver,
 }
 
 impl Pulse {
@@ -214,7 +219,24 @@ impl Pulse {
             is_told: Cell::new(false),
             timed_out: Cell::new(false),
             looks_whole: Cell::new(false),
+            interims: interim::Receiver::default(),
         })
+    }
+
+    /// Interim responses to the request in work come on `line`.
+    pub(super) fn listen(&self, line: Line) {
+        self.interims.set(Some(line));
+    }
+
+    /// No more of them come: the response itself is there, or never will be.
+    pub(super) fn hang_up(&self) {
+        self.interims.set(None);
+    }
+
+    /// Interim responses that are to be sent now. Wakes whoever asks when there are more.
+    #[must_use]
+    pub fn interims(&self, waker: &Waker) -> Bytes {
+        self.interims.take(waker)
     }
 
     /// A request's head is there: the client waits for us.

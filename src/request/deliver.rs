@@ -78,6 +78,7 @@ pub(super) fn own(
     Response::from_parts(head, Body::origin(body))
 }
 
+/// Removes what the origin says to us.
 pub(super) fn remove_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();

@@ -28,6 +28,9 @@ pub(super) enum Error {
     /// The body stopped.
     #[error("the body stopped")]
     BodyStalled,
+    /// The request expects something that we do not know of.
+    #[error("the request expects what we do not know of")]
+    Expectation,
     /// The site is not served here.
     #[error("the site is not served here")]
     Misdirected,
@@ -91,6 +94,8 @@ impl Error {
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::LastHop | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
+            // RFC 9110 §10.1.1.
+            Self::Expectation => StatusCode::EXPECTATION_FAILED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             // RFC 9111 §5.2.1.7.
@@ -115,6 +120,7 @@ impl Error {
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected => "this site is not served here",
+            Self::Expectation => "nothing but 100-continue can be expected here",
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
             Self::OriginShared { timed_out: true } => "the site took too long to answer",
             Self::Origin(_) | Self::OriginShared { .. } => "the site gave no usable answer",

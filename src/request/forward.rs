@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, Case, admit, deliver, login, outgoing, rows, told};
+use super::{Body, Case, admit, deliver, interim, login, outgoing, rows, told};
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
 use crate::http::{path, query};
@@ -30,9 +30,13 @@ pub(super) async fn forward(
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
     let keep = which_connection(case);
-    let request = outgoing::forwarded(case, body);
+    let mut request = outgoing::forwarded(case, body);
     let unanswered = Unanswered::of(case);
-    let came = match case.room.origin.send(request, keep).await {
+    let sheet = &case.room.sheet;
+    let early = interim::pass_on(&mut request, &case.client.pulse, case.head.version, sheet);
+    let sent = case.room.origin.send(request, keep).await;
+    drop(early);
+    let came = match sent {
         Ok(came) => came,
         Err(error) if error.may_have_reached() => return Err(error.into()),
         Err(error) => {

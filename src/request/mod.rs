@@ -13,6 +13,7 @@ mod endpoint;
 mod error;
 mod explain;
 mod forward;
+pub mod interim;
 mod login;
 mod outgoing;
 mod outlive;
@@ -34,6 +35,7 @@ use hyper::body::Incoming;
 
 use crate::clock::unix_now;
 use crate::fill::Filler;
+use crate::http::media;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
 use crate::http::query;
@@ -89,6 +91,8 @@ pub struct Settings {
     pub tunnels: usize,
     /// How long a tunnel may rest.
     pub tunnel_idle: std::time::Duration,
+    /// How long it may pause where it is one side of a call (gRPC).
+    pub call_stall: std::time::Duration,
     /// Which cookies mean what.
     pub cookies: CookieRules,
     /// The cookie that we set at log-in, when we do (`mint`).
@@ -151,7 +155,8 @@ pub async fn respond(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    if request.method().is_safe() {
+    // Who calls by gRPC, and leaves, calls it off.
+    if request.method().is_safe() || media::is_grpc(request.headers()) {
         return carry_out(room, client, request).await;
     }
     let left = Rc::clone(&room.left);

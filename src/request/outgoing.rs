@@ -22,7 +22,7 @@ use crate::http::forwarded as fwd;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
-use crate::http::{hop, query};
+use crate::http::{hop, media, query};
 use crate::log::VisitorClass;
 use crate::origin::{Outgoing, Upload};
 use crate::page::key::ShareClass;
@@ -153,7 +153,10 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     let max = settings.body_max.unwrap_or(u64::MAX);
     let rules = Arc::clone(settings);
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origin);
-    Outgoing::Upload(Upload::new(body, max, settings.stall, filter))
+    // Who calls may have nothing to say for long while he listens.
+    let is_call = media::is_grpc(&case.head.headers);
+    let stall = if is_call { settings.call_stall } else { settings.stall };
+    Outgoing::Upload(Upload::new(body, max, stall, filter))
 }
 
 /// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).

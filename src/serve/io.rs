@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -64,6 +64,8 @@ pub struct Watched<S> {
     moved: Option<Instant>,
     /// What was read from the socket and belongs to whoever reads next.
     ahead: Bytes,
+    /// Interim responses that go out before anything else does.
+    interims: Bytes,
 }
 
 impl<S> Watched<S> {
@@ -78,6 +80,7 @@ impl<S> Watched<S> {
             stalled: None,
             moved: None,
             ahead: Bytes::new(),
+            interims: Bytes::new(),
         }
     }
 
@@ -176,12 +179,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
+impl<S: AsyncWrite + Unpin> Watched<S> {
+    /// Sends the rest of an interim response that has begun: nothing may come between.
+    fn finish_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.interims.is_empty() {
+            let result = Pin::new(&mut self.socket).poll_write(cx, &self.interims);
+            let written = ready!(self.written(result, cx))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.interims.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.finish_interims(cx))?;
         let result = Pin::new(&mut self.socket).poll_write(cx, buf);
         self.written(result, cx)
     }
@@ -191,6 +210,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.finish_interims(cx))?;
         let result = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
         self.written(result, cx)
     }
@@ -199,7 +219,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.socket.is_write_vectored()
     }
 
+    /// hyper flushes when it has written all that it has, so that no response is half written now.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.finish_interims(cx))?;
+        self.interims = self.pulse.interims(cx.waker());
+        ready!(self.finish_interims(cx))?;
         let result = Pin::new(&mut self.socket).poll_flush(cx);
         self.written(result, cx)
     }

@@ -147,6 +147,18 @@ impl Client {
         self.0.head().ok()??.first.split(' ').nth(1)?.parse().ok()
     }
 
+    /// Reads until `end` has come; what came so far, heads included.
+    pub(crate) fn until(&mut self, end: &str) -> String {
+        let mut came = Vec::new();
+        while !came.ends_with(end.as_bytes()) {
+            let byte = self.0.byte().unwrap_or_else(|error| {
+                panic!("{error} before {end:?}, behind {:?}", String::from_utf8_lossy(&came))
+            });
+            came.push(byte);
+        }
+        String::from_utf8_lossy(&came).into_owned()
+    }
+
     /// The client is gone; the proxy has noticed when this returns.
     pub(crate) fn leave(mut self) {
         self.0.socket().shutdown(Shutdown::Write).unwrap();

@@ -12,6 +12,7 @@ pub(crate) mod redis;
 pub(crate) mod relay;
 pub(crate) mod tap;
 pub(crate) mod tls;
+pub(crate) mod upstream;
 pub(crate) mod wire;
 
 use std::collections::BTreeSet;
