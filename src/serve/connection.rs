@@ -135,7 +135,8 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
         Ok(Version::Http1) => http1::serve(Line { io, client, settings, door }).await,
         Ok(Version::Http2) => {
             client.multiplexes(is_balancer);
-            http2::serve(Line { io, client, settings, door }).await;
+            // In a box, so that it is no burden to others.
+            Box::pin(http2::serve(Line { io, client, settings, door })).await;
         }
         Err(error) => count_silence(&error, &pulse, peer, sheet),
     }

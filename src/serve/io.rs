@@ -81,6 +81,11 @@ impl<S> Watched<S> {
         }
     }
 
+    /// The socket, watched no more, and what was read of it ahead.
+    pub fn into_parts(self) -> (S, Bytes) {
+        (self.socket, self.ahead)
+    }
+
     /// The socket, watched no more.
     pub fn into_socket(self) -> S {
         self.socket
@@ -134,9 +139,11 @@ impl<S> Watched<S> {
             // PERF: a write that never waited costs no look at the clock.
             if self.stalled.take().is_some() {
                 self.moved = Some(Instant::now());
+                self.pulse.stalls(false);
             }
             return result;
         }
+        self.pulse.stalls(true);
         let since = *self.stalled.get_or_insert_with(Instant::now);
         ready!(self.write_timer.poll(since + self.deadlines.stall, cx));
         Poll::Ready(Err(self.out_of_time()))

@@ -62,6 +62,14 @@ impl Stream {
         }
     }
 
+    /// Ends when something can be read.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.readable().await,
+            Self::Unix(socket) => socket.readable().await,
+        }
+    }
+
     /// The socket, for its options.
     pub(super) fn options(&self) -> SockRef<'_> {
         match self {

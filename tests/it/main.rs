@@ -22,6 +22,7 @@ mod forwarding;
 mod framing;
 mod freshness;
 mod http2;
+mod idle;
 mod interop;
 mod leak;
 mod limits;
