@@ -67,6 +67,8 @@ pub enum Count {
     ConnectionsRefused,
     /// Connections whose client was too slow, silent or idle for too long.
     ConnectionsTimedOut,
+    /// Idle connections of which nothing but the socket was kept, for as long as nothing came.
+    ConnectionsLaidAside,
     /// Connections of load balancers that did not begin with a header of the PROXY protocol.
     ProxyHeadersRefused,
     /// Handshakes of TLS with clients.
@@ -128,13 +130,18 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 32] = [
+    const ALL: [(Self, &'static str, &'static str); 33] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
             Self::ConnectionsTimedOut,
             "anteroom_connections_timed_out",
             "Client connections closed at a deadline",
+        ),
+        (
+            Self::ConnectionsLaidAside,
+            "anteroom_connections_laid_aside",
+            "Times that an idle client connection was reduced to its socket",
         ),
         (
             Self::ProxyHeadersRefused,

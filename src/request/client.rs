@@ -205,6 +205,10 @@ pub struct Pulse {
     looks_whole: Cell<bool>,
     /// Interim responses to the request in work.
     interims: interim::Receiver,
+    /// Whether a write does not move.
+    stalled: Cell<bool>,
+    /// Whether the last request has a body, which may be on its way still when that was answered.
+    body_came: Cell<bool>,
 }
 
 impl Pulse {
@@ -220,6 +224,8 @@ impl Pulse {
             timed_out: Cell::new(false),
             looks_whole: Cell::new(false),
             interims: interim::Receiver::default(),
+            stalled: Cell::new(false),
+            body_came: Cell::new(false),
         })
     }
 
@@ -301,6 +307,22 @@ impl Pulse {
         if first == Some(self.idle_since.get()) {
             self.idle_since.set(Instant::now());
         }
+    }
+
+    /// A write does not move, or does again.
+    pub fn stalls(&self, stalls: bool) {
+        self.stalled.set(stalls);
+    }
+
+    /// The request that begins has a body, or none.
+    pub fn takes_body(&self, takes: bool) {
+        self.body_came.set(takes);
+    }
+
+    /// Whether nothing is on its way either way, when no request is being answered.
+    #[must_use]
+    pub fn may_rest(&self) -> bool {
+        !self.stalled.get() && !self.body_came.get()
     }
 
     /// What the connection waits for, and since when.

@@ -4,17 +4,22 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ::http::Request;
 use bytes::Bytes;
+use http_body::Body as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
 
-use super::connection::Line;
+use super::accept::Door;
+use super::connection::{Line, Settings};
 use super::io::Watched;
 use super::stream::Stream;
 use crate::metrics::{Count, Sheet};
-use crate::request::client::Client;
+use crate::request::client::{Client, Phase, Pulse};
 use crate::request::{Tunnel, respond};
 
 /// hyper's buffer for a client connection: what it reads ahead.
@@ -24,13 +29,87 @@ const BUFFER: usize = 64 * 1024;
 /// for the next byte, as a rule.
 const UNIX_PATIENCE: Duration = Duration::from_secs(600);
 
+/// For how long a connection is idle before it is laid aside.
+const AWAKE: Duration = Duration::from_secs(3);
+
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
+///
+/// One that is idle for a moment is taken out of hyper's hands and laid aside: its socket is all that is
+/// left of it until more comes. With hyper's buffers it would hold 19 KiB.
 pub(super) async fn serve(line: Line<'_>) {
-    let Line { io, client, settings, door } = line;
+    let Line { mut io, client, settings, door } = line;
+    // In a box, which is given back meanwhile.
+    while let Some(rest) = Box::pin(converse(io, &client, settings, door)).await {
+        let Some((socket, ahead)) = rest.over(&client, door).await else { return };
+        io = Watched::new(socket, Rc::clone(&client.pulse), settings.deadlines);
+        io.unread(ahead);
+    }
+}
+
+/// An idle connection that is laid aside.
+struct Rest {
+    socket: Stream,
+    /// What came in the last instant.
+    ahead: Bytes,
+    deadline: Instant,
+}
+
+impl Rest {
+    /// Lays a connection aside.
+    fn of(io: Watched<Stream>, read: Bytes, pulse: &Pulse, idle: Duration) -> Self {
+        let (_, since) = pulse.waits();
+        let (socket, ahead) = io.into_parts();
+        let ahead = if read.is_empty() { ahead } else { [read, ahead].concat().into() };
+        Self { socket, ahead, deadline: since + idle }
+    }
+
+    /// The socket when there is something to be read, and what was; `None`: the connection is over.
+    async fn over(self, client: &Client, door: &Door) -> Option<(Stream, Bytes)> {
+        let Self { socket, ahead, deadline } = self;
+        if !ahead.is_empty() {
+            return Some((socket, ahead));
+        }
+        tokio::select! {
+            readable = socket.readable() => match readable {
+                Ok(()) => return Some((socket, ahead)),
+                Err(error) => tracing::debug!(client = %client.peer, %error, "a connection broke"),
+            },
+            () = tokio::time::sleep_until(deadline) => {
+                door.sheet.count(Count::ConnectionsTimedOut);
+                tracing::debug!(client = %client.peer, "a connection reached its deadline");
+            }
+            () = door.drain.cancelled() => {}
+        }
+        None
+    }
+}
+
+/// Ends when a connection has been idle for a moment, and all that it was sent is on its way.
+async fn idle(pulse: &Pulse) {
+    loop {
+        let wake = match pulse.waits() {
+            (Phase::Idle, since) if pulse.may_rest() => since + AWAKE,
+            _ => Instant::now() + AWAKE,
+        };
+        if wake <= Instant::now() {
+            return;
+        }
+        tokio::time::sleep_until(wake).await;
+    }
+}
+
+/// Serves a connection until it ends, or is idle: then it comes back.
+async fn converse(
+    io: Watched<Stream>,
+    client: &Rc<Client>,
+    settings: Settings,
+    door: &Rc<Door>,
+) -> Option<Rest> {
     let head_max = settings.request_head;
     let tunnel = client.tunnel_slot();
-    let (asker, house) = (Rc::clone(&client), Rc::clone(door));
-    let service = service_fn(move |request| {
+    let (asker, house) = (Rc::clone(client), Rc::clone(door));
+    let service = service_fn(move |request: Request<Incoming>| {
+        asker.pulse.takes_body(!request.body().is_end_stream());
         let (room, client) = (house.inside.room(), Rc::clone(&asker));
         async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
     });
@@ -43,6 +122,12 @@ pub(super) async fn serve(line: Line<'_>) {
     let ended = tokio::select! {
         result = &mut connection => Some(result),
         () = door.drain.cancelled() => None,
+        () = idle(&client.pulse) => {
+            door.sheet.count(Count::ConnectionsLaidAside);
+            let parts = connection.into_parts();
+            let io = parts.io.into_inner();
+            return Some(Rest::of(io, parts.read_buf, &client.pulse, settings.deadlines.idle));
+        }
     };
     let result = match ended {
         Some(result) => result,
@@ -52,17 +137,19 @@ pub(super) async fn serve(line: Line<'_>) {
         }
     };
     if let Err(error) = result {
-        count_end(&error, &client, &door.sheet);
+        count_end(&error, client, &door.sheet);
         // Its client has not been told of it.
         drop(tunnel.take());
     }
     if let Some(tunnel) = tunnel.take() {
         // Apart, so that other connections need no room for it.
-        return Box::pin(carry(*tunnel, connection.into_parts())).await;
+        Box::pin(carry(*tunnel, connection.into_parts())).await;
+        return None;
     }
     if client.pulse.looks_whole() {
         break_off(connection.into_parts().io.into_inner().into_socket()).await;
     }
+    None
 }
 
 /// Carries a tunnel on what was an HTTP connection: under its own deadline, and none of HTTP's.

@@ -142,9 +142,11 @@ impl<S> Watched<S> {
             // PERF: a write that never waited costs no look at the clock.
             if self.stalled.take().is_some() {
                 self.moved = Some(Instant::now());
+                self.pulse.stalls(false);
             }
             return result;
         }
+        self.pulse.stalls(true);
         let since = *self.stalled.get_or_insert_with(Instant::now);
         ready!(self.write_timer.poll(since + self.deadlines.stall, cx));
         Poll::Ready(Err(self.out_of_time()))

@@ -78,6 +78,16 @@ impl Stream {
         }
     }
 
+    /// Ends when something can be read.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        match self.base() {
+            Self::Tcp(socket) => socket.readable().await,
+            Self::Unix(socket) => socket.readable().await,
+            // What lies under it is never TLS again.
+            Self::Tls(_) => Ok(()),
+        }
+    }
+
     /// The socket, for its options.
     pub(super) fn options(&self) -> SockRef<'_> {
         match self {

@@ -24,6 +24,7 @@ mod framing;
 mod freshness;
 mod grpc;
 mod http2;
+mod idle;
 mod interim;
 mod interop;
 mod leak;
