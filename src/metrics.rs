@@ -2,6 +2,7 @@
 //!
 //! Each thread counts on a sheet of its own, without contention; a scrape adds the sheets up.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -65,6 +66,8 @@ pub enum Count {
     Accepted,
     /// Connections refused because a cap was reached.
     ConnectionsRefused,
+    /// Connections of peers that `[client] allow` and `deny` keep out.
+    ConnectionsDenied,
     /// Connections whose client was too slow, silent or idle for too long.
     ConnectionsTimedOut,
     /// Connections of load balancers that did not begin with a header of the PROXY protocol.
@@ -112,9 +115,14 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 24] = [
+    const ALL: [(Self, &'static str, &'static str); 25] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
+        (
+            Self::ConnectionsDenied,
+            "anteroom_connections_denied",
+            "Client connections not for their addresses",
+        ),
         (
             Self::ConnectionsTimedOut,
             "anteroom_connections_timed_out",
@@ -177,6 +185,11 @@ impl Unstored {
         [(Self::TooLarge, "too-large"), (Self::NearlyFull, "nearly-full"), (Self::Full, "full")];
 }
 
+/// The most limits that are counted apart.
+const LIMITS_MAX: usize = 2_000;
+/// Under which name further ones are counted.
+const OTHERS: &str = "others";
+
 /// Upper bounds of the response-time buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
@@ -192,6 +205,8 @@ pub struct Sheet {
     statuses: [AtomicU64; 10],
     durations: [AtomicU64; BUCKETS.len() + 1],
     duration_us: AtomicU64,
+    /// Requests over a limit, by its name. Locked by its own thread and by scrapes.
+    limited: Mutex<BTreeMap<Arc<str>, u64>>,
 }
 
 impl Default for Sheet {
@@ -205,6 +220,7 @@ impl Default for Sheet {
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
             durations: std::array::from_fn(|_| AtomicU64::new(0)),
             duration_us: AtomicU64::new(0),
+            limited: Mutex::default(),
         }
     }
 }
@@ -233,6 +249,15 @@ impl Sheet {
     /// Counts a page that the store had no room for.
     pub fn unstored(&self, why: Unstored) {
         bump(&self.unstored[why as usize], 1);
+    }
+
+    /// Counts a request over a limit. Past [`LIMITS_MAX`] names, which is more than a configuration has,
+    /// others are counted as one.
+    pub fn limited(&self, limit: &Arc<str>) {
+        let mut limited = lock(&self.limited);
+        let is_known = limited.contains_key(limit) || limited.len() < LIMITS_MAX;
+        let name = if is_known { Arc::clone(limit) } else { OTHERS.into() };
+        *limited.entry(name).or_default() += 1;
     }
 
     /// Counts an answered request.
@@ -394,6 +419,15 @@ impl Scrape {
         });
         let help = "Pages kept in memory only for want of room in the store, by reason";
         family(encoder, "anteroom_pages_unstored", help, "reason", unstored)?;
+        let help = "Requests over a rate limit, by the route that has it; * is [limits]";
+        let mut limited = BTreeMap::<Arc<str>, u64>::new();
+        for sheet in lock(&self.0.sheets).iter() {
+            for (name, count) in lock(&sheet.limited).iter() {
+                *limited.entry(Arc::clone(name)).or_default() += count;
+            }
+        }
+        let limited = limited.into_iter().map(|(name, count)| (name.to_string(), count));
+        family(encoder, "anteroom_rate_limited", help, "route", limited)?;
         let statuses =
             (1..10).map(|class| (format!("{class}xx"), self.0.sum(|sheet| &sheet.statuses[class])));
         family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
@@ -472,12 +506,17 @@ mod tests {
         two.add(Count::Accepted, 2);
         two.answered(404, Outcome::Bypass, Some(Reason::Login), Duration::from_millis(3));
         metrics.gauge("anteroom_test", "A test", || 7);
+        for (sheet, name) in [(&one, "login"), (&two, "login"), (&two, "*")] {
+            sheet.limited(&name.into());
+        }
         let page = metrics.page().unwrap();
         for line in [
             "anteroom_connections_accepted_total 3",
             "anteroom_cache_results_total{result=\"bypass\"} 1",
             "anteroom_cache_reasons_total{reason=\"login\"} 1",
             "anteroom_requests_total{status=\"4xx\"} 1",
+            "anteroom_rate_limited_total{route=\"login\"} 2",
+            "anteroom_rate_limited_total{route=\"*\"} 1",
             "anteroom_request_seconds_bucket{le=\"0.005\"} 1",
             "anteroom_request_seconds_count 1",
             "anteroom_test 7",

@@ -108,11 +108,15 @@ pub enum Reason {
     ServerError,
     /// Another proxy of the fleet has just found the page to be for nobody else.
     Elsewhere,
+    /// Not for this address: `deny`, `allow`, `allow_from`.
+    Denied,
+    /// One request too many for its address or session.
+    RateLimited,
 }
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 51] = {
+    pub const ALL: [Self; 53] = {
         use Reason::*;
         [
             Method,
@@ -166,6 +170,8 @@ impl Reason {
             Origin,
             ServerError,
             Elsewhere,
+            Denied,
+            RateLimited,
         ]
     };
 
@@ -224,6 +230,8 @@ impl Reason {
             Self::Origin => "origin",
             Self::ServerError => "server-error",
             Self::Elsewhere => "elsewhere",
+            Self::Denied => "denied",
+            Self::RateLimited => "rate-limited",
         }
     }
 }

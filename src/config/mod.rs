@@ -15,6 +15,7 @@ mod node;
 mod plan;
 mod print;
 mod problem;
+mod rate;
 mod reader;
 mod schema;
 mod secret;
@@ -24,8 +25,8 @@ mod unit;
 
 pub use plan::{
     AccessFormat, Address, Admin, Cache, Client, Endpoint, Limits, Listen, Log, LogTarget,
-    OnExpire, Origin, OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie, Session,
-    Share, StatusDetail, Store, StoreUrl, Views, Visitor,
+    OnExpire, Origin, OriginUrl, Plan, PurgeToken, Rate, Route, Rows, SameSite, SecureCookie,
+    Session, Share, StatusDetail, Store, StoreUrl, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

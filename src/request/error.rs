@@ -1,5 +1,7 @@
 //! The one table from errors to responses.
 
+use std::time::Duration;
+
 use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
 use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
@@ -37,6 +39,17 @@ pub(super) enum Error {
     /// Not this client.
     #[error("this is not for this client")]
     Forbidden,
+    /// Not this address.
+    #[error("this is not for this address")]
+    Denied,
+    /// One request too many.
+    #[error("one request too many")]
+    TooMany {
+        /// The time after which one more is none.
+        retry: Duration,
+        /// Whether its body was left unread.
+        has_body: bool,
+    },
     /// The request takes nothing but a stored page, and there is none for it.
     #[error("nothing is stored for a request that takes nothing else")]
     NotStored,
@@ -85,7 +98,8 @@ impl Error {
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::LastHop => StatusCode::NOT_IMPLEMENTED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::Denied => StatusCode::FORBIDDEN,
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             // RFC 9111 §5.2.1.7.
             Self::OriginShared { timed_out: true } | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
@@ -104,7 +118,8 @@ impl Error {
             Self::BodyTooLarge => "the request body is too large",
             Self::UriTooLong => "the request target is too long",
             Self::LastHop => "the request may go no further, and is not answered here",
-            Self::Forbidden => "this is not for you",
+            Self::Forbidden | Self::Denied => "this is not for you",
+            Self::TooMany { .. } => "too many requests, please try again later",
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected => "this site is not served here",
@@ -123,6 +138,7 @@ impl Error {
             Self::Origin(_)
                 | Self::OriginShared { .. }
                 | Self::NotStored
+                | Self::TooMany { has_body: false, .. }
                 | Self::Session(_)
                 | Self::Cart { .. }
                 | Self::Purge(_)
@@ -134,6 +150,8 @@ impl Error {
             Self::Origin(_) | Self::OriginShared { .. } => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             Self::NotStored => Reason::RequestDirective,
+            Self::Denied => Reason::Denied,
+            Self::TooMany { .. } => Reason::RateLimited,
             _ => Reason::Refused,
         }
     }
@@ -158,6 +176,9 @@ impl Error {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, RETRY_SECONDS);
         }
+        if let Self::TooMany { retry, .. } = self {
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
+        }
         if self.closes() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -168,4 +189,9 @@ impl Error {
         }
         response
     }
+}
+
+/// A time in whole seconds, none of them too early.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }

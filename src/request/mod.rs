@@ -13,6 +13,7 @@ mod endpoint;
 mod error;
 mod explain;
 mod forward;
+mod gate;
 mod login;
 mod outgoing;
 mod outlive;
@@ -32,7 +33,7 @@ use hyper::body::Incoming;
 use crate::clock::unix_now;
 use crate::fill::Filler;
 use crate::http::pattern::Pattern;
-use crate::http::peer::Peers;
+use crate::http::peer::{Guests, Peers};
 use crate::http::query;
 use crate::ident::{Item, PageKey};
 use crate::log::Pen;
@@ -55,6 +56,7 @@ pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use explain::{Explanation, Question, Unclear, explain};
+pub use gate::Rates;
 pub use outgoing::{OriginRules, StatusDetail};
 pub use outlive::Left;
 use outlive::Outliving;
@@ -68,6 +70,10 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// What all threads share for answering requests.
 #[derive(Debug)]
 pub struct Settings {
+    /// Who is served.
+    pub guests: Guests,
+    /// How many requests are taken, of whom.
+    pub rates: Rates,
     /// Whose forwarding fields are believed.
     pub trusted_proxies: Vec<Peers>,
     /// Sites that are served, lower-case; empty: any.
@@ -168,21 +174,30 @@ async fn answer(
     let (head, body) = request.into_parts();
     let now = unix_now();
     let length = http_body::Body::size_hint(&body).exact();
-    let admitted = admit::admit(&room.settings, client, &head, length)?;
+    let address = admit::address(&room.settings, client, &head.headers);
+    trail.came_from(address);
+    gate::admit_guest(&room.settings, address)?;
+    let admitted = admit::admit(&room.settings, client, &head, (address, length))?;
     trail.admitted(&admitted);
+    gate::admit_to_route(room, &head, &admitted)?;
     if let Some(method) = purge::method(room, &head) {
         return purge::answer(method, room, client, (&head, &admitted), trail).await;
     }
+    let has_body = !http_body::Body::is_end_stream(&body);
+    let turn = gate::Turn { room, address, has_body };
+    turn.count(&room.settings.rates.all)?;
     if endpoint::is_ours(head.uri.path()) {
         return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
             .await;
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
+    turn.count(&route.limits)?;
     let visitor = visitor::recognise(room, &head, route, now, Look::Use).await;
     trail.visitor(&visitor, room.settings.log_user);
+    turn.count_visitor(&room.settings.rates.all, &visitor)?;
+    turn.count_visitor(&route.limits, &visitor)?;
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
-    let has_body = !http_body::Body::is_end_stream(&body);
     let access = access(&case, item.as_ref(), has_body, Look::Use).await;
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
         note_visit(&case, item, &response);
@@ -206,12 +221,17 @@ fn route_of<'r>(
     head: &::http::request::Parts,
     admitted: &admit::Admitted,
 ) -> (&'r Arc<route::Route>, Option<Item>) {
-    room.settings.routes.find(&route::Asked {
+    room.settings.routes.find(&asked(head, admitted))
+}
+
+/// A request as routes look at it.
+fn asked<'h>(head: &'h ::http::request::Parts, admitted: &'h admit::Admitted) -> route::Asked<'h> {
+    route::Asked {
         method: &head.method,
         host: &admitted.site,
         path: &admitted.path,
         query: head.uri.query().unwrap_or_default(),
-    })
+    }
 }
 
 /// How far the cache may serve a request.

@@ -137,6 +137,10 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
 /// Over a cap the connection is closed at once: an answer would cost what the cap protects.
 fn admit(arrival: Arrival, door: &Rc<Door>, room: &Rc<Room>) {
     door.sheet.count(Count::Accepted);
+    // Who comes through a load balancer is looked at when that has told who it is.
+    if !arrival.is_balancer && !room.settings.may_connect(arrival.peer) {
+        return door.sheet.count(Count::ConnectionsDenied);
+    }
     let place = door.caps.enter().and_then(|mut place| {
         // Who comes through a load balancer is counted when that has told who it is.
         (arrival.is_balancer || place.count_for(arrival.peer)).then_some(place)
