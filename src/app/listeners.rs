@@ -1,89 +1,179 @@
 //! From a plan's `[[listen]]` to the sockets of each thread.
 
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
 use super::StartError;
 use crate::config::{Address, Listen};
-use crate::http::peer::Peers;
 use crate::serve::listen::{self, Inherited};
-use crate::serve::{Entrance, Listener};
+use crate::serve::{Entrance, Listener, Terms};
 use crate::socket::Socket;
 
 /// Where visitors are served.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Listeners {
-    /// The entrances of each thread.
-    by_thread: Vec<Vec<Entrance>>,
-    /// The Unix sockets, whose files go when no more visitors are let in.
-    files: Vec<Socket>,
+    threads: usize,
+    open: Vec<Open>,
     inherited: Option<Inherited>,
+}
+
+/// What is open for one `[[listen]]`.
+#[derive(Debug)]
+struct Open {
+    plan: Listen,
+    terms: Arc<ArcSwap<Terms>>,
+    closed: CancellationToken,
+    /// The entrances of each thread, until it has them.
+    by_thread: Vec<Vec<Entrance>>,
+    /// Where it really is, of TCP.
+    addresses: Vec<SocketAddr>,
+    /// The Unix socket, whose file goes when no more visitors are let in.
+    file: Option<Socket>,
+}
+
+/// A change that nothing stands in the way of.
+#[derive(Debug)]
+pub(super) struct Change {
+    opened: Vec<Open>,
+    /// Those that stay, by their place, and their new terms.
+    kept: Vec<(usize, Listen, Terms)>,
 }
 
 impl Listeners {
     /// Opens them all, for so many threads.
     pub(super) fn open(all: &[Listen], threads: usize) -> Result<Self, StartError> {
-        let by_thread = (0..threads).map(|_| Vec::new()).collect();
-        let mut listeners = Self { by_thread, ..Self::default() };
+        let mut listeners = Self { threads, open: Vec::new(), inherited: None };
         for one in all {
-            listeners.add(one).map_err(|source| StartError::Listen {
+            let open = listeners.open_one(one, true)?;
+            listeners.open.push(open);
+        }
+        Ok(listeners)
+    }
+
+    /// Where they are, of TCP.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.open.iter().flat_map(|open| open.addresses.iter().copied()).collect()
+    }
+
+    /// The paths of the Unix sockets that we opened.
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
+        let files = self.open.iter().filter_map(|open| open.file.as_ref());
+        files.map(|socket| socket.path().to_owned()).collect()
+    }
+
+    /// The entrances of each thread that it does not have yet.
+    pub(super) fn take_entrances(&mut self) -> Vec<Vec<Entrance>> {
+        let mut all: Vec<_> = (0..self.threads).map(|_| Vec::new()).collect();
+        for open in &mut self.open {
+            for (of_thread, entrances) in all.iter_mut().zip(open.by_thread.drain(..)) {
+                of_thread.extend(entrances);
+            }
+        }
+        all
+    }
+
+    /// Opens what a new plan has beyond the old. Nothing else changes before [`Self::carry_out`].
+    pub(super) fn prepare(&mut self, all: &[Listen]) -> Result<Change, StartError> {
+        let mut change = Change { opened: Vec::new(), kept: Vec::new() };
+        for one in all {
+            let same = |open: &Open| open.plan.address == one.address && open.plan.mode == one.mode;
+            match self.open.iter().position(same) {
+                Some(place) => change.kept.push((place, one.clone(), terms(one))),
+                None => change.opened.push(self.open_one(one, false)?),
+            }
+        }
+        Ok(change)
+    }
+
+    /// Closes what the new plan has no more, and puts its terms into force.
+    pub(super) fn carry_out(&mut self, change: Change) {
+        let mut old: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
+        for (place, plan, terms) in change.kept {
+            if let Some(mut open) = old[place].take() {
+                open.plan = plan;
+                open.terms.store(Arc::new(terms));
+                self.open.push(open);
+            }
+        }
+        for gone in old.into_iter().flatten() {
+            tracing::info!(address = %gone.plan.address, "no visitors are let in there any more");
+            gone.closed.cancel();
+        }
+        for new in &change.opened {
+            tracing::info!(address = %new.plan.address, "visitors are let in there, too");
+        }
+        self.open.extend(change.opened);
+    }
+
+    fn open_one(&mut self, one: &Listen, at_start: bool) -> Result<Open, StartError> {
+        let (listeners, file) =
+            self.sockets_of(one, at_start).map_err(|source| StartError::Listen {
                 address: one.address.to_string(),
                 what: "visitors",
                 flag: "--listen",
                 source,
             })?;
-        }
-        Ok(listeners)
+        let address = |listener: &Listener| match listener {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        };
+        let addresses = listeners.first().into_iter().flatten().filter_map(address).collect();
+        let terms = Arc::new(ArcSwap::from_pointee(terms(one)));
+        let closed = CancellationToken::new();
+        let entrance = |listener| {
+            let (terms, closed) = (Arc::clone(&terms), closed.clone());
+            Entrance { listener, terms, closed }
+        };
+        let by_thread = listeners
+            .into_iter()
+            .map(|of_thread| of_thread.into_iter().map(entrance).collect())
+            .collect();
+        Ok(Open { plan: one.clone(), terms, closed, by_thread, addresses, file })
     }
 
-    /// The entrances that the threads have in common, each once.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Listener> {
-        self.by_thread.first().into_iter().flatten().map(|entrance| &entrance.listener)
-    }
-
-    /// The paths of the Unix sockets that we opened.
-    pub(super) fn sockets(&self) -> Vec<PathBuf> {
-        self.files.iter().map(|socket| socket.path().to_owned()).collect()
-    }
-
-    /// The entrances of each thread, and what must be kept while they are open.
-    pub(super) fn into_parts(self) -> (Vec<Vec<Entrance>>, Vec<Socket>) {
-        (self.by_thread, self.files)
-    }
-
-    fn add(&mut self, one: &Listen) -> std::io::Result<()> {
-        let balancers: Arc<[Peers]> = one.balancers.as_slice().into();
+    /// The sockets of each thread.
+    fn sockets_of(
+        &mut self,
+        one: &Listen,
+        at_start: bool,
+    ) -> io::Result<(Vec<Vec<Listener>>, Option<Socket>)> {
         match &one.address {
             Address::Tcp(address) => {
-                let sockets = listen::open(*address, self.by_thread.len())?;
-                for (thread, socket) in self.by_thread.iter_mut().zip(sockets) {
-                    let (listener, balancers) = (Listener::Tcp(socket), Arc::clone(&balancers));
-                    thread.push(Entrance { listener, balancers });
-                }
+                let sockets = listen::open(*address, self.threads)?;
+                let sockets = sockets.into_iter().map(|socket| vec![Listener::Tcp(socket)]);
+                Ok((sockets.collect(), None))
             }
             Address::Unix(path) => {
                 let socket = Socket::open(path, one.mode)?;
-                self.share(&Listener::Unix(socket.listener()?), &balancers)?;
-                self.files.push(socket);
+                let listeners = self.share(&[Listener::Unix(socket.listener()?)])?;
+                Ok((listeners, Some(socket)))
             }
             Address::Systemd(name) => {
+                if !at_start {
+                    let text = "systemd passes sockets at the start only: restart for them";
+                    return Err(io::Error::other(text));
+                }
                 let inherited = self.inherited.get_or_insert_with(|| {
                     Inherited::new(&std::env::var("LISTEN_FDNAMES").unwrap_or_default())
                 });
-                for listener in inherited.take(name.as_deref())? {
-                    self.share(&listener, &balancers)?;
-                }
+                let taken = inherited.take(name.as_deref())?;
+                Ok((self.share(&taken)?, None))
             }
         }
-        Ok(())
     }
 
-    /// Lets all threads take from one queue.
-    fn share(&mut self, listener: &Listener, balancers: &Arc<[Peers]>) -> std::io::Result<()> {
-        for thread in &mut self.by_thread {
-            let (listener, balancers) = (listener.another()?, Arc::clone(balancers));
-            thread.push(Entrance { listener, balancers });
-        }
-        Ok(())
+    /// Lets all threads take from the same queues.
+    fn share(&self, listeners: &[Listener]) -> io::Result<Vec<Vec<Listener>>> {
+        let of_thread = || listeners.iter().map(Listener::another).collect();
+        (0..self.threads).map(|_| of_thread()).collect()
     }
+}
+
+fn terms(one: &Listen) -> Terms {
+    Terms { balancers: one.balancers.clone() }
 }

@@ -25,7 +25,7 @@ use crate::admin::{self, Clerk, Desk};
 use crate::config::{Admin, Plan, StoreUrl};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
-use crate::serve::{Caps, Listener, listen};
+use crate::serve::{Caps, listen};
 use crate::socket::Socket;
 use crate::store::{AnyStore, OpenError, OpenStore, PurgeStore as _, StoreError, StoreState};
 use crate::task::{self, Clean, LogOuts, Purges, Rescale, Visits};
@@ -109,11 +109,7 @@ impl App {
     /// Where visitors are served over TCP; a port 0 in the plan has become a real one.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let address = |listener: &Listener| match listener {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
-            Listener::Unix(_) => None,
-        };
-        self.listeners.iter().filter_map(address).collect()
+        self.listeners.addresses()
     }
 
     /// The Unix sockets that we opened for visitors.
@@ -134,7 +130,7 @@ impl App {
     /// # Errors
     /// When the system refuses a thread or a signal handler.
     pub fn run(self) -> Result<(), StartError> {
-        let Self { plan, listeners, admin, socket, log, runtime, store, metrics } = self;
+        let Self { plan, mut listeners, admin, socket, log, runtime, store, metrics } = self;
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
         let caps = Arc::new(Caps::new(
@@ -145,8 +141,8 @@ impl App {
         let shared = Shared::new(&plan, Arc::clone(&metrics), caps);
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         shared.register(writer.as_ref(), &store);
-        let (by_thread, files) = listeners.into_parts();
-        let workers = by_thread
+        let workers = listeners
+            .take_entrances()
             .into_iter()
             .map(|entrances| {
                 let pen = writer.as_ref().map(|log| log.pen());
@@ -183,7 +179,7 @@ impl App {
             ready.store(false, Ordering::Release);
             drain.cancel();
             // Nobody finds a socket that is not accepted on, and the next process finds its place free.
-            drop(files);
+            drop(listeners);
             worker::join(workers).await;
             stop.cancel();
             end(tasks, &shared, &lane).await;

@@ -111,7 +111,7 @@ pub struct Door {
 
 /// Accepts at `entrance` until told to drain; each connection is served in a task of its own.
 pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
-    let Entrance { listener, balancers } = entrance;
+    let Entrance { listener, terms, closed } = entrance;
     let listener = match Listener::new(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "a worker cannot listen"),
@@ -120,11 +120,11 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = door.drain.cancelled() => return,
+            () = closed.cancelled() => return,
         };
         match accepted {
             Ok((socket, peer)) => {
-                let is_balancer = peer.is_among(&balancers);
-                admit(Arrival { socket, peer, is_balancer }, &door, &room);
+                admit(Arrival { socket, peer, terms: terms.load_full() }, &door, &room);
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -143,7 +143,7 @@ fn admit(arrival: Arrival, door: &Rc<Door>, room: &Rc<Room>) {
     }
     let place = door.caps.enter().and_then(|mut place| {
         // Who comes through a load balancer is counted when that has told who it is.
-        (arrival.is_balancer || place.count_for(arrival.peer)).then_some(place)
+        (arrival.is_from_balancer() || place.count_for(arrival.peer)).then_some(place)
     });
     let Some(place) = place else {
         door.sheet.count(Count::ConnectionsRefused);

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -13,6 +14,7 @@ use tokio::io::AsyncReadExt;
 
 use super::accept::{Door, Place};
 use super::io::{Deadlines, Watched};
+use super::listen::Terms;
 use super::proxy_protocol::{self, Header, Told};
 use super::stream::Stream;
 use crate::http::peer::Peer;
@@ -37,13 +39,21 @@ pub struct Settings {
 pub(super) struct Arrival {
     pub(super) socket: Stream,
     pub(super) peer: Peer,
+    /// On what terms it is served.
+    pub(super) terms: Arc<Terms>,
+}
+
+impl Arrival {
     /// Whether it begins with a header of the PROXY protocol.
-    pub(super) is_balancer: bool,
+    pub(super) fn is_from_balancer(&self) -> bool {
+        self.peer.is_among(&self.terms.balancers)
+    }
 }
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
 pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: Rc<Room>) {
-    let Arrival { socket, peer, is_balancer } = arrival;
+    let is_balancer = arrival.is_from_balancer();
+    let Arrival { socket, peer, .. } = arrival;
     let (settings, sheet) = (door.settings, &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();

@@ -7,8 +7,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use listenfd::ListenFd;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio_util::sync::CancellationToken;
 
 use crate::http::peer::Peers;
 
@@ -50,8 +52,17 @@ impl Listener {
 pub struct Entrance {
     /// The socket.
     pub listener: Listener,
+    /// On what terms; those of the same address have them in common.
+    pub terms: Arc<ArcSwap<Terms>>,
+    /// Ends it.
+    pub closed: CancellationToken,
+}
+
+/// On what terms clients are served at an entrance. Connections keep those that they came under.
+#[derive(Debug, Default)]
+pub struct Terms {
     /// The peers that begin with a header of the PROXY protocol. All others are clients themselves.
-    pub balancers: Arc<[Peers]>,
+    pub balancers: Vec<Peers>,
 }
 
 /// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves

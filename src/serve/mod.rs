@@ -13,4 +13,4 @@ mod stream;
 
 pub use accept::{Caps, Door, serve};
 pub use connection::Settings;
-pub use listen::{Entrance, Listener};
+pub use listen::{Entrance, Listener, Terms};
