@@ -138,7 +138,7 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
 fn admit(arrival: Arrival, door: &Rc<Door>, room: &Rc<Room>) {
     door.sheet.count(Count::Accepted);
     // Who comes through a load balancer is looked at when that has told who it is.
-    if !arrival.is_balancer && !room.settings.may_connect(arrival.peer) {
+    if !arrival.is_from_balancer() && !room.settings.may_connect(arrival.peer) {
         return door.sheet.count(Count::ConnectionsDenied);
     }
     let place = door.caps.enter().and_then(|mut place| {

@@ -237,6 +237,7 @@ impl Proxy {
         !port_is_taken
     }
 
+    /// What it wrote to its standard error.
     pub(crate) fn complaints(&self) -> String {
         fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
     }
