@@ -287,7 +287,7 @@ pub(crate) enum ConfigCommand {
     Print(PlanArgs),
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct PlanArgs {
     /// The configuration file; without it, defaults, environment and command line
     #[arg(long, value_name = "FILE")]

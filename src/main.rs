@@ -19,8 +19,8 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Some(Command::Run(args)) => run(args),
-        None => run(cli.run),
+        Some(Command::Run(args)) => run(&args),
+        None => run(&cli.run),
         Some(Command::Demo(args)) => demonstrate(&args),
         Some(Command::Check(args)) => read(args).map(|_| say("the configuration is fine")),
         Some(Command::Config { command: ConfigCommand::Print(args) }) => {
@@ -34,8 +34,8 @@ fn main() -> ExitCode {
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }
 
-fn run(args: PlanArgs) -> Result<(), u8> {
-    let plan = read(args)?;
+fn run(args: &PlanArgs) -> Result<(), u8> {
+    let plan = read(args.clone())?;
     log_to_stderr("info");
     let app = App::open(plan).map_err(failed)?;
     for address in app.addresses() {
@@ -47,7 +47,7 @@ fn run(args: PlanArgs) -> Result<(), u8> {
     if let Some(address) = app.admin_address() {
         tracing::info!("health and metrics are at http://{address}");
     }
-    app.run().map_err(failed)
+    app.run(|| read(args.clone()).ok()).map_err(failed)
 }
 
 fn demonstrate(args: &cli::DemoArgs) -> Result<(), u8> {

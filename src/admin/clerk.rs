@@ -1,5 +1,6 @@
 //! What the data commands ask of the running proxy: orders and answers as JSON, over HTTP.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::CONTENT_TYPE;
-use ::http::{HeaderValue, Method, Request, Response, StatusCode};
+use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -20,7 +21,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
+use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, Token};
+use crate::http::bearer;
 use crate::purge::Purger;
 use crate::request::Room;
 use crate::row::{Memo, Names};
@@ -55,8 +57,41 @@ pub struct Clerk {
     pub room: Rc<Room>,
 }
 
+/// Where the clerk sits who carries out orders now; a reload brings another.
+#[derive(Debug)]
+pub struct Post {
+    clerk: RefCell<Rc<Clerk>>,
+    /// Which orders of those who have it are taken over TCP, too.
+    token: RefCell<Option<Token>>,
+}
+
+impl Post {
+    /// The post of this clerk, with the bearer token, if there is one.
+    #[must_use]
+    pub fn new(clerk: Rc<Clerk>, token: Option<Token>) -> Rc<Self> {
+        Rc::new(Self { clerk: RefCell::new(clerk), token: RefCell::new(token) })
+    }
+
+    /// Another clerk, and another token, for all orders that come now.
+    pub fn change(&self, clerk: Rc<Clerk>, token: Option<Token>) {
+        self.clerk.replace(clerk);
+        self.token.replace(token);
+    }
+
+    /// Who carries out orders now.
+    #[must_use]
+    pub fn clerk(&self) -> Rc<Clerk> {
+        Rc::clone(&self.clerk.borrow())
+    }
+
+    /// Whether a request carries the token; `None` where there is none.
+    pub(super) fn admits(&self, headers: &HeaderMap) -> Option<bool> {
+        self.token.borrow().as_ref().map(|token| bearer::carries(headers, &token.0))
+    }
+}
+
 /// Serves the data commands until told to stop.
-pub async fn serve_data(socket: Socket, clerk: Rc<Clerk>, stop: CancellationToken) {
+pub async fn serve_data(socket: Socket, post: Rc<Post>, stop: CancellationToken) {
     let listener = socket.listener().and_then(UnixListener::from_std);
     let listener = match listener {
         Ok(listener) => listener,
@@ -76,7 +111,7 @@ pub async fn serve_data(socket: Socket, clerk: Rc<Clerk>, stop: CancellationToke
             tracing::warn!("a data command of another user is refused");
             continue;
         }
-        let clerk = Rc::clone(&clerk);
+        let clerk = post.clerk();
         tokio::task::spawn_local(async move {
             let _place = place;
             if tokio::time::timeout(CONNECTION_TIME, converse(stream, clerk)).await.is_err() {

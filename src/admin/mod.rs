@@ -32,12 +32,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::http::bearer;
 use crate::http::host::{self, Host};
 use crate::metrics::Metrics;
 
 pub use call::{CallError, call};
-pub use clerk::{Clerk, serve_data};
+pub use clerk::{Clerk, Post, serve_data};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, Order};
 pub use top::{TOP_MAX, Top, Views};
 
@@ -61,8 +60,8 @@ pub struct Desk {
     pub ready: Arc<AtomicBool>,
     /// Whether the store can be reached.
     pub store_connected: Arc<AtomicBool>,
-    /// Who carries out orders of those who have the token; nobody where there is none.
-    pub clerk: Option<(Token, Rc<Clerk>)>,
+    /// Who carries out orders of those who have the token, if anybody.
+    pub post: Option<Rc<Post>>,
 }
 
 /// The bearer token. It is not shown.
@@ -130,16 +129,18 @@ async fn respond(
     }
     let is_order =
         request.method() == Method::POST && matches!(request.uri().path(), "/purge" | "/explain");
-    match &desk.clerk {
-        Some((token, clerk)) if is_order => {
-            if bearer::carries(request.headers(), &token.0) {
-                return clerk.answer(request).await;
-            }
+    let admitted = desk.post.as_ref().filter(|_| is_order).and_then(|post| {
+        let clerk = |is_admitted: bool| is_admitted.then(|| post.clerk());
+        post.admits(request.headers()).map(clerk)
+    });
+    match admitted {
+        Some(Some(clerk)) => clerk.answer(request).await,
+        Some(None) => {
             let mut response = text(StatusCode::UNAUTHORIZED, "the bearer token is needed\n");
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
-        _ => answer(desk, &request),
+        None => answer(desk, &request),
     }
 }
 
@@ -219,7 +220,7 @@ mod tests {
 
     fn desk(ready: bool, connected: bool) -> Desk {
         Desk {
-            clerk: None,
+            post: None,
             metrics: Arc::default(),
             ready: Arc::new(AtomicBool::new(ready)),
             store_connected: Arc::new(AtomicBool::new(connected)),

@@ -92,7 +92,10 @@ impl Demo {
             .name("shop".to_owned())
             .spawn(move || keep_shop(shop))
             .map_err(|source| StartError::System { what: "a thread", source })?;
-        self.app.run()
+        self.app.run(|| {
+            tracing::warn!("the demo has no configuration to reload");
+            None
+        })
     }
 }
 

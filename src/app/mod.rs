@@ -4,9 +4,12 @@
 //! first, so that whatever is wrong is told before the first visitor comes.
 
 mod demo;
+mod jobs;
 mod listeners;
 mod parts;
+mod reload;
 mod rows;
+mod turn;
 mod worker;
 
 use std::io;
@@ -15,24 +18,27 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Clerk, Desk};
+use crate::admin::{self, Desk, Post};
 use crate::config::{Admin, Plan, StoreUrl};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
-use crate::serve::{Caps, listen};
+use crate::serve::listen;
 use crate::socket::Socket;
 use crate::store::{AnyStore, OpenError, OpenStore, PurgeStore as _, StoreError, StoreState};
-use crate::task::{self, Clean, LogOuts, Purges, Rescale, Visits};
 
 pub use demo::{Demo, DemoError};
+use jobs::Jobs;
 use listeners::Listeners;
 use parts::Shared;
+use reload::Live;
+use turn::Turn;
 
 /// How often the store's state is looked at for `/readyz` and the metrics.
 const LOOK: Duration = Duration::from_millis(500);
@@ -85,7 +91,7 @@ pub struct App {
     listeners: Listeners,
     admin: Option<TcpListener>,
     socket: Option<Socket>,
-    log: Option<(Arc<AccessLog>, JoinHandle<()>)>,
+    log: Option<(Arc<AccessLog>, thread::JoinHandle<()>)>,
     runtime: LocalRuntime,
     store: OpenStore,
     metrics: Arc<Metrics>,
@@ -127,39 +133,38 @@ impl App {
     /// Serves until TERM or INT, then drains: listeners close at once, open requests finish within
     /// `drain_timeout`, visits are written down, the store is closed.
     ///
+    /// HUP puts the plan that `again` reads into force, all of it or nothing, and opens the access log
+    /// anew. `again` tells by itself what is wrong where it reads none.
+    ///
     /// # Errors
     /// When the system refuses a thread or a signal handler.
-    pub fn run(self) -> Result<(), StartError> {
+    pub fn run(self, again: impl Fn() -> Option<Plan>) -> Result<(), StartError> {
         let Self { plan, mut listeners, admin, socket, log, runtime, store, metrics } = self;
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
-        let caps = Arc::new(Caps::new(
-            plan.limits.connections,
-            plan.limits.connections_per_address,
-            plan.client.trusted_proxies.clone(),
-        ));
-        let shared = Shared::new(&plan, Arc::clone(&metrics), caps);
+        let shared = Shared::new(&plan, Arc::clone(&metrics));
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         shared.register(writer.as_ref(), &store);
+        let turn = Turn::new(&plan, &shared);
         let workers = listeners
             .take_entrances()
             .into_iter()
             .map(|entrances| {
                 let pen = writer.as_ref().map(|log| log.pen());
-                worker::start(&plan, &shared, &store, entrances, pen, drain.clone())
+                worker::start(&turn, &shared, &store, entrances, pen, drain.clone())
             })
             .collect::<Result<Vec<_>, _>>()?;
         let lane_store = store.clone();
         runtime.block_on(async {
-            let signals = Signals::new()?;
+            let mut signals = Signals::new()?;
             let lane = lane_store.lane();
             let ready = Arc::new(AtomicBool::new(true));
             let connected = Arc::new(AtomicBool::new(false));
             shared.gauge_store(&connected);
-            let clerk = rows::clerk(&plan, &shared, &lane);
+            let post = Post::new(rows::clerk(&plan, &turn, &shared, &lane), admin_token(&plan));
             if let Some(listener) = admin {
                 let desk = Desk {
-                    clerk: desk_clerk(&plan, &clerk),
+                    post: Some(Rc::clone(&post)),
                     metrics,
                     ready: Arc::clone(&ready),
                     store_connected: Arc::clone(&connected),
@@ -170,19 +175,25 @@ impl App {
             }
             tokio::task::spawn_local(watch(lane.clone(), connected, stop.clone()));
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
-            let mut tasks = start_tasks(&plan, &shared, &lane, &stop);
-            tasks.extend(rows::start(&plan, &shared.metrics, &lane, &stop));
-            tasks.extend(rows::serve_socket(socket, &clerk, &stop));
+            let data_commands = rows::serve_socket(socket, &post, &stop);
+            let jobs = Jobs::start(&plan, &shared, &lane, &stop);
             tracing::info!(threads = plan.threads, "serving");
-            signals.end().await;
+            let mut live = Live { plan, turn, listeners, workers, shared, lane, post, jobs };
+            while signals.next().await == Signal::Reload {
+                if let Some(log) = &writer {
+                    log.reopen();
+                }
+                live.reload(again()).await;
+            }
             tracing::info!("draining");
             ready.store(false, Ordering::Release);
             drain.cancel();
+            let Live { listeners, workers, shared, lane, jobs, .. } = live;
             // Nobody finds a socket that is not accepted on, and the next process finds its place free.
             drop(listeners);
             worker::join(workers).await;
             stop.cancel();
-            end(tasks, &shared, &lane).await;
+            end((jobs, data_commands), &shared, &lane).await;
             Ok::<_, StartError>(())
         })?;
         runtime.block_on(store.close());
@@ -197,69 +208,26 @@ impl App {
     }
 }
 
-/// Who has the token may give orders over the listener.
-fn desk_clerk(plan: &Plan, clerk: &Rc<Clerk>) -> Option<(admin::Token, Rc<Clerk>)> {
+/// The token: who has it may give orders over the listener.
+fn admin_token(plan: &Plan) -> Option<admin::Token> {
     let token = plan.admin.token.as_ref()?.expose().as_bytes().to_vec();
-    Some((admin::Token(token), Rc::clone(clerk)))
-}
-
-/// Starts the background tasks on this thread's runtime.
-fn start_tasks(
-    plan: &Plan,
-    shared: &Arc<Shared>,
-    lane: &AnyStore,
-    stop: &CancellationToken,
-) -> Vec<tokio::task::JoinHandle<()>> {
-    let sheet = shared.metrics.sheet();
-    let visits = Visits {
-        store: lane.clone(),
-        queue: Arc::clone(&shared.visits),
-        sessions: Arc::clone(&shared.sessions),
-    };
-    let clean = Clean {
-        store: lane.clone(),
-        visits: visits.clone(),
-        keep: plan.session.max_sessions,
-        batch: plan.session.clean_batch,
-        every: plan.session.clean_every,
-        carts: plan.session.clean_carts,
-        expiring: parts::expiring(&plan.session),
-        sheet: Arc::clone(&sheet),
-        said: Default::default(),
-    };
-    let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
-    let purges = Purges {
-        store: lane.clone(),
-        purged: Arc::clone(&shared.pages.purged),
-        said: Default::default(),
-        said_waiting: Default::default(),
-    };
-    let rescale = Rescale {
-        store: lane.clone(),
-        keep_top: plan.views.keep_top,
-        factor: f64::from(plan.views.rescale_percent) / 100.0,
-        every: plan.views.rescale_every,
-    };
-    vec![
-        tokio::task::spawn_local(task::drive(purges, Arc::clone(&sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(rescale, Arc::clone(&sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(visits, Arc::clone(&sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(clean, Arc::clone(&sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(log_outs, sheet, stop.clone())),
-    ]
+    Some(admin::Token(token))
 }
 
 /// Waits for the tasks, and writes down what they and the workers leave.
-async fn end(tasks: Vec<tokio::task::JoinHandle<()>>, shared: &Shared, lane: &AnyStore) {
+async fn end(
+    (jobs, data_commands): (Jobs, Option<JoinHandle<()>>),
+    shared: &Shared,
+    lane: &AnyStore,
+) {
     // Before waiting for whatever is slow: somebody may lose patience with us.
     let flushed = flush(shared, lane).await;
     if let Err(error) = shared.pages.purged.flush(lane).await {
         tracing::warn!(%error, "purges did not reach the store: others keep those pages for their time");
     }
-    for task in tasks {
-        if let Err(error) = task.await {
-            tracing::error!(%error, "a background task did not end well");
-        }
+    jobs.ended().await;
+    if let Some(Err(error)) = async { Some(data_commands?.await) }.await {
+        tracing::error!(%error, "the data commands did not end well");
     }
     finish(shared, lane, flushed).await;
     if let Err(error) = lane.ask_no_more(shared.pages.purged.who).await {
@@ -370,7 +338,7 @@ fn runtime() -> Result<LocalRuntime, StartError> {
         .map_err(|source| StartError::System { what: "a runtime", source })
 }
 
-/// The signals that end the proxy.
+/// The signals that the proxy heeds.
 struct Signals {
     term: tokio::signal::unix::Signal,
     int: tokio::signal::unix::Signal,
@@ -390,18 +358,23 @@ impl Signals {
         })
     }
 
-    /// Ends at TERM or INT.
-    async fn end(mut self) {
-        loop {
-            tokio::select! {
-                _ = self.term.recv() => return,
-                _ = self.int.recv() => return,
-                _ = self.hup.recv() => {
-                    tracing::warn!("HUP does not reload the configuration; restart to apply it");
-                }
-            }
+    /// What we are told next.
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.term.recv() => Signal::End,
+            _ = self.int.recv() => Signal::End,
+            _ = self.hup.recv() => Signal::Reload,
         }
     }
+}
+
+/// What a signal means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Signal {
+    /// TERM or INT.
+    End,
+    /// HUP.
+    Reload,
 }
 
 impl Shared {

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use ::http::{HeaderValue, Method};
 
 use super::StartError;
+use super::reload::Reloads;
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
@@ -18,35 +19,33 @@ use crate::page::flight::Flights;
 use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::{
-    Coder, CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings,
-    StatusDetail,
+    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
 };
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
-use crate::serve::Caps;
+use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
 use crate::session::{SameSite, Secure, SessionCookie, Sessions};
 use crate::store::{self, OpenStore};
 use crate::task::Expiring;
 use crate::visit::{Ranks, VisitQueue};
 
-/// What all threads share.
+/// What all threads share, from the start to the end.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) settings: Arc<Settings>,
     pub(super) pages: Arc<Pages>,
-    pub(super) coder: Arc<Coder>,
-    pub(super) purger: Arc<Purger>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) ranks: Arc<Ranks>,
     pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
+    pub(super) reloads: Arc<Reloads>,
 }
 
 impl Shared {
-    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, caps: Arc<Caps>) -> Arc<Self> {
+    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>) -> Arc<Self> {
+        let caps = Arc::new(Caps::new(most(plan)));
         let flights = Flights::new(plan.limits.in_flight, plan.limits.waiters);
         let cache = &plan.cache;
         let has_others = matches!(plan.store.url, config::StoreUrl::Redis(_));
@@ -54,16 +53,8 @@ impl Shared {
         let variants = plan.limits.variants;
         let pages =
             Arc::new(Pages::new(cache.memory, flights, purged, variants, cache.default_ttl));
-        let purger = Arc::new(Purger {
-            pages: Arc::clone(&pages),
-            hosts: plan.origin.hosts.clone(),
-            ignore_query: cache.ignore_query.clone(),
-        });
         Arc::new(Self {
-            settings: Arc::new(settings(plan, &purger)),
             pages,
-            purger,
-            coder: Coder::new(cache.compress.clone(), cache.max_object),
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
             visits: Arc::new(VisitQueue::new(
                 plan.limits.visit_queue,
@@ -73,6 +64,7 @@ impl Shared {
             rows: Arc::default(),
             metrics,
             caps,
+            reloads: Arc::default(),
         })
     }
 
@@ -109,6 +101,7 @@ impl Shared {
         metrics.counter("anteroom_purges_late", "Purges that the store did not take at once", {
             move || pages.purged.waiting().1
         });
+        self.reloads.register(metrics);
         let visits = Arc::clone(&self.visits);
         metrics.gauge("anteroom_visits_waiting", "Visits that wait for the store", move || {
             visits.backlog() as u64
@@ -137,6 +130,15 @@ impl Shared {
             metrics
                 .counter("anteroom_log_dropped", "Access-log lines dropped", move || log.dropped());
         }
+    }
+}
+
+/// How many connections may be open.
+pub(super) fn most(plan: &Plan) -> Most {
+    Most {
+        all: plan.limits.connections,
+        per_address: plan.limits.connections_per_address,
+        trusted: plan.client.trusted_proxies.clone(),
     }
 }
 
@@ -174,7 +176,7 @@ pub(super) fn access_log(plan: &config::Log) -> Result<Log, StartError> {
         .map_err(|source| StartError::Log { path, source })
 }
 
-fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
+pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     let session = &plan.session;
     let origin = &plan.origin;
     let (rates, mut limiting) = rates(plan);

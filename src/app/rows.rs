@@ -8,10 +8,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Shared;
+use super::turn::Turn;
 use super::worker::{dry_room, origin_settings};
-use crate::admin::{self, Clerk};
+use crate::admin::{self, Clerk, Post};
 use crate::config::Plan;
-use crate::metrics::Metrics;
+use crate::metrics::Sheet;
 use crate::origin::Origin;
 use crate::row::Names;
 use crate::socket::Socket;
@@ -38,40 +39,39 @@ pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
 /// Serves the data commands on this thread's runtime.
 pub(super) fn serve_socket(
     socket: Option<Socket>,
-    clerk: &Rc<Clerk>,
+    post: &Rc<Post>,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     socket.map(|socket| {
-        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(clerk), stop.clone()))
+        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(post), stop.clone()))
     })
 }
 
 /// Who carries out the data commands.
-pub(super) fn clerk(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
+pub(super) fn clerk(plan: &Plan, turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
     Rc::new(Clerk {
         store: lane.clone(),
         names: names(plan),
         memo: Arc::clone(&shared.rows),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
-        purger: Arc::clone(&shared.purger),
-        room: dry_room(plan, shared, lane),
+        purger: Arc::clone(&turn.purger),
+        room: dry_room(turn, shared, lane),
     })
 }
 
 /// Starts the refreshing on this thread's runtime; nothing where there are no `[[rows]]`.
 pub(super) fn start(
     plan: &Plan,
-    metrics: &Arc<Metrics>,
+    sheet: &Arc<Sheet>,
     lane: &AnyStore,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     if plan.rows.is_empty() {
         return None;
     }
-    let sheet = metrics.sheet();
-    let source = source(plan, Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet)));
-    let rows = CacheRows::new(lane.clone(), source, Arc::clone(&sheet));
-    Some(tokio::task::spawn_local(task::drive(rows, sheet, stop.clone())))
+    let source = source(plan, Origin::new(origin_settings(&plan.origin), Arc::clone(sheet)));
+    let rows = CacheRows::new(lane.clone(), source, Arc::clone(sheet));
+    Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(sheet), stop.clone())))
 }
 
 fn source(plan: &Plan, origin: Rc<Origin>) -> OriginRows {

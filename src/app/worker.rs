@@ -6,21 +6,22 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::parts::Shared;
+use super::turn::Turn;
 use super::{StartError, runtime};
-use crate::config::{Cache, Plan};
 use crate::fill::Filler;
 use crate::log::Pen;
 use crate::metrics::Sheet;
 use crate::origin::{self, Origin};
-use crate::page::verdict::Policy;
+use crate::page::Pages;
 use crate::request::Room;
 use crate::row::Reader;
-use crate::serve::io::Deadlines;
-use crate::serve::{Door, Entrance, Settings, serve};
+use crate::serve::{Door, Entrance, Inside, serve};
 use crate::store::{AnyStore, OpenStore};
 
 /// How often the end of the workers is looked for.
@@ -32,72 +33,79 @@ const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 /// What one worker is made of.
 struct Kit {
     shared: Arc<Shared>,
+    turn: Arc<Turn>,
     store: OpenStore,
     entrances: Vec<Entrance>,
+    orders: mpsc::UnboundedReceiver<Order>,
     pen: Option<Arc<Pen>>,
-    origin: origin::Settings,
-    policy: Policy,
-    connection: Settings,
     drain: CancellationToken,
-    drain_timeout: Duration,
+}
+
+/// A worker that runs.
+#[derive(Debug)]
+pub(super) struct Worker {
+    thread: JoinHandle<()>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// What a worker is told by a reload.
+struct Order {
+    turn: Arc<Turn>,
+    /// Where it takes connections from now on, too.
+    entrances: Vec<Entrance>,
+    done: oneshot::Sender<()>,
 }
 
 /// Starts a worker at `entrances`.
 pub(super) fn start(
-    plan: &Plan,
+    turn: &Arc<Turn>,
     shared: &Arc<Shared>,
     store: &OpenStore,
     entrances: Vec<Entrance>,
     pen: Option<Arc<Pen>>,
     drain: CancellationToken,
-) -> Result<JoinHandle<()>, StartError> {
+) -> Result<Worker, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
-    let origin = origin_settings(&plan.origin);
-    let policy = policy(&plan.cache);
-    let limits = &plan.limits;
-    let connection = Settings {
-        deadlines: Deadlines {
-            head: limits.head_timeout,
-            idle: limits.idle_timeout,
-            stall: limits.stall_timeout,
-        },
-        request_head: limits.request_head,
-    };
-    let (shared, store, drain_timeout) = (Arc::clone(shared), store.clone(), limits.drain_timeout);
-    std::thread::Builder::new()
+    let (shared, turn, store) = (Arc::clone(shared), Arc::clone(turn), store.clone());
+    let (tell, orders) = mpsc::unbounded_channel();
+    let thread = std::thread::Builder::new()
         .name("worker".to_owned())
         .spawn(move || {
             let runtime = match runtime() {
                 Ok(runtime) => runtime,
                 Err(error) => return tracing::error!(%error, "a worker did not start"),
             };
-            runtime.block_on(async {
-                let kit = Kit {
-                    shared,
-                    store,
-                    entrances,
-                    pen,
-                    origin,
-                    policy,
-                    connection,
-                    drain,
-                    drain_timeout,
-                };
-                work(kit).await;
-            });
+            runtime.block_on(work(Kit { shared, turn, store, entrances, orders, pen, drain }));
         })
-        .map_err(refused("a thread"))
+        .map_err(refused("a thread"))?;
+    Ok(Worker { thread, orders: tell })
+}
+
+/// Tells all workers of the next turn, and returns when requests are answered by it.
+pub(super) async fn tell(workers: &[Worker], turn: &Arc<Turn>, entrances: Vec<Vec<Entrance>>) {
+    let mut answers = Vec::new();
+    for (worker, entrances) in workers.iter().zip(entrances) {
+        let (done, answer) = oneshot::channel();
+        if worker.orders.send(Order { turn: Arc::clone(turn), entrances, done }).is_ok() {
+            answers.push(answer);
+        }
+    }
+    for answer in answers {
+        if answer.await.is_err() {
+            tracing::error!("a worker did not take the new configuration");
+        }
+    }
 }
 
 async fn work(kit: Kit) {
-    let Kit { shared, store, entrances, pen, .. } = kit;
+    let Kit { shared, mut turn, store, entrances, mut orders, pen, drain } = kit;
     let sheet = shared.metrics.sheet();
-    let origin = Origin::new(kit.origin, Arc::clone(&sheet));
-    let room = room(&shared, store.lane(), origin, kit.policy, (Arc::clone(&sheet), pen));
+    let origin = Origin::new(turn.origin.clone(), Arc::clone(&sheet));
+    let first = room(&shared, &turn, store.lane(), origin, (Arc::clone(&sheet), pen));
     // The first visitors shall be recognised, too; but nobody waits for a store that is away.
     let ready = async {
-        room.store.connected().await;
-        room.pages.purged.known().await;
+        first.store.connected().await;
+        first.pages.purged.known().await;
     };
     if tokio::time::timeout(CONNECT_PATIENCE, ready).await.is_err() {
         tracing::warn!("the store cannot be reached yet; serving without it");
@@ -105,90 +113,125 @@ async fn work(kit: Kit) {
     let connections = TaskTracker::new();
     let door = Rc::new(Door {
         caps: Arc::clone(&shared.caps),
-        settings: kit.connection,
         sheet,
-        drain: kit.drain,
+        drain: drain.clone(),
         connections: connections.clone(),
+        inside: Inside::new(Rc::clone(&first), turn.connection),
     });
-    let accepting: Vec<_> = entrances
-        .into_iter()
-        .map(|entrance| {
-            tokio::task::spawn_local(serve(entrance, Rc::clone(&door), Rc::clone(&room)))
-        })
-        .collect();
-    for listener in accepting {
-        if let Err(error) = listener.await {
-            tracing::error!(%error, "a listener failed");
+    let left = Rc::clone(&first.left);
+    drop(first);
+    let mut accepting = JoinSet::new();
+    let accept = |entrances: Vec<Entrance>, accepting: &mut JoinSet<()>| {
+        for entrance in entrances {
+            accepting.spawn_local(serve(entrance, Rc::clone(&door)));
         }
+    };
+    accept(entrances, &mut accepting);
+    loop {
+        tokio::select! {
+            Some(order) = orders.recv() => {
+                let next = next_room(&door.inside.room(), &turn, &order.turn);
+                door.inside.change(next, order.turn.connection);
+                turn = order.turn;
+                accept(order.entrances, &mut accepting);
+                if order.done.send(()).is_err() {
+                    tracing::debug!("nobody waits any more for a worker's reload");
+                }
+            }
+            Some(ended) = accepting.join_next() => say_failure(&ended),
+            () = drain.cancelled() => break,
+        }
+    }
+    while let Some(ended) = accepting.join_next().await {
+        say_failure(&ended);
     }
     connections.close();
     let ended = async {
         connections.wait().await;
-        room.left.ended().await;
+        left.ended().await;
     };
-    if tokio::time::timeout(kit.drain_timeout, ended).await.is_err() {
+    if tokio::time::timeout(turn.drain_timeout, ended).await.is_err() {
         tracing::warn!(open = connections.len(), "connections were cut at the drain timeout");
+    }
+}
+
+fn say_failure(ended: &Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a listener failed");
     }
 }
 
 /// All that a thread needs to answer requests.
 fn room(
     shared: &Shared,
+    turn: &Turn,
     lane: AnyStore,
     origin: Rc<Origin>,
-    policy: Policy,
     (sheet, pen): (Arc<Sheet>, Option<Arc<Pen>>),
 ) -> Rc<Room> {
-    let filler = Rc::new(Filler {
-        pages: Arc::clone(&shared.pages),
-        origin: Rc::clone(&origin),
-        store: lane.clone(),
-        policy,
-        sheet: Arc::clone(&sheet),
-        coming_late: Cell::default(),
-    });
     Rc::new(Room {
-        settings: Arc::clone(&shared.settings),
+        filler: filler(turn, &shared.pages, &origin, (lane.clone(), &sheet)),
+        settings: Arc::clone(&turn.settings),
         pages: Arc::clone(&shared.pages),
-        coder: Arc::clone(&shared.coder),
+        coder: Arc::clone(&turn.coder),
         sessions: Arc::clone(&shared.sessions),
         visits: Arc::clone(&shared.visits),
         ranks: Arc::clone(&shared.ranks),
-        rows: Reader::new(Arc::clone(&shared.rows)),
+        rows: Rc::new(Reader::new(Arc::clone(&shared.rows))),
         store: lane,
         origin,
-        filler,
         sheet,
         pen,
         left: Rc::default(),
     })
 }
 
-/// A room in which no request is answered, but told of. What is counted there nobody reads.
-pub(super) fn dry_room(plan: &Plan, shared: &Shared, lane: &AnyStore) -> Rc<Room> {
-    let sheet = Arc::<Sheet>::default();
-    let origin = Origin::new(origin_settings(&plan.origin), Arc::clone(&sheet));
-    room(shared, lane.clone(), origin, policy(&plan.cache), (sheet, None))
+fn filler(
+    turn: &Turn,
+    pages: &Arc<Pages>,
+    origin: &Rc<Origin>,
+    (store, sheet): (AnyStore, &Arc<Sheet>),
+) -> Rc<Filler> {
+    Rc::new(Filler {
+        pages: Arc::clone(pages),
+        origin: Rc::clone(origin),
+        store,
+        policy: turn.policy,
+        sheet: Arc::clone(sheet),
+        coming_late: Cell::default(),
+    })
 }
 
-fn policy(cache: &Cache) -> Policy {
-    Policy {
-        default_ttl: cache.default_ttl,
-        stale_while_revalidate: cache.stale_while_revalidate,
-        stale_if_error: cache.stale_if_error,
-        static_for_all: cache.static_for_all,
-        max_object: cache.max_object,
-        client_directives: cache.client_directives,
-    }
+/// The room of the next turn. What a thread has beyond its turn stays: its counters, its way to the
+/// store, what goes on without clients, and its connections to an origin that is still the same.
+fn next_room(room: &Room, old: &Turn, new: &Turn) -> Rc<Room> {
+    let origin = match old.origin == new.origin {
+        true => Rc::clone(&room.origin),
+        false => Origin::new(new.origin.clone(), Arc::clone(&room.sheet)),
+    };
+    Rc::new(Room {
+        settings: Arc::clone(&new.settings),
+        coder: Arc::clone(&new.coder),
+        filler: filler(new, &room.pages, &origin, (room.store.clone(), &room.sheet)),
+        origin,
+        ..room.clone()
+    })
+}
+
+/// A room in which no request is answered, but told of. What is counted there nobody reads.
+pub(super) fn dry_room(turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<Room> {
+    let sheet = Arc::<Sheet>::default();
+    let origin = Origin::new(turn.origin.clone(), Arc::clone(&sheet));
+    room(shared, turn, lane.clone(), origin, (sheet, None))
 }
 
 /// Waits for the workers to end.
-pub(super) async fn join(workers: Vec<JoinHandle<()>>) {
-    while !workers.iter().all(JoinHandle::is_finished) {
+pub(super) async fn join(workers: Vec<Worker>) {
+    while !workers.iter().all(|worker| worker.thread.is_finished()) {
         tokio::time::sleep(LOOK).await;
     }
     for worker in workers {
-        if worker.join().is_err() {
+        if worker.thread.join().is_err() {
             tracing::error!("a worker panicked");
         }
     }

@@ -8,6 +8,7 @@
 //! [`print()`] all walk it. Sources are laid over each other before it is walked, so that a
 //! problem names the file and line, the variable or the flag that it came from.
 
+mod change;
 mod check;
 mod credential;
 mod form;

@@ -72,6 +72,8 @@ impl Pen {
 pub struct AccessLog {
     pens: Mutex<Vec<Arc<Pen>>>,
     stop: AtomicBool,
+    /// Whether the file is to be opened anew.
+    moved: AtomicBool,
 }
 
 impl AccessLog {
@@ -82,11 +84,15 @@ impl AccessLog {
     /// When the file cannot be opened for appending, or no thread can be started.
     pub fn start(target: &Target, style: Style) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
         let out = Out::open(target)?;
-        let log = Arc::new(Self { pens: Mutex::default(), stop: AtomicBool::new(false) });
-        let shared = Arc::clone(&log);
+        let log = Arc::new(Self {
+            pens: Mutex::default(),
+            stop: AtomicBool::new(false),
+            moved: AtomicBool::new(false),
+        });
+        let (shared, target) = (Arc::clone(&log), target.clone());
         let writer = std::thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || shared.write_until_stopped(out, &style))?;
+            .spawn(move || shared.write_until_stopped(out, &target, &style))?;
         Ok((log, writer))
     }
 
@@ -103,6 +109,12 @@ impl AccessLog {
         self.stop.store(true, Ordering::Release);
     }
 
+    /// Opens the file anew, where it is one: somebody has moved it away. Until that works the old one
+    /// is written to.
+    pub fn reopen(&self) {
+        self.moved.store(true, Ordering::Release);
+    }
+
     /// Records dropped so far.
     #[must_use]
     pub fn dropped(&self) -> u64 {
@@ -110,12 +122,18 @@ impl AccessLog {
         pens.iter().map(|pen| pen.dropped.load(Ordering::Relaxed)).sum()
     }
 
-    fn write_until_stopped(&self, mut out: Out, style: &Style) {
+    fn write_until_stopped(&self, mut out: Out, target: &Target, style: &Style) {
         let mut records = Vec::new();
         let mut text = Vec::new();
         let mut failing = false;
         loop {
             let last = self.stop.load(Ordering::Acquire);
+            if self.moved.swap(false, Ordering::AcqRel) {
+                match Out::open(target) {
+                    Ok(anew) => out = anew,
+                    Err(error) => tracing::warn!(%error, "the access log cannot be opened anew"),
+                }
+            }
             let pens = self.pens.lock().unwrap_or_else(PoisonError::into_inner).clone();
             pens.iter().for_each(|pen| pen.take(&mut records));
             // Each thread's records are in order; together they are not.

@@ -25,7 +25,7 @@ const UNSAFE_IDLE: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// How to reach the origin and how long to wait for it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Host name or address literal (IPv6 without brackets).
     pub host: String,

@@ -65,7 +65,8 @@ pub struct Pages {
     /// Fetches under way.
     pub flights: Arc<Flights>,
     variants_max: usize,
-    default_ttl: Duration,
+    /// Seconds.
+    default_ttl: AtomicU64,
 }
 
 /// Whether what is found is used, or only told of.
@@ -129,8 +130,13 @@ impl Pages {
             purged,
             flights,
             variants_max,
-            default_ttl,
+            default_ttl: AtomicU64::new(default_ttl.as_secs()),
         }
+    }
+
+    /// Another `default_ttl` from now on.
+    pub fn change_default_ttl(&self, default_ttl: Duration) {
+        self.default_ttl.store(default_ttl.as_secs(), Ordering::Relaxed);
     }
 
     /// The memory tier, for its figures and for what is remembered as uncacheable.
@@ -376,7 +382,7 @@ impl Pages {
             body,
             stored_at: now,
             initial_age: 0,
-            lifetime: self.default_ttl.as_secs().min(1),
+            lifetime: self.default_ttl.load(Ordering::Relaxed).min(1),
             source: LifetimeSource::Default,
             stale: Stale::default(),
             static_proof: false,

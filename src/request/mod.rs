@@ -107,7 +107,7 @@ pub struct Settings {
 }
 
 /// The room: all that a thread needs to answer requests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Room {
     /// Settings, shared by all threads.
     pub settings: Arc<Settings>,
@@ -122,7 +122,7 @@ pub struct Room {
     /// Which items are popular, shared by all threads.
     pub ranks: Arc<Ranks>,
     /// Rows, as this thread reads them.
-    pub rows: row::Reader,
+    pub rows: Rc<row::Reader>,
     /// The store, as this thread reaches it.
     pub store: AnyStore,
     /// The origin, as this thread reaches it.

@@ -1,16 +1,19 @@
 //! Accepting: caps in all and for each address, and patience when the system runs out of files.
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, Arrival, Settings};
-use super::listen::Entrance;
+use super::listen::{Entrance, Terms};
 use super::stream::Listener;
 use crate::http::peer::{Peer, Peers};
 use crate::metrics::{Count, Sheet};
@@ -22,20 +25,35 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 /// How many connections may be open, over all threads.
 #[derive(Debug)]
 pub struct Caps {
-    all: usize,
-    per_address: usize,
-    trusted: Vec<Peers>,
+    most: ArcSwap<Most>,
     open: AtomicUsize,
     /// Connections by peer; those without an address count as one. Guarded by a plain mutex: held for
     /// one look-up a connection.
     by_peer: Mutex<HashMap<Peer, usize>>,
 }
 
+/// How many may be open.
+#[derive(Clone, Debug)]
+pub struct Most {
+    /// In all.
+    pub all: usize,
+    /// From one address.
+    pub per_address: usize,
+    /// Proxies, of which each may have as many as there may be in all.
+    pub trusted: Vec<Peers>,
+}
+
 impl Caps {
-    /// At most `all` connections, and `per_address` from one address that is no `trusted` proxy.
+    /// At most so many.
     #[must_use]
-    pub fn new(all: usize, per_address: usize, trusted: Vec<Peers>) -> Self {
-        Self { all, per_address, trusted, open: AtomicUsize::new(0), by_peer: Mutex::default() }
+    pub fn new(most: Most) -> Self {
+        let most = ArcSwap::from_pointee(most);
+        Self { most, open: AtomicUsize::new(0), by_peer: Mutex::default() }
+    }
+
+    /// So many from now on. Those that are open stay.
+    pub fn change(&self, most: Most) {
+        self.most.store(Arc::new(most));
     }
 
     /// Connections open now.
@@ -47,7 +65,7 @@ impl Caps {
     /// Room for one more, whoever it is; `None` at the cap.
     #[must_use]
     pub fn enter(self: &Arc<Self>) -> Option<Place> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.all {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= self.most.load().all {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
@@ -66,12 +84,13 @@ impl Place {
     /// Counts it for `peer`, once it is known; false where that has as many as it may.
     #[must_use]
     pub fn count_for(&mut self, peer: Peer) -> bool {
-        if peer.is_among(&self.caps.trusted) {
+        let most = self.caps.most.load();
+        if peer.is_among(&most.trusted) {
             return true;
         }
         let mut by_peer = self.caps.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
         let count = by_peer.entry(peer).or_default();
-        if *count >= self.caps.per_address {
+        if *count >= most.per_address {
             return false;
         }
         *count += 1;
@@ -99,18 +118,51 @@ impl Drop for Place {
 pub struct Door {
     /// Caps, shared by all threads.
     pub caps: Arc<Caps>,
-    /// Settings of each connection.
-    pub settings: Settings,
     /// This thread's counters.
     pub sheet: Arc<Sheet>,
     /// Ends accepting, and lets open connections finish.
     pub drain: CancellationToken,
     /// The connections that are open.
     pub connections: TaskTracker,
+    /// What is behind it.
+    pub inside: Inside,
+}
+
+/// What is behind the door, until a reload puts something else there.
+#[derive(Debug)]
+pub struct Inside {
+    room: RefCell<Rc<Room>>,
+    settings: Cell<Settings>,
+}
+
+impl Inside {
+    /// This room, and these settings of each connection.
+    #[must_use]
+    pub fn new(room: Rc<Room>, settings: Settings) -> Self {
+        Self { room: RefCell::new(room), settings: Cell::new(settings) }
+    }
+
+    /// Puts another room there: the next request of each connection is answered in it.
+    pub fn change(&self, room: Rc<Room>, settings: Settings) {
+        self.room.replace(room);
+        self.settings.set(settings);
+    }
+
+    /// Where requests are answered now.
+    #[must_use]
+    pub fn room(&self) -> Rc<Room> {
+        Rc::clone(&self.room.borrow())
+    }
+
+    /// The settings of a connection that begins now.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.settings.get()
+    }
 }
 
 /// Accepts at `entrance` until told to drain; each connection is served in a task of its own.
-pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
+pub async fn serve(entrance: Entrance, door: Rc<Door>) {
     let Entrance { listener, terms, closed } = entrance;
     let listener = match Listener::new(listener) {
         Ok(listener) => listener,
@@ -120,12 +172,10 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = door.drain.cancelled() => return,
-            () = closed.cancelled() => return,
+            () = closed.cancelled() => return let_in_the_rest(&listener, &terms, &door),
         };
         match accepted {
-            Ok((socket, peer)) => {
-                admit(Arrival { socket, peer, terms: terms.load_full() }, &door, &room);
-            }
+            Ok((socket, peer)) => admit(Arrival::new(socket, peer, &terms), &door),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_BACK_OFF).await;
@@ -134,11 +184,18 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>, room: Rc<Room>) {
     }
 }
 
+/// Who stands in the queue of a listener that closes would be turned away by a reset.
+fn let_in_the_rest(listener: &Listener, terms: &ArcSwap<Terms>, door: &Rc<Door>) {
+    while let Some(Ok((socket, peer))) = listener.accept().now_or_never() {
+        admit(Arrival::new(socket, peer, terms), door);
+    }
+}
+
 /// Over a cap the connection is closed at once: an answer would cost what the cap protects.
-fn admit(arrival: Arrival, door: &Rc<Door>, room: &Rc<Room>) {
+fn admit(arrival: Arrival, door: &Rc<Door>) {
     door.sheet.count(Count::Accepted);
     // Who comes through a load balancer is looked at when that has told who it is.
-    if !arrival.is_from_balancer() && !room.settings.may_connect(arrival.peer) {
+    if !arrival.is_from_balancer() && !door.inside.room().settings.may_connect(arrival.peer) {
         return door.sheet.count(Count::ConnectionsDenied);
     }
     let place = door.caps.enter().and_then(|mut place| {
@@ -149,9 +206,9 @@ fn admit(arrival: Arrival, door: &Rc<Door>, room: &Rc<Room>) {
         door.sheet.count(Count::ConnectionsRefused);
         return;
     };
-    let (door, room) = (Rc::clone(door), Rc::clone(room));
+    let door = Rc::clone(door);
     door.connections.clone().spawn_local(async move {
-        connection::run(arrival, place, &door, room).await;
+        connection::run(arrival, place, &door).await;
     });
 }
 
@@ -163,6 +220,11 @@ mod tests {
         Peer::at(text.parse().unwrap())
     }
 
+    /// So many in all, and one from each address.
+    fn at_most(all: usize, trusted: Vec<Peers>) -> Caps {
+        Caps::new(Most { all, per_address: 1, trusted })
+    }
+
     fn enter(caps: &Arc<Caps>, peer: Peer) -> Option<Place> {
         let mut place = caps.enter()?;
         place.count_for(peer).then_some(place)
@@ -171,7 +233,7 @@ mod tests {
     #[test]
     fn caps_hold_in_all_and_for_each_address_and_give_back() {
         let trusted = vec![Peers::Network("10.0.0.0/8".parse().unwrap())];
-        let caps = Arc::new(Caps::new(3, 1, trusted));
+        let caps = Arc::new(at_most(3, trusted));
         let (one, two, proxy) = (at("192.0.2.1"), at("192.0.2.2"), at("10.1.2.3"));
         let first = enter(&caps, one).unwrap();
         assert!(enter(&caps, one).is_none(), "one for each address");
@@ -185,17 +247,17 @@ mod tests {
 
     #[test]
     fn those_without_an_address_count_as_one() {
-        let caps = Arc::new(Caps::new(9, 1, Vec::new()));
+        let caps = Arc::new(at_most(9, Vec::new()));
         let _first = enter(&caps, Peer::Unix).unwrap();
         assert!(enter(&caps, Peer::Unix).is_none());
-        let caps = Arc::new(Caps::new(9, 1, vec![Peers::Unix]));
+        let caps = Arc::new(at_most(9, vec![Peers::Unix]));
         let _first = enter(&caps, Peer::Unix).unwrap();
         let _second = enter(&caps, Peer::Unix).unwrap();
     }
 
     #[test]
     fn a_mapped_address_counts_as_the_one_it_maps() {
-        let caps = Arc::new(Caps::new(9, 1, Vec::new()));
+        let caps = Arc::new(at_most(9, Vec::new()));
         let _first = enter(&caps, at("192.0.2.1")).unwrap();
         assert!(enter(&caps, at("::ffff:192.0.2.1")).is_none());
     }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,7 +21,7 @@ use super::stream::Stream;
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
 use crate::request::client::{Client, Pulse};
-use crate::request::{Room, respond};
+use crate::request::respond;
 
 /// hyper's buffer for a client connection: what it reads ahead.
 const BUFFER: usize = 64 * 1024;
@@ -44,6 +45,11 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
+    /// The connection of `peer`, on the terms that hold now.
+    pub(super) fn new(socket: Stream, peer: Peer, terms: &ArcSwap<Terms>) -> Self {
+        Self { socket, peer, terms: terms.load_full() }
+    }
+
     /// Whether it begins with a header of the PROXY protocol.
     pub(super) fn is_from_balancer(&self) -> bool {
         self.peer.is_among(&self.terms.balancers)
@@ -51,10 +57,10 @@ impl Arrival {
 }
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
-pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: Rc<Room>) {
+pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
     let is_balancer = arrival.is_from_balancer();
     let Arrival { socket, peer, .. } = arrival;
-    let (settings, sheet) = (door.settings, &door.sheet);
+    let (settings, sheet) = (door.inside.settings(), &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();
     let mut watched = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
@@ -64,7 +70,7 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
             () = door.drain.cancelled() => return,
         };
         match told {
-            Ok(peer) if !room.settings.may_connect(peer) => {
+            Ok(peer) if !door.inside.room().settings.may_connect(peer) => {
                 return sheet.count(Count::ConnectionsDenied);
             }
             Ok(peer) if place.count_for(peer) => peer,
@@ -75,8 +81,9 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Door, room: R
         peer
     };
     let client = Client::new(peer, local, Rc::clone(&pulse));
+    let inside = Rc::clone(door);
     let service = service_fn(move |request| {
-        let (room, client) = (Rc::clone(&room), Rc::clone(&client));
+        let (room, client) = (inside.inside.room(), Rc::clone(&client));
         async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
     });
     let mut connection = http1::Builder::new()

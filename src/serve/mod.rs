@@ -11,6 +11,6 @@ pub mod listen;
 pub mod proxy_protocol;
 mod stream;
 
-pub use accept::{Caps, Door, serve};
+pub use accept::{Caps, Door, Inside, Most, serve};
 pub use connection::Settings;
 pub use listen::{Entrance, Listener, Terms};

@@ -36,6 +36,7 @@ mod purge;
 mod purge_contract;
 mod races;
 mod rates;
+mod reload;
 mod requests;
 mod responses;
 mod revalidation;

@@ -52,7 +52,7 @@ pub(crate) fn start(origin: SocketAddr) -> Proxy {
         let (plan, _) = Plan::read(&sources).unwrap();
         let app = App::open(plan).unwrap();
         tell.send((app.addresses()[0], app.admin_address().unwrap())).unwrap();
-        app.run().unwrap();
+        app.run(|| None).unwrap();
     });
     let (visitors, admin) = told.recv().expect("the proxy starts");
     Proxy { visitors, admin, _folder: folder }

@@ -174,6 +174,27 @@ impl Proxy {
         assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
     }
 
+    /// Changes its `proxy.toml`; it is not told.
+    pub(crate) fn edit(&self, change: impl FnOnce(&str) -> String) {
+        let file = self.folder.path().join("proxy.toml");
+        fs::write(&file, change(&fs::read_to_string(&file).unwrap())).unwrap();
+    }
+
+    /// Tells it to reload (SIGHUP), and waits until it has; whether it has put the file into force.
+    pub(crate) fn reload(&self) -> bool {
+        let count = |name: &str| self.metric(name);
+        let (done, refused) =
+            (count("anteroom_reloads_total"), count("anteroom_reloads_refused_total"));
+        let line = format!("kill -HUP {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+        let mut is_done = false;
+        wait_until("the reload is over", || {
+            is_done = count("anteroom_reloads_total") > done;
+            is_done || count("anteroom_reloads_refused_total") > refused
+        });
+        is_done
+    }
+
     /// Waits for the process to end by itself; its exit code.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         wait_until("the process ends", || self.child.try_wait().unwrap().is_some());
@@ -237,7 +258,7 @@ impl Proxy {
         !port_is_taken
     }
 
-    /// What it wrote to its standard error.
+    /// What it has said to its operator.
     pub(crate) fn complaints(&self) -> String {
         fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
     }

@@ -1,0 +1,69 @@
+//! What a plan says of how requests are answered, as the threads hold it. A reload brings the next turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::parts::{self, Shared};
+use super::worker::origin_settings;
+use crate::config::{Cache, Limits, Plan};
+use crate::origin;
+use crate::page::verdict::Policy;
+use crate::purge::Purger;
+use crate::request::{Coder, Settings};
+use crate::serve;
+use crate::serve::io::Deadlines;
+
+/// What holds from one reload to the next, for all threads.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) settings: Arc<Settings>,
+    pub(super) coder: Arc<Coder>,
+    pub(super) purger: Arc<Purger>,
+    pub(super) origin: origin::Settings,
+    pub(super) policy: Policy,
+    pub(super) connection: serve::Settings,
+    pub(super) drain_timeout: Duration,
+}
+
+impl Turn {
+    /// What `plan` says.
+    pub(super) fn new(plan: &Plan, shared: &Shared) -> Arc<Self> {
+        let cache = &plan.cache;
+        let purger = Arc::new(Purger {
+            pages: Arc::clone(&shared.pages),
+            hosts: plan.origin.hosts.clone(),
+            ignore_query: cache.ignore_query.clone(),
+        });
+        Arc::new(Self {
+            settings: Arc::new(parts::settings(plan, &purger)),
+            coder: Coder::new(cache.compress.clone(), cache.max_object),
+            purger,
+            origin: origin_settings(&plan.origin),
+            policy: policy(cache),
+            connection: connection(&plan.limits),
+            drain_timeout: plan.limits.drain_timeout,
+        })
+    }
+}
+
+fn connection(limits: &Limits) -> serve::Settings {
+    serve::Settings {
+        deadlines: Deadlines {
+            head: limits.head_timeout,
+            idle: limits.idle_timeout,
+            stall: limits.stall_timeout,
+        },
+        request_head: limits.request_head,
+    }
+}
+
+fn policy(cache: &Cache) -> Policy {
+    Policy {
+        default_ttl: cache.default_ttl,
+        stale_while_revalidate: cache.stale_while_revalidate,
+        stale_if_error: cache.stale_if_error,
+        static_for_all: cache.static_for_all,
+        max_object: cache.max_object,
+        client_directives: cache.client_directives,
+    }
+}

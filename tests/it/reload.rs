@@ -1,0 +1,219 @@
+//! HUP: another configuration is put into force while requests are answered, all of it or nothing.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use tempfile::TempDir;
+
+use crate::support::client::{Ask, Client};
+use crate::support::free_port;
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{Proxy, log_in, shop};
+use crate::support::wait_until;
+
+fn appended(line: &str) -> impl FnOnce(&str) -> String {
+    let line = line.to_owned();
+    move |text| format!("{text}\n{line}\n")
+}
+
+#[test]
+fn a_new_route_holds_from_the_next_request_on_and_pages_stay() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    let mut client = proxy.connect();
+    for _ in 0..2 {
+        proxy.get("/kept").send_on(&mut client);
+        proxy.get("/account").send_on(&mut client);
+    }
+    assert!(proxy.get("/account").send_on(&mut client).is_hit());
+
+    proxy.edit(appended("[[route]]\nmatch.path = \"/account\"\nshare = \"none\""));
+    assert!(proxy.reload());
+
+    assert!(!proxy.get("/account").send_on(&mut client).is_hit(), "on the same connection");
+    assert!(proxy.get("/kept").send_on(&mut client).is_hit());
+}
+
+#[test]
+fn a_file_with_a_mistake_changes_nothing() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    proxy.get("/").send();
+
+    proxy.edit(appended(
+        "[[route]]\nmatch.path = \"/\"\nshare = \"none\"\n[cache]\nmemry = \"1MiB\"",
+    ));
+
+    assert!(!proxy.reload());
+    assert!(proxy.get("/").send().is_hit(), "the route before the mistake does not hold either");
+    assert!(proxy.complaints().contains("memry"), "{}", proxy.complaints());
+    assert_eq!(proxy.metric("anteroom_reloads_refused_total"), 1.0);
+}
+
+#[test]
+fn what_needs_a_restart_is_named_and_nothing_changes() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    proxy.get("/").send();
+
+    proxy.edit(|text| {
+        let more = text.replace("threads = 2", "threads = 3");
+        format!("{more}\n[[route]]\nmatch.path = \"/\"\nshare = \"none\"\n")
+    });
+
+    assert!(!proxy.reload());
+    assert!(proxy.complaints().contains("at the start only: threads"), "{}", proxy.complaints());
+    assert!(proxy.get("/").send().is_hit());
+}
+
+#[test]
+fn requests_go_to_another_origin_from_then_on() {
+    let old = Origin::start(|_| Reply::unstored("old"));
+    let new = Origin::start(|_| Reply::unstored("new"));
+    let proxy = Proxy::embedded(&old, "");
+    let mut client = proxy.connect();
+    assert_eq!(proxy.get("/").send_on(&mut client).text(), "old");
+
+    let (from, to) = (old.address().to_string(), new.address().to_string());
+    proxy.edit(|text| text.replace(&from, &to));
+    assert!(proxy.reload());
+
+    assert_eq!(proxy.get("/").send_on(&mut client).text(), "new");
+}
+
+#[test]
+fn a_visitor_is_known_as_before() {
+    let origin =
+        shop(|request| Reply::unstored(request.header("x-anteroom-user").unwrap_or("nobody")));
+    let proxy = Proxy::embedded(&origin, "session.mint = true");
+    let ada = log_in(&proxy, "ada");
+
+    proxy.edit(|text| text.replace("threads = 2", "threads = 2\nsession.clean_every = \"2s\""));
+    assert!(proxy.reload());
+
+    assert_eq!(proxy.get("/").cookie(&ada).send().text(), "ada");
+}
+
+#[test]
+fn listeners_come_and_go_and_connections_stay() {
+    let origin = Origin::start(|_| Reply::unstored("hello"));
+    let further = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let proxy = Proxy::embedded(&origin, "");
+    let mut client = proxy.connect();
+    proxy.get("/").send_on(&mut client);
+    let own = format!("{{ address = \"{}\" }}", proxy.address());
+    let other = format!("{{ address = \"{further}\" }}");
+
+    proxy.edit(|text| text.replace(&own, &format!("{own}, {other}")));
+    assert!(proxy.reload());
+    let mut late = Client::open(further);
+    assert_eq!(Ask::new(further, "GET", "/").send_on(&mut late).status, 200);
+    assert_eq!(proxy.get("/").send().status, 200);
+
+    proxy.edit(|text| text.replace(&format!("{own}, {other}"), &other));
+    assert!(proxy.reload());
+    wait_until("the old address is closed", || TcpStream::connect(proxy.address()).is_err());
+    assert_eq!(proxy.get("/").send_on(&mut client).status, 200, "who was there stays");
+    assert_eq!(Ask::new(further, "GET", "/").send_on(&mut late).status, 200);
+}
+
+#[test]
+fn an_address_that_is_taken_changes_nothing() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = Proxy::embedded(&origin, "");
+    proxy.get("/").send();
+    let own = format!("{{ address = \"{}\" }}", proxy.address());
+    let more = format!("{own}, {{ address = \"{}\" }}", taken.local_addr().unwrap());
+
+    proxy.edit(|text| {
+        let more = text.replace(&own, &more);
+        format!("{more}\n[[route]]\nmatch.path = \"/\"\nshare = \"none\"\n")
+    });
+
+    assert!(!proxy.reload());
+    assert!(proxy.get("/").send().is_hit());
+}
+
+#[test]
+fn the_log_is_opened_anew_even_where_the_file_is_wrong() {
+    let origin = Origin::start(|_| Reply::unstored("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    proxy.get("/before").send();
+    proxy.access_log(1);
+    let moved = proxy.folder().join("access.log.1");
+    fs::rename(proxy.log_file(), &moved).unwrap();
+
+    proxy.edit(appended("[nonsense]"));
+    assert!(!proxy.reload());
+    wait_until("the log is there again", || proxy.log_file().exists());
+    proxy.get("/behind").send();
+
+    assert_eq!(proxy.access_log(1)[0]["path"], "/behind");
+    assert!(fs::read_to_string(moved).unwrap().contains("/before"));
+}
+
+#[test]
+fn the_operator_s_token_is_another_then() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let folder = TempDir::new().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "the-first-token").unwrap();
+    let settings = format!("admin.token = {{ file = \"{}\" }}", token.display());
+    let proxy = Proxy::embedded(&origin, &settings);
+    fs::write(&token, "another-token").unwrap();
+    assert!(proxy.reload());
+
+    let order = |token: &str| {
+        proxy
+            .admin("/purge")
+            .method("POST")
+            .header("Authorization", &format!("Bearer {token}"))
+            .body(b"{\"everything\":true}")
+            .send()
+            .status
+    };
+    assert_eq!(order("the-first-token"), 401);
+    assert_ne!(order("another-token"), 401);
+}
+
+#[test]
+fn no_request_fails_while_the_configuration_is_reloaded() {
+    let origin = Origin::start(|request| match request.target.contains("page") {
+        true => Reply::html("hello"),
+        false => Reply::unstored("hello"),
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    let (over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for visitor in 0..4 {
+            let (proxy, over, answered) = (&proxy, &over, &answered);
+            scope.spawn(move || {
+                let mut client = proxy.connect();
+                let mut number = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let target = ["/page", "/other"][number % 2];
+                    // Kept connections and fresh ones.
+                    let answer = match visitor % 2 {
+                        0 => proxy.get(target).send_on(&mut client),
+                        _ => proxy.get(target).send(),
+                    };
+                    assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
+                    number += 1;
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 0..20 {
+            let before = answered.load(Ordering::Relaxed);
+            wait_until("requests go on", || answered.load(Ordering::Relaxed) > before + 20);
+            proxy.edit(appended(&format!(
+                "[[route]]\nmatch.path = \"/nowhere/{round}\"\nttl = \"9s\""
+            )));
+            assert!(proxy.reload());
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
