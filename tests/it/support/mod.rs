@@ -2,6 +2,7 @@
 //!
 //! No case lives here, and nothing that knows how the proxy is written inside.
 
+pub(crate) mod apps;
 pub(crate) mod client;
 mod keyspace;
 pub(crate) mod origin;
