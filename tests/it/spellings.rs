@@ -114,6 +114,9 @@ fn no_spelling_reaches(app: &App) {
     server.command::<()>(&["HSET", "login:", TOKEN, "alice"]);
     let storage = Storage::Redis(server);
     let token = format!("login={TOKEN}");
+    // Without the proxy another spelling of the name is the name: else nothing would be proven here.
+    let forged = Ask::new(app.address, "GET", "/").header("X-Anteroom_User", FORGED).send();
+    assert_eq!(environment(&forged.text())["HTTP_X_ANTEROOM_USER"], FORGED);
     for (settings, identity) in [
         ("", "HTTP_X_ANTEROOM_USER"),
         ("client.underscore_headers = \"pass\"", "HTTP_X_ANTEROOM_USER"),

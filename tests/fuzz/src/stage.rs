@@ -58,7 +58,7 @@ impl Stage {
              listen = [{{ address = \"127.0.0.1:0\" }}]\n\
              origin = {{ url = \"http://{at}\", connect_timeout = \"1s\", first_byte_timeout = \"200ms\", between_bytes_timeout = \"200ms\" }}\n\
              store = {{ url = \"embedded:{data}\", timeout = \"5s\", pages = \"1MiB\" }}\n\
-             session.token_storage = \"plain\"\n\
+             session = {{ token_storage = \"plain\", cookie = \"login\" }}\n\
              cache = {{ memory = \"1MiB\", max_object = \"8KiB\", compress = [] }}\n\
              admin = {{ address = \"off\", socket = \"off\" }}\n\
              log.access = \"off\"\n\

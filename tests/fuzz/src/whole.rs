@@ -139,7 +139,8 @@ fn response(frame: u8, fields_said: &[u8], body: &[u8], request: &[u8]) -> Vec<u
     }
     let whole = [&echo, body].concat();
     let broken = [BROKEN, &whole].concat();
-    let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    let chunk =
+        |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
     let length = |bytes: &[u8], more: usize| {
         [format!("Content-Length: {}\r\n\r\n", bytes.len() + more).as_bytes(), bytes].concat()
     };
