@@ -109,6 +109,8 @@ fn request(client: &[u8], cookie: u8, secret: &str) -> Vec<u8> {
     let end = client.iter().position(|byte| *byte == b'\n').map_or(client.len(), |at| at + 1);
     let (first, rest) = client.split_at(end);
     let first = first.trim_ascii_end();
+    // Of the line end before the one that ends a part of the input.
+    let rest = rest.strip_suffix(b"\r").unwrap_or(rest);
     let cookie = match cookie % 6 {
         0 => format!("login={secret}"),
         1 => format!("login={secret}; login=other-{secret}"),
