@@ -164,11 +164,27 @@ fn is_whole(came: &Came) -> bool {
     let head = String::from_utf8_lossy(&came.bytes[..end]).to_lowercase();
     let body = &came.bytes[end + 4..];
     if head.contains("\r\ntransfer-encoding: chunked") {
-        return body.ends_with(b"0\r\n\r\n");
+        return ends_with_a_last_chunk(body);
     }
     let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "));
     match length.and_then(|length| length.trim().parse::<usize>().ok()) {
         Some(length) => body.len() >= length,
         None => came.in_order,
     }
+}
+
+/// Whether the chunks of a body end as chunks do; what stands in them may look alike.
+fn ends_with_a_last_chunk(mut body: &[u8]) -> bool {
+    while let Some(end) = find(body, b"\r\n") {
+        let line = String::from_utf8_lossy(&body[..end]).into_owned();
+        let size = line.split(';').next().map(|size| usize::from_str_radix(size.trim(), 16));
+        match size {
+            Some(Ok(0)) => return find(&body[end..], b"\r\n\r\n").is_some(),
+            Some(Ok(size)) if body.len() >= end + 2 + size + 2 => {
+                body = &body[end + 2 + size + 2..]
+            }
+            _ => return false,
+        }
+    }
+    false
 }
