@@ -192,7 +192,7 @@ def seed(url, sessions, items=5, cart=1):
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-def nginx(folder, origin_port, core=None, log_buffer=None):
+def nginx(folder, origin_port, core=None, log_buffer=None, connections=4096):
     """nginx with one worker and `proxy_cache`, its access log in a file."""
     port = free_port()
     buffer = f" buffer={log_buffer}" if log_buffer else ""
@@ -205,7 +205,8 @@ daemon off;
 pid {folder}/nginx.pid;
 error_log {folder}/nginx-error.log;
 worker_processes 1;
-events {{ worker_connections 4096; }}
+worker_rlimit_nofile {connections + 1_000};
+events {{ worker_connections {connections}; }}
 http {{
     default_type application/octet-stream;
     sendfile on;
@@ -238,6 +239,35 @@ http {{
 """
     )
     return Process("nginx", [need("nginx", "nginx-light"), "-c", config], port, core)
+
+
+def haproxy(folder, origin_port, core=None, connections=4096):
+    """HAProxy with one thread and its small-object cache, its log off."""
+    port = free_port()
+    config = folder / "haproxy.cfg"
+    config.write_text(
+        f"""global
+    nbthread 1
+    maxconn {connections}
+cache pages
+    total-max-size 64
+    max-age 300
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 300s
+    timeout server 60s
+    timeout http-keep-alive 300s
+frontend visitors
+    bind 127.0.0.1:{port}
+    default_backend origin
+backend origin
+    http-request cache-use pages
+    http-response cache-store pages
+    server one 127.0.0.1:{origin_port}
+"""
+    )
+    return Process("haproxy", [need("haproxy", "haproxy"), "-db", "-f", config], port, core)
 
 
 def nginx_origin(folder, body_bytes=1024, core=None, more=""):

@@ -4,6 +4,7 @@
 //! first, so that whatever is wrong is told before the first visitor comes.
 
 mod demo;
+mod files;
 mod jobs;
 mod listeners;
 mod parts;
@@ -103,6 +104,7 @@ impl App {
     /// # Errors
     /// When one of them cannot be opened; what was opened is closed again.
     pub fn open(plan: Plan) -> Result<Self, StartError> {
+        files::allow(plan.limits.connections);
         let listeners = Listeners::open(&plan.listen, plan.threads)?;
         let admin = open_admin(plan.admin.address)?;
         let runtime = runtime()?;

@@ -400,3 +400,21 @@ fn a_page_that_never_ends_keeps_nobody_waiting() {
 fn pause(time: Duration) {
     std::thread::sleep(time);
 }
+
+#[test]
+fn as_many_files_may_be_open_as_the_system_lets_us() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let proxy = Proxy::behind("ulimit -S -n 300", &origin);
+    let limits = proxy.limits();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let mut numbers = line.split_ascii_whitespace().skip(3);
+    let (soft, hard) = (numbers.next(), numbers.next());
+    assert_eq!(soft, hard, "{line}");
+}
+
+#[test]
+fn fewer_files_than_connections_need_are_warned_of() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let proxy = Proxy::behind("ulimit -n 1000", &origin);
+    assert!(proxy.complaints().contains("LimitNOFILE"), "{}", proxy.complaints());
+}

@@ -104,6 +104,32 @@ impl Proxy {
         proxy
     }
 
+    /// Starts one from a shell that has carried out `line`.
+    pub(crate) fn behind(line: &str, origin: &Origin) -> Self {
+        let store = "store.url = \"embedded:./data\"";
+        let line = format!("{line}; exec \"$0\" run --config proxy.toml");
+        loop {
+            let mut proxy = Self::try_launch(origin.address(), store, "", |folder| {
+                Command::new("sh")
+                    .args(["-c", &line, ANTEROOM])
+                    .current_dir(folder)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(complaints_file(folder))
+                    .spawn()
+                    .unwrap()
+            });
+            if proxy.wait_ready() {
+                return proxy;
+            }
+        }
+    }
+
+    /// What the system allows it, as it tells.
+    pub(crate) fn limits(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap()
+    }
+
     fn launch(origin: SocketAddr, store: &str, settings: &str) -> Self {
         loop {
             let mut proxy = Self::try_launch(origin, store, settings, spawn);
