@@ -149,6 +149,18 @@ fn no_field_leads_to_a_guarded_route() {
 }
 
 #[test]
+fn a_reload_keeps_out_who_is_connected_already() {
+    let origin = page();
+    let proxy = Proxy::embedded(&origin, "client.deny = []");
+    let mut client = proxy.connect();
+    assert_eq!(proxy.get("/").send_on(&mut client).status, 200);
+    proxy.edit(|text| text.replace("client.deny = []", "client.deny = \"127.0.0.1\""));
+    assert!(proxy.reload(), "{}", proxy.complaints());
+    assert_refused(&proxy.get("/").send_on(&mut client));
+    assert!(proxy.connect().is_closed());
+}
+
+#[test]
 fn explain_tells_who_is_served() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, ADMIN);
