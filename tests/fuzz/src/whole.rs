@@ -180,8 +180,8 @@ fn ends_with_a_last_chunk(mut body: &[u8]) -> bool {
         let size = line.split(';').next().map(|size| usize::from_str_radix(size.trim(), 16));
         match size {
             Some(Ok(0)) => return find(&body[end..], b"\r\n\r\n").is_some(),
-            Some(Ok(size)) if body.len() >= end + 2 + size + 2 => {
-                body = &body[end + 2 + size + 2..]
+            Some(Ok(size)) if body.len() >= size.saturating_add(end + 4) => {
+                body = &body[end + 4 + size..]
             }
             _ => return false,
         }
