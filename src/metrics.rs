@@ -2,6 +2,7 @@
 //!
 //! Each thread counts on a sheet of its own, without contention; a scrape adds the sheets up.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -65,6 +66,8 @@ pub enum Count {
     Accepted,
     /// Connections refused because a cap was reached.
     ConnectionsRefused,
+    /// Connections of peers that `[client] allow` and `deny` keep out.
+    ConnectionsDenied,
     /// Connections whose client was too slow, silent or idle for too long.
     ConnectionsTimedOut,
     /// Idle connections of which nothing but the socket was kept, for as long as nothing came.
@@ -130,9 +133,14 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 33] = [
+    const ALL: [(Self, &'static str, &'static str); 34] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
+        (
+            Self::ConnectionsDenied,
+            "anteroom_connections_denied",
+            "Client connections not for their addresses",
+        ),
         (
             Self::ConnectionsTimedOut,
             "anteroom_connections_timed_out",
@@ -289,6 +297,10 @@ impl Cut {
         Self::ALL[self as usize].1
     }
 }
+/// The most limits that are counted apart.
+const LIMITS_MAX: usize = 2_000;
+/// Under which name further ones are counted.
+const OTHERS: &str = "others";
 
 /// Upper bounds of the response-time buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
@@ -307,6 +319,8 @@ pub struct Sheet {
     statuses: [AtomicU64; 10],
     durations: [AtomicU64; BUCKETS.len() + 1],
     duration_us: AtomicU64,
+    /// Requests over a limit, by its name. Locked by its own thread and by scrapes.
+    limited: Mutex<BTreeMap<Arc<str>, u64>>,
 }
 
 impl Default for Sheet {
@@ -322,6 +336,7 @@ impl Default for Sheet {
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
             durations: std::array::from_fn(|_| AtomicU64::new(0)),
             duration_us: AtomicU64::new(0),
+            limited: Mutex::default(),
         }
     }
 }
@@ -360,6 +375,15 @@ impl Sheet {
     /// Counts a connection of HTTP/2 that was cut.
     pub fn cut(&self, why: Cut) {
         bump(&self.cut[why as usize], 1);
+    }
+
+    /// Counts a request over a limit. Past [`LIMITS_MAX`] names, which is more than a configuration has,
+    /// others are counted as one.
+    pub fn limited(&self, limit: &Arc<str>) {
+        let mut limited = lock(&self.limited);
+        let is_known = limited.contains_key(limit) || limited.len() < LIMITS_MAX;
+        let name = if is_known { Arc::clone(limit) } else { OTHERS.into() };
+        *limited.entry(name).or_default() += 1;
     }
 
     /// Counts an answered request.
@@ -530,6 +554,15 @@ impl Scrape {
             .map(|(why, word)| ((*word).to_owned(), self.0.sum(|sheet| &sheet.cut[*why as usize])));
         let help = "Connections of HTTP/2 cut for a flood of frames or a broken protocol, by cause";
         family(encoder, "anteroom_http2_connections_cut", help, "cause", cut)?;
+        let help = "Requests over a rate limit, by the route that has it; * is [limits]";
+        let mut limited = BTreeMap::<Arc<str>, u64>::new();
+        for sheet in lock(&self.0.sheets).iter() {
+            for (name, count) in lock(&sheet.limited).iter() {
+                *limited.entry(Arc::clone(name)).or_default() += count;
+            }
+        }
+        let limited = limited.into_iter().map(|(name, count)| (name.to_string(), count));
+        family(encoder, "anteroom_rate_limited", help, "route", limited)?;
         let statuses =
             (1..10).map(|class| (format!("{class}xx"), self.0.sum(|sheet| &sheet.statuses[class])));
         family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
@@ -614,12 +647,17 @@ mod tests {
         two.add(Count::Accepted, 2);
         two.answered(404, Outcome::Bypass, Some(Reason::Login), Duration::from_millis(3));
         metrics.gauge("anteroom_test", "A test", || 7);
+        for (sheet, name) in [(&one, "login"), (&two, "login"), (&two, "*")] {
+            sheet.limited(&name.into());
+        }
         let page = metrics.page().unwrap();
         for line in [
             "anteroom_connections_accepted_total 3",
             "anteroom_cache_results_total{result=\"bypass\"} 1",
             "anteroom_cache_reasons_total{reason=\"login\"} 1",
             "anteroom_requests_total{status=\"4xx\"} 1",
+            "anteroom_rate_limited_total{route=\"login\"} 2",
+            "anteroom_rate_limited_total{route=\"*\"} 1",
             "anteroom_request_seconds_bucket{le=\"0.005\"} 1",
             "anteroom_request_seconds_count 1",
             "anteroom_test 7",

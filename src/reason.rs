@@ -112,11 +112,15 @@ pub enum Reason {
     Upgrade,
     /// Another proxy of the fleet has just found the page to be for nobody else.
     Elsewhere,
+    /// Not for this address: `deny`, `allow`, `allow_from`.
+    Denied,
+    /// One request too many for its address or session.
+    RateLimited,
 }
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 53] = {
+    pub const ALL: [Self; 55] = {
         use Reason::*;
         [
             Method,
@@ -172,6 +176,8 @@ impl Reason {
             ServerError,
             Upgrade,
             Elsewhere,
+            Denied,
+            RateLimited,
         ]
     };
 
@@ -232,6 +238,8 @@ impl Reason {
             Self::ServerError => "server-error",
             Self::Upgrade => "upgrade",
             Self::Elsewhere => "elsewhere",
+            Self::Denied => "denied",
+            Self::RateLimited => "rate-limited",
         }
     }
 }

@@ -10,7 +10,8 @@ use super::StartError;
 use super::reload::Reloads;
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
-use crate::http::peer::Peers;
+use crate::http::peer::{Guests, Peers};
+use crate::limit::{Counters, Limit, Limits, Rate};
 use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
 use crate::page::Pages;
@@ -18,7 +19,8 @@ use crate::page::flight::Flights;
 use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::{
-    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Settings, StatusDetail, Tunnels,
+    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
+    Tunnels,
 };
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
@@ -182,7 +184,11 @@ pub(super) fn access_log(plan: &config::Log) -> Result<Log, StartError> {
 pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     let session = &plan.session;
     let origin = &plan.origin;
+    let (rates, mut limiting) = rates(plan);
+    let is_guarded = plan.routes.iter().any(|route| !route.allow_from.is_empty());
     Settings {
+        guests: Guests { allow: plan.client.allow.clone(), deny: plan.client.deny.clone() },
+        rates,
         trusted_proxies: plan.client.trusted_proxies.clone(),
         hosts: origin.hosts.clone(),
         has_tls: plan.listen.iter().any(config::Listen::is_secured),
@@ -207,6 +213,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
             identity: session.identity_header.clone(),
             secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
             pass_underscores: plan.client.pass_underscore_headers,
+            no_detours: is_guarded,
             fill_client_address: plan.cache.fill_client_address,
         },
         status: match plan.cache.status {
@@ -218,7 +225,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
         routes: Routes::new(
-            plan.routes.iter().map(route).collect(),
+            plan.routes.iter().map(|planned| route(planned, &mut limiting)).collect(),
             Route::rest(plan.cache.trust_public),
         ),
     }
@@ -274,7 +281,50 @@ fn minted(session: &config::Session) -> Option<SessionCookie> {
     })
 }
 
-fn route(route: &config::Route) -> Route {
+/// The limits of all requests, and what makes those of the routes.
+fn rates(plan: &Plan) -> (Rates, Limiting) {
+    let limits = &plan.limits;
+    let counters = is_limited(plan).then(|| Counters::new(limits.requests_counted));
+    let mut limiting = Limiting { counters: counters.clone(), number: 0 };
+    let rates = Rates {
+        exempt: limits.requests_exempt.clone(),
+        all: limiting.limits("*", limits.requests_per_address, limits.requests_per_session),
+        counters,
+    };
+    (rates, limiting)
+}
+
+fn is_limited(plan: &Plan) -> bool {
+    let limits = &plan.limits;
+    let of_routes = plan.routes.iter().map(|r| [r.requests_per_address, r.requests_per_session]);
+    let all = [limits.requests_per_address, limits.requests_per_session];
+    of_routes.chain([all]).flatten().any(|rate| rate.is_some())
+}
+
+/// Makes limits, each with a number of its own on counters that they share.
+struct Limiting {
+    counters: Option<Arc<Counters>>,
+    number: u32,
+}
+
+impl Limiting {
+    fn limits(
+        &mut self,
+        name: &str,
+        address: Option<config::Rate>,
+        session: Option<config::Rate>,
+    ) -> Limits {
+        let mut limit = |rate: config::Rate| {
+            let counters = Arc::clone(self.counters.as_ref()?);
+            self.number += 1;
+            let rate = Rate { requests: rate.requests, per: rate.per, burst: rate.burst };
+            Some(Arc::new(Limit::new(name.into(), rate, (counters, self.number))))
+        };
+        Limits { address: address.and_then(&mut limit), session: session.and_then(&mut limit) }
+    }
+}
+
+fn route(route: &config::Route, limiting: &mut Limiting) -> Route {
     let query = route.query.iter().map(|(name, value)| {
         let value = match value.as_str() {
             "{item}" => QueryValue::Item,
@@ -310,5 +360,11 @@ fn route(route: &config::Route) -> Route {
         send_headers: route.send_headers.clone(),
         purges: route.purges.clone(),
         rows: route.rows.as_deref().map(Arc::from),
+        allow_from: route.allow_from.clone(),
+        limits: limiting.limits(
+            &route.name,
+            route.requests_per_address,
+            route.requests_per_session,
+        ),
     }
 }

@@ -341,6 +341,16 @@ impl<'a> Check<'a> {
         if in_query + usize::from(in_path) > 1 {
             self.problem(&at("match.query"), "{item} stands once, in the path or in the query");
         }
+        // Another spelling of the host, with a port for one, would fall under no such route.
+        if !route.allow_from.is_empty()
+            && !route.hosts.is_empty()
+            && self.plan.origin.hosts.is_empty()
+            && !self.unread("origin.hosts")
+        {
+            let text =
+                "beside match.host needs [origin] hosts: else a Host of another spelling passes";
+            self.problem(&at("allow_from"), text);
+        }
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
         self.rows_of(&at("rows"), route, in_query > 0 || in_path);
         let session = &self.plan.session;

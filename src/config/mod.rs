@@ -17,6 +17,7 @@ mod pem;
 mod plan;
 mod print;
 mod problem;
+mod rate;
 mod reader;
 mod schema;
 mod secret;
@@ -27,8 +28,9 @@ mod unit;
 
 pub use plan::{
     AccessFormat, Address, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
-    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Route, Rows, SameSite,
-    SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Tls, TlsVersion, Views, Visitor,
+    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate, Route, Rows,
+    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Tls, TlsVersion, Views,
+    Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

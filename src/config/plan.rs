@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -200,6 +201,10 @@ impl Address {
 /// `[client]`: what is believed of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
+    /// `allow`: the networks of those who are served; empty: all.
+    pub allow: Vec<IpNet>,
+    /// `deny`: the networks of those who are not, whatever `allow` says.
+    pub deny: Vec<IpNet>,
     /// Peers whose forwarding headers are believed.
     pub trusted_proxies: Vec<Peers>,
     /// `underscore_headers`: whether request fields with `_` in their names are passed on
@@ -514,6 +519,23 @@ pub struct Route {
     pub purges: Vec<Branch>,
     /// `rows`: the `[[rows]]` that this route is answered from.
     pub rows: Option<String>,
+    /// `allow_from`: the networks of those who are served; empty: the route says nothing of it.
+    pub allow_from: Vec<IpNet>,
+    /// `requests_per_address`: how many one address may send.
+    pub requests_per_address: Option<Rate>,
+    /// `requests_per_session`: how many one session may send.
+    pub requests_per_session: Option<Rate>,
+}
+
+/// So many requests in a span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests.
+    pub requests: NonZeroU32,
+    /// The span of time.
+    pub per: Duration,
+    /// Requests at once; as many as `requests` where it is not said.
+    pub burst: NonZeroU32,
 }
 
 /// A `[[rows]]`: where rows that are refreshed every few seconds come from.
@@ -632,6 +654,14 @@ pub struct Limits {
     pub connections: usize,
     /// `connections_per_address`, 1,000; trusted proxies are not counted.
     pub connections_per_address: usize,
+    /// `requests_per_address`, `"none"`: how many one address may send.
+    pub requests_per_address: Option<Rate>,
+    /// `requests_per_session`, `"none"`: how many one session may send.
+    pub requests_per_session: Option<Rate>,
+    /// `requests_exempt`: networks whose requests are not counted.
+    pub requests_exempt: Vec<IpNet>,
+    /// `requests_counted`, 100,000: addresses and sessions that are counted at a time.
+    pub requests_counted: usize,
     /// `in_flight`, 64 MiB: bodies being stored or shared while in flight.
     pub in_flight: u64,
     /// `waiters`, 10,000: requests that wait for others' fetches, in all.
@@ -807,6 +837,9 @@ impl Default for Route {
             send_headers: Vec::new(),
             purges: Vec::new(),
             rows: None,
+            allow_from: Vec::new(),
+            requests_per_address: None,
+            requests_per_session: None,
         }
     }
 }
@@ -854,6 +887,10 @@ impl Default for Limits {
             stall_timeout: Duration::from_secs(30),
             connections: 20_000,
             connections_per_address: 1_000,
+            requests_per_address: None,
+            requests_per_session: None,
+            requests_exempt: Vec::new(),
+            requests_counted: 100_000,
             in_flight: 64 * MIB,
             waiters: 10_000,
             variants: 32,

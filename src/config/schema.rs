@@ -7,16 +7,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
 use super::pem::PemFile;
 use super::plan::{
     AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
-    LogTarget, OnExpire, Origin, OriginTls, Plan, Purge, PurgeToken, Route, Rows, SameSite,
+    LogTarget, OnExpire, Origin, OriginTls, Plan, Purge, PurgeToken, Rate, Route, Rows, SameSite,
     SecureCookie, Session, Share, StatusDetail, Store, Tls, TlsVersion, Views, Visitor,
 };
-use super::{form, text};
+use super::{form, rate, text};
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
@@ -118,6 +120,8 @@ fn tls(at: &mut impl Walk, tls: &mut Tls) {
 }
 
 fn client(at: &mut impl Walk, client: &mut Client) {
+    at.key("allow", &mut client.allow, &networks());
+    at.key("deny", &mut client.deny, &networks());
     at.key("trusted_proxies", &mut client.trusted_proxies, &peers());
     let words = Words(&[("drop", false), ("pass", true)]);
     at.key("underscore_headers", &mut client.pass_underscore_headers, &words);
@@ -255,6 +259,9 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     let branches = List::of(Text { parse: text::branch, show: Branch::to_string });
     at.key("purges", &mut route.purges, &branches);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
+    at.key("allow_from", &mut route.allow_from, &networks());
+    at.key("requests_per_address", &mut route.requests_per_address, &Optional(RATE));
+    at.key("requests_per_session", &mut route.requests_per_session, &Optional(RATE));
 }
 
 fn rows(at: &mut impl Walk, rows: &mut Rows) {
@@ -279,8 +286,7 @@ fn socket(at: &mut impl Walk, admin: &mut Admin) {
 
 fn purge(at: &mut impl Walk, purge: &mut Purge) {
     at.key("method", &mut purge.method, &Flag);
-    let networks = List::of(Text { parse: text::network, show: ToString::to_string });
-    at.key("purge_from", &mut purge.purge_from, &networks);
+    at.key("purge_from", &mut purge.purge_from, &networks());
     let tokens = [("admin", PurgeToken::Admin), ("none", PurgeToken::None)];
     at.key("purge_token", &mut purge.purge_token, &Words(&tokens));
 }
@@ -313,6 +319,10 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
     at.key("stall_timeout", &mut limits.stall_timeout, &TIMEOUT);
     at.key("connections", &mut limits.connections, &count(1, 10_000_000));
     at.key("connections_per_address", &mut limits.connections_per_address, &count(1, 10_000_000));
+    at.key("requests_per_address", &mut limits.requests_per_address, &Either("none", RATE));
+    at.key("requests_per_session", &mut limits.requests_per_session, &Either("none", RATE));
+    at.key("requests_exempt", &mut limits.requests_exempt, &networks());
+    at.key("requests_counted", &mut limits.requests_counted, &count(1_000, 10_000_000));
     at.key("in_flight", &mut limits.in_flight, &Size { min: MIB, max: TIB });
     at.key("waiters", &mut limits.waiters, &count(0, 10_000_000));
     // The stored index of a page's variants names no more.
@@ -324,6 +334,12 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
 }
 
 const ADDRESS: Text<SocketAddr> = Text { parse: text::address, show: ToString::to_string };
+
+const RATE: Text<Rate> = Text { parse: rate::parse, show: rate::show };
+
+fn networks() -> List<IpNet, Text<IpNet>> {
+    List::of(Text { parse: text::network, show: ToString::to_string })
+}
 
 fn peers() -> List<Peers, Text<Peers>> {
     List::of(Text { parse: text::peers, show: ToString::to_string })

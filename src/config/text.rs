@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 
 use super::plan::{Address, OriginUrl};
 use crate::http::host::Scheme;
@@ -96,9 +96,18 @@ pub(super) fn peers(text: &str) -> Result<Peers, String> {
 /// A network, or one address for a network of it.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {
     let one = || text.parse::<IpAddr>().map(IpNet::from);
-    text.parse()
+    let network = text
+        .parse()
         .or_else(|_| one())
-        .map_err(|_| r#"an address or a network such as "10.0.0.0/8""#.into())
+        .map_err(|_| r#"an address or a network such as "10.0.0.0/8""#.to_owned())?;
+    // Peers count by the address that is mapped, so that nobody would ever be meant.
+    let is_mapped = |net: &Ipv6Net| net.addr().to_ipv4_mapped().is_some();
+    match network {
+        IpNet::V6(net) if net.prefix_len() >= 96 && is_mapped(&net) => {
+            Err("a network of IPv4 as one of IPv4, such as \"10.0.0.0/8\"".to_owned())
+        }
+        network => Ok(network),
+    }
 }
 
 /// `http://host[:port]` or `https://host[:port]`, and nothing behind it but a `/`; or `unix:` and a path.

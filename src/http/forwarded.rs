@@ -81,6 +81,12 @@ pub fn is_override(name: &str) -> bool {
     is_listed(name, OVERRIDES, &[])
 }
 
+/// Whether an origin could let the field `name` replace path or host of the request.
+#[must_use]
+pub fn is_detour(name: &str) -> bool {
+    is_override(name) && !begins(name, "x-http-method") && !begins(name, "x-method")
+}
+
 /// Whether the name holds an underscore, which CGI and WSGI cannot tell from `-`.
 #[must_use]
 pub fn has_underscore(name: &str) -> bool {

@@ -55,11 +55,17 @@ pub(super) fn even_out(
 }
 
 /// Checks a request's head; `length` is its body's, where that is known.
+/// The client's address, where he has one: that of his connection, or what a trusted proxy says.
+pub(super) fn address(settings: &Settings, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
+    forwarded::client_address(client.peer, headers, &settings.trusted_proxies)
+}
+
+/// Checks a request's head; `address` is its client's, and `length` its body's, where they are known.
 pub(super) fn admit(
     settings: &Settings,
     client: &Client,
     head: &Parts,
-    length: Option<u64>,
+    (address, length): (Option<IpAddr>, Option<u64>),
 ) -> Result<Admitted, Error> {
     if head.method == Method::CONNECT {
         return Err(Error::BadRequest("CONNECT is not for this server"));
@@ -97,7 +103,6 @@ pub(super) fn admit(
     if !client.is_for(&host) || (!settings.hosts.is_empty() && !settings.hosts.contains(&site)) {
         return Err(Error::Misdirected);
     }
-    let address = forwarded::client_address(peer, &head.headers, trusted);
     let path = path::decoded(head.uri.path())
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
         .into_owned();

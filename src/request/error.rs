@@ -1,5 +1,7 @@
 //! The one table from errors to responses.
 
+use std::time::Duration;
+
 use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
 use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
@@ -43,6 +45,17 @@ pub(super) enum Error {
     /// Not this client.
     #[error("this is not for this client")]
     Forbidden,
+    /// Not this address.
+    #[error("this is not for this address")]
+    Denied,
+    /// One request too many.
+    #[error("one request too many")]
+    TooMany {
+        /// The time after which one more is none.
+        retry: Duration,
+        /// Whether its body was left unread.
+        has_body: bool,
+    },
     /// The request takes nothing but a stored page, and there is none for it.
     #[error("nothing is stored for a request that takes nothing else")]
     NotStored,
@@ -96,7 +109,8 @@ impl Error {
             Self::LastHop | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
             // RFC 9110 §10.1.1.
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::Denied => StatusCode::FORBIDDEN,
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             // RFC 9111 §5.2.1.7.
             Self::OriginShared { timed_out: true } | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
@@ -116,7 +130,8 @@ impl Error {
             Self::UriTooLong => "the request target is too long",
             Self::LastHop => "the request may go no further, and is not answered here",
             Self::Tunnel => "CONNECT is not for this server",
-            Self::Forbidden => "this is not for you",
+            Self::Forbidden | Self::Denied => "this is not for you",
+            Self::TooMany { .. } => "too many requests, please try again later",
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected => "this site is not served here",
@@ -138,6 +153,7 @@ impl Error {
             Self::Origin(_)
                 | Self::OriginShared { .. }
                 | Self::NotStored
+                | Self::TooMany { has_body: false, .. }
                 | Self::Session(_)
                 | Self::Cart { .. }
                 | Self::Purge(_)
@@ -149,6 +165,8 @@ impl Error {
             Self::Origin(_) | Self::OriginShared { .. } => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             Self::NotStored => Reason::RequestDirective,
+            Self::Denied => Reason::Denied,
+            Self::TooMany { .. } => Reason::RateLimited,
             _ => Reason::Refused,
         }
     }
@@ -173,6 +191,9 @@ impl Error {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, RETRY_SECONDS);
         }
+        if let Self::TooMany { retry, .. } = self {
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
+        }
         if self.closes() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -183,4 +204,9 @@ impl Error {
         }
         response
     }
+}
+
+/// A time in whole seconds, none of them too early.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }

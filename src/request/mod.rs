@@ -13,6 +13,7 @@ mod endpoint;
 mod error;
 mod explain;
 mod forward;
+mod gate;
 pub mod interim;
 mod login;
 mod outgoing;
@@ -37,7 +38,7 @@ use crate::clock::unix_now;
 use crate::fill::Filler;
 use crate::http::media;
 use crate::http::pattern::Pattern;
-use crate::http::peer::Peers;
+use crate::http::peer::{Guests, Peers};
 use crate::http::query;
 use crate::ident::{Item, PageKey};
 use crate::log::Pen;
@@ -61,6 +62,7 @@ pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use explain::{Explanation, Question, Unclear, explain};
+pub use gate::Rates;
 pub use outgoing::{OriginRules, StatusDetail};
 pub use outlive::Left;
 use outlive::Outliving;
@@ -75,6 +77,10 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// What all threads share for answering requests.
 #[derive(Debug)]
 pub struct Settings {
+    /// Who is served.
+    pub guests: Guests,
+    /// How many requests are taken, of whom.
+    pub rates: Rates,
     /// Whose forwarding fields are believed.
     pub trusted_proxies: Vec<Peers>,
     /// Sites that are served, lower-case; empty: any.
@@ -189,11 +195,18 @@ async fn answer(
     upgrade::even_out(&mut head);
     admit::even_out(&room.settings, client, &mut head)?;
     let length = http_body::Body::size_hint(&body).exact();
-    let admitted = admit::admit(&room.settings, client, &head, length)?;
+    let address = admit::address(&room.settings, client, &head.headers);
+    trail.came_from(address);
+    gate::admit_guest(&room.settings, address)?;
+    let admitted = admit::admit(&room.settings, client, &head, (address, length))?;
     trail.admitted(&admitted);
+    gate::admit_to_route(room, &head, &admitted)?;
     if let Some(method) = purge::method(room, &head) {
         return purge::answer(method, room, client, (&head, &admitted), trail).await;
     }
+    let has_body = !http_body::Body::is_end_stream(&body);
+    let turn = gate::Turn { room, address, has_body };
+    turn.count(&room.settings.rates.all)?;
     if let Some(redirect) = redirect::wanted(client, &admitted) {
         return redirect::answer(redirect, &head, &admitted, trail);
     }
@@ -203,10 +216,12 @@ async fn answer(
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
+    turn.count(&route.limits)?;
     let visitor = visitor::recognise(room, &head, route, now, Look::Use).await.over(client);
     trail.visitor(&visitor, room.settings.log_user);
+    turn.count_visitor(&room.settings.rates.all, &visitor)?;
+    turn.count_visitor(&route.limits, &visitor)?;
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
-    let has_body = !http_body::Body::is_end_stream(&body);
     let access = access(&case, item.as_ref(), has_body, Look::Use).await;
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
         note_visit(&case, item, &response);
@@ -231,12 +246,17 @@ fn route_of<'r>(
     head: &::http::request::Parts,
     admitted: &admit::Admitted,
 ) -> (&'r Arc<route::Route>, Option<Item>) {
-    room.settings.routes.find(&route::Asked {
+    room.settings.routes.find(&asked(head, admitted))
+}
+
+/// A request as routes look at it.
+fn asked<'h>(head: &'h ::http::request::Parts, admitted: &'h admit::Admitted) -> route::Asked<'h> {
+    route::Asked {
         method: &head.method,
         host: &admitted.site,
         path: &admitted.path,
         query: head.uri.query().unwrap_or_default(),
-    })
+    }
 }
 
 /// How far the cache may serve a request.

@@ -89,6 +89,8 @@ pub struct OriginRules {
     pub secret: Option<Vec<u8>>,
     /// Whether request fields with `_` in their names are passed on.
     pub pass_underscores: bool,
+    /// Whether no client may name another path or host than that of his request: some are guarded.
+    pub no_detours: bool,
     /// Whether a fill names the visitor's address, and not ours.
     pub fill_client_address: bool,
 }
@@ -182,6 +184,7 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
     let text = name.as_str();
     !(fwd::is_reserved(text)
         || fwd::same_name(text, rules.identity.as_str())
+        || (rules.no_detours && fwd::is_detour(text))
         || (fwd::has_underscore(text) && !rules.pass_underscores))
 }
 

@@ -91,9 +91,13 @@ impl Trail {
         })
     }
 
-    /// The visitor's address and the site that he asks for.
+    /// The visitor's address.
+    pub(super) fn came_from(&mut self, address: Option<IpAddr>) {
+        self.address = address;
+    }
+
+    /// The site that the visitor asks for.
     pub(super) fn admitted(&mut self, admitted: &Admitted) {
-        self.address = admitted.address;
         if self.room.pen.is_some() {
             self.host = Some(admitted.site.as_str().into());
         }

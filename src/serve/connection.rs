@@ -96,6 +96,9 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
             () = door.drain.cancelled() => return,
         };
         match told {
+            Ok(peer) if !door.inside.room().settings.may_connect(peer) => {
+                return sheet.count(Count::ConnectionsDenied);
+            }
             Ok(peer) if place.count_for(peer) => peer,
             Ok(_) => return sheet.count(Count::ConnectionsRefused),
             Err(refusal) => return count_refusal(&refusal, &pulse, peer, sheet),

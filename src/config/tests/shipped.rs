@@ -1,12 +1,13 @@
 //! The shipped `proxy.toml`: every key, at its default, and nothing else.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{file, read, usual, variables};
 use crate::config::form::Form;
 use crate::config::reader::{Places, Reader};
 use crate::config::schema::{Walk, walk};
-use crate::config::{Place, Route, Rows};
+use crate::config::{Place, Rate, Route, Rows};
 use crate::http::path::PathPattern;
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
@@ -44,6 +45,8 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         stale_if_error: Some(Duration::from_secs(24 * 3600)),
         only_top: Some(10_000),
         rows: Some("inventory".to_owned()),
+        requests_per_address: Some(rate(10, 10)),
+        requests_per_session: Some(rate(30, 60)),
         ..Route::default()
     };
     assert_eq!(route, conditions);
@@ -54,6 +57,11 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     };
     assert_eq!(plan.rows.pop(), Some(rows));
     assert_eq!(plan, usual());
+}
+
+fn rate(requests: u32, burst: u32) -> Rate {
+    let some = |number| NonZeroU32::new(number).unwrap();
+    Rate { requests: some(requests), per: Duration::from_secs(60), burst: some(burst) }
 }
 
 #[test]

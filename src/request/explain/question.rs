@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Settings;
 use super::super::client::{Client, Pulse, Secured};
-use crate::http::forwarded::X_FORWARDED_PROTO;
+use crate::http::forwarded::{X_FORWARDED_FOR, X_FORWARDED_PROTO, x_forwarded_for};
 use crate::http::host::{Host, Scheme};
 use crate::http::peer::{Peer, Peers};
 use crate::http::reference::{absolute, resolve};
@@ -38,6 +38,8 @@ pub struct Question {
     pub cookies: Vec<String>,
     /// Fields: a name and a value.
     pub headers: Vec<(String, String)>,
+    /// The visitor's address; `None`: somebody's, whom nobody has named.
+    pub from: Option<IpAddr>,
 }
 
 /// Cookies and fields may be secrets.
@@ -103,8 +105,13 @@ impl Question {
         if proxy.is_some() && !headers.contains_key(&X_FORWARDED_PROTO) {
             headers.insert(&X_FORWARDED_PROTO, HeaderValue::from_static("https"));
         }
-        let peer = proxy.map_or(SOMEBODY, Peers::one);
         let secured = (is_https && settings.has_tls).then(Secured::default);
+        if let (Some(from), true) = (self.from, proxy.is_some())
+            && !headers.contains_key(&X_FORWARDED_FOR)
+        {
+            headers.insert(&X_FORWARDED_FOR, x_forwarded_for(from));
+        }
+        let peer = proxy.map_or_else(|| self.from.map_or(SOMEBODY, Peer::at), Peers::one);
         let (mut head, ()) = self.request(&target)?.into_parts();
         let is_chunked = headers.contains_key(TRANSFER_ENCODING);
         let length =

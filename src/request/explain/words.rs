@@ -43,6 +43,8 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Endpoint => "Anteroom answers it by itself",
         Reason::Refused => "Anteroom refuses it",
         Reason::Upgrade => "another protocol than HTTP is asked for",
+        Reason::Denied => "it is not for this address",
+        Reason::RateLimited => "its address or session has sent too many",
         Reason::Elsewhere => "another proxy has just found the page to be for nobody else",
         _ => return None,
     })

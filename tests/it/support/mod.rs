@@ -2,6 +2,7 @@
 //!
 //! No case lives here, and nothing that knows how the proxy is written inside.
 
+pub(crate) mod apps;
 pub(crate) mod client;
 pub(crate) mod frames;
 mod keyspace;
