@@ -77,10 +77,10 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
 
 /// Tells what would be done about a request.
 pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
-    let ExplainArgs { url, cookie, header, method, json, at } = args;
+    let ExplainArgs { url, cookie, header, method, from, json, at } = args;
     let cookies = cookie.into_iter().map(|cookie| cookie.0).collect();
     let headers = header.into_iter().map(|(name, value)| (name, value.0)).collect();
-    let question = Question { url, method, cookies, headers };
+    let question = Question { url, method, cookies, headers, from };
     let question = serde_json::to_vec(&question).map_err(failed)?;
     let told = admin::call(&socket(at)?, Method::POST, "/explain", question).map_err(failed)?;
     if json {

@@ -86,6 +86,8 @@ Examples:
   anteroom explain https://example.com/ --cookie consent=1 --cookie _ga=GA1.1.2
       Which of his cookies keeps him from the cache, and what would help
   anteroom explain /item/mug --header 'Accept-Language: de' --json
+  anteroom explain https://example.com/wp-admin/ --from 192.0.2.1
+      Whether a visitor at this address may have it
   anteroom explain http://example.com/cart --method POST --config /etc/anteroom/proxy.toml
 
 It only looks: nothing is sent to the app, no visit is noted, and nothing in the cache changes.
@@ -151,6 +153,9 @@ pub(crate) struct ExplainArgs {
     /// The method
     #[arg(long, value_name = "METHOD", default_value = "GET")]
     pub(crate) method: String,
+    /// The visitor's address, where only some are served
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) from: Option<std::net::IpAddr>,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

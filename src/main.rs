@@ -22,7 +22,9 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => run(&args),
         None => run(&cli.run),
         Some(Command::Demo(args)) => demonstrate(&args),
-        Some(Command::Check(args)) => read(args).map(|_| say("the configuration is fine")),
+        Some(Command::Check(args)) => {
+            terminal::check(args).map(|()| say("the configuration is fine"))
+        }
         Some(Command::Config { command: ConfigCommand::Print(args) }) => {
             read(args).map(|plan| say(print(&plan).trim_end()))
         }
@@ -39,7 +41,8 @@ fn run(args: &PlanArgs) -> Result<(), u8> {
     log_to_stderr("info");
     let app = App::open(plan).map_err(failed)?;
     for address in app.addresses() {
-        tracing::info!("visitors are served at http://{address}");
+        let scheme = if app.is_secured(address) { "https" } else { "http" };
+        tracing::info!("visitors are served at {scheme}://{address}");
     }
     for path in app.sockets() {
         tracing::info!("visitors are served at unix:{}", path.display());

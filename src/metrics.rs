@@ -2,6 +2,7 @@
 //!
 //! Each thread counts on a sheet of its own, without contention; a scrape adds the sheets up.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -65,12 +66,22 @@ pub enum Count {
     Accepted,
     /// Connections refused because a cap was reached.
     ConnectionsRefused,
+    /// Connections of peers that `[client] allow` and `deny` keep out.
+    ConnectionsDenied,
     /// Connections whose client was too slow, silent or idle for too long.
     ConnectionsTimedOut,
+    /// Idle connections of which nothing but the socket was kept, for as long as nothing came.
+    ConnectionsLaidAside,
     /// Connections of load balancers that did not begin with a header of the PROXY protocol.
     ProxyHeadersRefused,
+    /// Handshakes of TLS with clients.
+    TlsHandshakes,
+    /// Handshakes of TLS that failed.
+    TlsHandshakesFailed,
     /// Requests that the HTTP parser refused (bare 400, 414 or 431).
     ParseErrors,
+    /// Responses over HTTP/2 that the client did not take.
+    StreamsStalled,
     /// Bytes of bodies sent to clients.
     BytesSent,
     /// Requests sent to the origin.
@@ -87,6 +98,8 @@ pub enum Count {
     OriginErrors,
     /// Idle connections to the origin that broke or said something unasked.
     OriginIdleErrors,
+    /// Interim responses of the origin that the client could not be given.
+    InterimDropped,
     /// Pages stored.
     Stored,
     /// Pages that the store refused or failed to take.
@@ -113,23 +126,48 @@ pub enum Count {
     RowsDropped,
     /// Runs of background tasks that failed.
     TaskErrors,
+    /// Tunnels opened.
+    TunnelsOpened,
+    /// Tunnels refused because as many as may be were open.
+    TunnelsRefused,
+    /// Bytes that clients sent through tunnels.
+    TunnelBytesReceived,
+    /// Bytes sent to clients through tunnels.
+    TunnelBytesSent,
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 26] = [
+    const ALL: [(Self, &'static str, &'static str); 36] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
+        (
+            Self::ConnectionsDenied,
+            "anteroom_connections_denied",
+            "Client connections not for their addresses",
+        ),
         (
             Self::ConnectionsTimedOut,
             "anteroom_connections_timed_out",
             "Client connections closed at a deadline",
         ),
         (
+            Self::ConnectionsLaidAside,
+            "anteroom_connections_laid_aside",
+            "Times that an idle client connection was reduced to its socket",
+        ),
+        (
             Self::ProxyHeadersRefused,
             "anteroom_proxy_headers_refused",
             "Connections of load balancers without a header of the PROXY protocol",
         ),
+        (Self::TlsHandshakes, "anteroom_tls_handshakes", "TLS handshakes with clients"),
+        (Self::TlsHandshakesFailed, "anteroom_tls_handshakes_failed", "TLS handshakes that failed"),
         (Self::ParseErrors, "anteroom_parse_errors", "Requests that the HTTP parser refused"),
+        (
+            Self::StreamsStalled,
+            "anteroom_http2_streams_stalled",
+            "Responses over HTTP/2 that the client did not take",
+        ),
         (Self::BytesSent, "anteroom_sent_bytes", "Bytes of bodies sent to clients"),
         (Self::OriginRequests, "anteroom_origin_requests", "Requests sent to the origin"),
         (
@@ -154,6 +192,11 @@ impl Count {
             "anteroom_origin_idle_errors",
             "Idle origin connections that broke or spoke unasked",
         ),
+        (
+            Self::InterimDropped,
+            "anteroom_interim_dropped",
+            "Interim responses of the origin not passed on",
+        ),
         (Self::Stored, "anteroom_pages_stored", "Pages stored"),
         (Self::StoreWriteErrors, "anteroom_store_write_errors", "Pages not taken by the store"),
         (Self::StoreReadErrors, "anteroom_store_read_errors", "Store reads failed or late"),
@@ -171,6 +214,14 @@ impl Count {
         (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),
         (Self::RowsDropped, "anteroom_rows_dropped", "Rows fetched in vain"),
         (Self::TaskErrors, "anteroom_task_errors", "Background runs that failed"),
+        (Self::TunnelsOpened, "anteroom_tunnels_opened", "Tunnels opened (WebSocket and the like)"),
+        (Self::TunnelsRefused, "anteroom_tunnels_refused", "Tunnels over the bound"),
+        (
+            Self::TunnelBytesReceived,
+            "anteroom_tunnel_received_bytes",
+            "Bytes that clients sent through tunnels",
+        ),
+        (Self::TunnelBytesSent, "anteroom_tunnel_sent_bytes", "Bytes sent to clients in tunnels"),
     ];
 }
 
@@ -191,6 +242,80 @@ impl Unstored {
         [(Self::TooLarge, "too-large"), (Self::NearlyFull, "nearly-full"), (Self::Full, "full")];
 }
 
+/// What ended a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TunnelEnd {
+    /// The client ended it first, or broke off.
+    Client,
+    /// The origin did.
+    Origin,
+    /// Nothing moved for `[limits] tunnel_idle`.
+    Idle,
+    /// We stopped.
+    Cut,
+}
+
+impl TunnelEnd {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Client, "client"),
+        (Self::Origin, "origin"),
+        (Self::Idle, "idle"),
+        (Self::Cut, "cut"),
+    ];
+}
+
+/// Why a connection of HTTP/2 was cut: its client kept us busy for nothing, or broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cut {
+    /// Too many frames of data without data.
+    Data,
+    /// Too many priorities.
+    Priority,
+    /// Too many requests taken back.
+    Reset,
+    /// Too many settings.
+    Settings,
+    /// Too many pings.
+    Ping,
+    /// Too many windows opened.
+    WindowUpdate,
+    /// Heads in too many parts.
+    Continuation,
+    /// Too many frames that mean nothing.
+    Other,
+    /// What the library has a bound for: resets, errors of streams, small frames, heads.
+    Calm,
+    /// The protocol was broken.
+    Protocol,
+}
+
+impl Cut {
+    const ALL: [(Self, &'static str); 10] = [
+        (Self::Data, "data"),
+        (Self::Priority, "priority"),
+        (Self::Reset, "reset"),
+        (Self::Settings, "settings"),
+        (Self::Ping, "ping"),
+        (Self::WindowUpdate, "window-update"),
+        (Self::Continuation, "continuation"),
+        (Self::Other, "other"),
+        (Self::Calm, "calm"),
+        (Self::Protocol, "protocol"),
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+/// The most limits that are counted apart.
+const LIMITS_MAX: usize = 2_000;
+/// Under which name further ones are counted.
+const OTHERS: &str = "others";
+
 /// Upper bounds of the response-time buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
@@ -203,9 +328,13 @@ pub struct Sheet {
     reasons: [AtomicU64; Reason::ALL.len()],
     refusals: [AtomicU64; Reason::ALL.len()],
     unstored: [AtomicU64; Unstored::ALL.len()],
+    tunnel_ends: [AtomicU64; TunnelEnd::ALL.len()],
+    cut: [AtomicU64; Cut::ALL.len()],
     statuses: [AtomicU64; 10],
     durations: [AtomicU64; BUCKETS.len() + 1],
     duration_us: AtomicU64,
+    /// Requests over a limit, by its name. Locked by its own thread and by scrapes.
+    limited: Mutex<BTreeMap<Arc<str>, u64>>,
 }
 
 impl Default for Sheet {
@@ -216,9 +345,12 @@ impl Default for Sheet {
             reasons: std::array::from_fn(|_| AtomicU64::new(0)),
             refusals: std::array::from_fn(|_| AtomicU64::new(0)),
             unstored: std::array::from_fn(|_| AtomicU64::new(0)),
+            tunnel_ends: std::array::from_fn(|_| AtomicU64::new(0)),
+            cut: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
             durations: std::array::from_fn(|_| AtomicU64::new(0)),
             duration_us: AtomicU64::new(0),
+            limited: Mutex::default(),
         }
     }
 }
@@ -247,6 +379,25 @@ impl Sheet {
     /// Counts a page that the store had no room for.
     pub fn unstored(&self, why: Unstored) {
         bump(&self.unstored[why as usize], 1);
+    }
+
+    /// Counts a tunnel that has ended.
+    pub fn tunnel_ended(&self, end: TunnelEnd) {
+        bump(&self.tunnel_ends[end as usize], 1);
+    }
+
+    /// Counts a connection of HTTP/2 that was cut.
+    pub fn cut(&self, why: Cut) {
+        bump(&self.cut[why as usize], 1);
+    }
+
+    /// Counts a request over a limit. Past [`LIMITS_MAX`] names, which is more than a configuration has,
+    /// others are counted as one.
+    pub fn limited(&self, limit: &Arc<str>) {
+        let mut limited = lock(&self.limited);
+        let is_known = limited.contains_key(limit) || limited.len() < LIMITS_MAX;
+        let name = if is_known { Arc::clone(limit) } else { OTHERS.into() };
+        *limited.entry(name).or_default() += 1;
     }
 
     /// Counts an answered request.
@@ -438,6 +589,24 @@ impl Scrape {
         });
         let help = "Pages kept in memory only for want of room in the store, by reason";
         family(encoder, "anteroom_pages_unstored", help, "reason", unstored)?;
+        let ends = TunnelEnd::ALL.iter().map(|(end, word)| {
+            ((*word).to_owned(), self.0.sum(|sheet| &sheet.tunnel_ends[*end as usize]))
+        });
+        family(encoder, "anteroom_tunnels_ended", "Tunnels by what ended them", "by", ends)?;
+        let cut = Cut::ALL
+            .iter()
+            .map(|(why, word)| ((*word).to_owned(), self.0.sum(|sheet| &sheet.cut[*why as usize])));
+        let help = "Connections of HTTP/2 cut for a flood of frames or a broken protocol, by cause";
+        family(encoder, "anteroom_http2_connections_cut", help, "cause", cut)?;
+        let help = "Requests over a rate limit, by the route that has it; * is [limits]";
+        let mut limited = BTreeMap::<Arc<str>, u64>::new();
+        for sheet in lock(&self.0.sheets).iter() {
+            for (name, count) in lock(&sheet.limited).iter() {
+                *limited.entry(Arc::clone(name)).or_default() += count;
+            }
+        }
+        let limited = limited.into_iter().map(|(name, count)| (name.to_string(), count));
+        family(encoder, "anteroom_rate_limited", help, "route", limited)?;
         let statuses =
             (1..10).map(|class| (format!("{class}xx"), self.0.sum(|sheet| &sheet.statuses[class])));
         family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
@@ -503,7 +672,13 @@ mod tests {
         for (place, (what, _)) in Outcome::ALL.iter().enumerate() {
             assert_eq!(place, *what as usize);
         }
+        for (place, (what, _)) in TunnelEnd::ALL.iter().enumerate() {
+            assert_eq!(place, *what as usize);
+        }
         for (place, (what, _)) in Unstored::ALL.iter().enumerate() {
+            assert_eq!(place, *what as usize);
+        }
+        for (place, (what, _)) in Cut::ALL.iter().enumerate() {
             assert_eq!(place, *what as usize);
         }
     }
@@ -519,12 +694,17 @@ mod tests {
         let labels = vec![("origin", "blog".to_owned()), ("server", "a:1".to_owned())];
         let reading = move || vec![Reading { labels: labels.clone(), value: 1 }];
         metrics.gauges("anteroom_tests", "Tests", reading);
+        for (sheet, name) in [(&one, "login"), (&two, "login"), (&two, "*")] {
+            sheet.limited(&name.into());
+        }
         let page = metrics.page().unwrap();
         for line in [
             "anteroom_connections_accepted_total 3",
             "anteroom_cache_results_total{result=\"bypass\"} 1",
             "anteroom_cache_reasons_total{reason=\"login\"} 1",
             "anteroom_requests_total{status=\"4xx\"} 1",
+            "anteroom_rate_limited_total{route=\"login\"} 2",
+            "anteroom_rate_limited_total{route=\"*\"} 1",
             "anteroom_request_seconds_bucket{le=\"0.005\"} 1",
             "anteroom_request_seconds_count 1",
             "anteroom_test 7",

@@ -28,6 +28,8 @@ pub enum Reason {
     UnknownCookie,
     /// The request carries Authorization.
     Authorization,
+    /// The client showed a certificate.
+    ClientCertificate,
     /// The connection is bound to a log-in (NTLM, Negotiate).
     BoundConnection,
     /// The request has a condition that only the origin can judge: `If-Match`, `If-Unmodified-Since`.
@@ -106,13 +108,19 @@ pub enum Reason {
     Origin,
     /// The origin answered with a server error.
     ServerError,
+    /// The request asks for another protocol than HTTP.
+    Upgrade,
     /// Another proxy of the fleet has just found the page to be for nobody else.
     Elsewhere,
+    /// Not for this address: `deny`, `allow`, `allow_from`.
+    Denied,
+    /// One request too many for its address or session.
+    RateLimited,
 }
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 51] = {
+    pub const ALL: [Self; 55] = {
         use Reason::*;
         [
             Method,
@@ -126,6 +134,7 @@ impl Reason {
             SessionInUrl,
             UnknownCookie,
             Authorization,
+            ClientCertificate,
             BoundConnection,
             Condition,
             RequestNoStore,
@@ -165,7 +174,10 @@ impl Reason {
             Refused,
             Origin,
             ServerError,
+            Upgrade,
             Elsewhere,
+            Denied,
+            RateLimited,
         ]
     };
 
@@ -184,6 +196,7 @@ impl Reason {
             Self::SessionInUrl => "session-in-url",
             Self::UnknownCookie => "unknown-cookie",
             Self::Authorization => "authorization",
+            Self::ClientCertificate => "client-certificate",
             Self::BoundConnection => "bound-connection",
             Self::Condition => "condition",
             Self::RequestNoStore => "request-no-store",
@@ -223,7 +236,10 @@ impl Reason {
             Self::Refused => "refused",
             Self::Origin => "origin",
             Self::ServerError => "server-error",
+            Self::Upgrade => "upgrade",
             Self::Elsewhere => "elsewhere",
+            Self::Denied => "denied",
+            Self::RateLimited => "rate-limited",
         }
     }
 }

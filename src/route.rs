@@ -1,13 +1,17 @@
 //! Routes: which rule of the configuration a request falls under, and the item that it names.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderName, Method};
+use ipnet::IpNet;
 
-use crate::http::path::{Branch, PathPattern};
+use crate::http::path::{self, Branch, PathPattern};
+use crate::http::peer::is_in;
 use crate::http::query;
 use crate::ident::Item;
+use crate::limit::Limits;
 
 /// With whom a route's pages may be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +70,10 @@ pub struct Route {
     pub origin: usize,
     /// That origin in the keys of pages, so that pages of two never meet: `""` is the first.
     pub site: Arc<str>,
+    /// The networks of those who are served; empty: the route says nothing of it.
+    pub allow_from: Vec<IpNet>,
+    /// How many requests it takes.
+    pub limits: Limits,
 }
 
 /// What a query parameter must be.
@@ -103,6 +111,8 @@ impl Route {
             rows: None,
             origin: 0,
             site: "".into(),
+            allow_from: Vec::new(),
+            limits: Limits::default(),
         }
     }
 
@@ -154,6 +164,8 @@ pub struct Asked<'a> {
 #[derive(Clone, Debug)]
 pub struct Routes {
     listed: Vec<Arc<Route>>,
+    /// Those with `allow_from`.
+    guarded: Vec<Arc<Route>>,
     rest: Arc<Route>,
 }
 
@@ -161,7 +173,36 @@ impl Routes {
     /// The first of `listed` that fits wins, else `rest`.
     #[must_use]
     pub fn new(listed: Vec<Route>, rest: Route) -> Self {
-        Self { listed: listed.into_iter().map(Arc::new).collect(), rest: Arc::new(rest) }
+        let listed: Vec<_> = listed.into_iter().map(Arc::new).collect();
+        let is_guarded = |route: &&Arc<Route>| !route.allow_from.is_empty();
+        let guarded = listed.iter().filter(is_guarded).cloned().collect();
+        Self { listed, guarded, rest: Arc::new(rest) }
+    }
+
+    /// Whether some route serves only some.
+    #[must_use]
+    pub fn are_guarded(&self) -> bool {
+        !self.guarded.is_empty()
+    }
+
+    /// Whether somebody may ask for this. The first route that fits and has `allow_from` decides, whatever
+    /// route is used else: a parameter of the query that another route waits for opens nothing. The origin
+    /// may read a path otherwise than we do: with `target`, the path as it came, a path that could mean
+    /// any other is for those who may have all, and what a lax origin reads must be allowed, too.
+    #[must_use]
+    pub fn may_come(&self, asked: &Asked<'_>, target: &str, address: Option<IpAddr>) -> bool {
+        if self.guarded.is_empty() {
+            return true;
+        }
+        let allows = |route: &Arc<Route>| is_in(address, &route.allow_from);
+        if path::is_odd(target) {
+            return self.guarded.iter().all(allows);
+        }
+        let may_come = |path: &str| {
+            let asked = Asked { path, ..*asked };
+            self.guarded.iter().find(|route| route.fits(&asked).is_some()).is_none_or(allows)
+        };
+        may_come(asked.path) && may_come(&path::as_read_laxly(asked.path))
     }
 
     /// The route of a request, and the item that it names.
@@ -218,6 +259,56 @@ mod tests {
             let (route, found) = routes.find(&asked(path, query));
             assert_eq!(&*route.name, name, "{path}?{query}");
             assert_eq!(found.as_ref().map(Item::as_str), item, "{path}?{query}");
+        }
+    }
+
+    #[test]
+    fn a_guarded_path_is_for_those_who_are_allowed_in_any_spelling() {
+        let pattern = |text: &str| PathPattern::parse(text).unwrap();
+        let net = |text: &str| vec![text.parse().unwrap()];
+        let all = || ["0.0.0.0/0", "::/0"].map(|net| net.parse().unwrap()).to_vec();
+        let route = || Route::rest(false);
+        let routes = Routes::new(
+            vec![
+                Route { query: vec![("p".into(), QueryValue::Item)], ..route() },
+                Route { paths: vec![pattern("/admin/open")], allow_from: all(), ..route() },
+                Route {
+                    paths: vec![pattern("/admin/**")],
+                    allow_from: net("10.0.0.0/8"),
+                    ..route()
+                },
+            ],
+            route(),
+        );
+        for (target, query, is_guarded) in [
+            ("/", "", false),
+            ("/shop;x/admin", "", false),
+            ("/administration", "", false),
+            ("/admin/open", "", false),
+            ("/admin", "", true),
+            ("/admin/", "", true),
+            ("/admin/x", "p=1", true),
+            ("/ADMIN/x", "", true),
+            ("/admin;x=1/y", "", true),
+            ("/admin/open;x/y", "", true),
+            ("/%61dmin", "", true),
+            ("//admin", "", true),
+            ("/a/../admin", "", true),
+            ("/a/..;/admin", "", true),
+            ("/a%2f..%2fadmin", "", true),
+            ("/%2561dmin/%252e", "", true),
+            ("/a\\..\\admin", "", true),
+        ] {
+            let path = path::decoded(target).unwrap();
+            let asked = asked(&path, query);
+            for (address, expected) in
+                [(None, !is_guarded), (Some("192.0.2.1"), !is_guarded), (Some("10.0.0.1"), true)]
+            {
+                let may_come =
+                    routes.may_come(&asked, target, address.map(|text| text.parse().unwrap()));
+                let expected = expected && !(address.is_none() && path == "/admin/open");
+                assert_eq!(may_come, expected, "{target} {address:?}");
+            }
         }
     }
 

@@ -19,6 +19,16 @@ pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
     Ok(plan)
 }
 
+/// Reads the plan, and takes no warning lightly that says it does not work as it is.
+pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
+    let (_, warnings) = plan(args.config.as_deref(), args.overrides)?;
+    let (fatal, light): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|one| one.fails_check);
+    for warning in light {
+        complain(&format!("warning: {warning}"));
+    }
+    if fatal.is_empty() { Ok(()) } else { Err(bad_configuration(&fatal)) }
+}
+
 /// Reads the plan and its warnings; problems go to standard error, a line each.
 ///
 /// # Errors

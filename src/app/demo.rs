@@ -117,7 +117,7 @@ fn keep_shop(listener: TcpListener) {
 }
 
 fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
-    let mut plan = Plan::new(OriginUrl { host: Ipv4Addr::LOCALHOST.to_string(), port: shop });
+    let mut plan = Plan::new(OriginUrl::http(Ipv4Addr::LOCALHOST.to_string(), shop));
     plan.listen = vec![Listen::at(listen)];
     plan.store.url = StoreUrl::Embedded(folder.to_owned());
     plan.session.token_storage = plan.store.url.usual_token_storage();

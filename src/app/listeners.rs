@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use super::StartError;
+use super::{StartError, tls};
 use crate::config::{Address, Listen};
 use crate::serve::listen::{self, Inherited};
 use crate::serve::{Entrance, Listener, Terms};
@@ -20,6 +20,8 @@ pub(super) struct Listeners {
     threads: usize,
     open: Vec<Open>,
     inherited: Option<Inherited>,
+    /// The TLS of those that have any.
+    tls: tls::All,
 }
 
 /// What is open for one `[[listen]]`.
@@ -47,17 +49,34 @@ pub(super) struct Change {
 impl Listeners {
     /// Opens them all, for so many threads.
     pub(super) fn open(all: &[Listen], threads: usize) -> Result<Self, StartError> {
-        let mut listeners = Self { threads, open: Vec::new(), inherited: None };
+        let tls = tls::All::default();
+        let mut listeners = Self { threads, open: Vec::new(), inherited: None, tls };
         for one in all {
             let open = listeners.open_one(one, true)?;
             listeners.open.push(open);
         }
+        listeners.gather_tls();
         Ok(listeners)
     }
 
     /// Where they are, of TCP.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.open.iter().flat_map(|open| open.addresses.iter().copied()).collect()
+    }
+
+    /// Whether visitors at an address come by https.
+    pub(super) fn is_secured(&self, address: SocketAddr) -> bool {
+        self.open.iter().any(|open| open.plan.is_secured() && open.addresses.contains(&address))
+    }
+
+    /// The TLS of those that have any, now and after each change.
+    pub(super) fn tls(&self) -> &tls::All {
+        &self.tls
+    }
+
+    fn gather_tls(&self) {
+        let all = self.open.iter().filter_map(|open| open.terms.load().tls.clone());
+        self.tls.store(Arc::new(all.collect()));
     }
 
     /// The paths of the Unix sockets that we opened.
@@ -83,7 +102,10 @@ impl Listeners {
         for one in all {
             let same = |open: &Open| open.plan.address == one.address && open.plan.mode == one.mode;
             match self.open.iter().position(same) {
-                Some(place) => change.kept.push((place, one.clone(), terms(one))),
+                Some(place) => {
+                    let terms = terms(one, Some(&self.open[place].terms.load()))?;
+                    change.kept.push((place, one.clone(), terms));
+                }
                 None => change.opened.push(self.open_one(one, false)?),
             }
         }
@@ -108,6 +130,7 @@ impl Listeners {
             tracing::info!(address = %new.plan.address, "visitors are let in there, too");
         }
         self.open.extend(change.opened);
+        self.gather_tls();
     }
 
     fn open_one(&mut self, one: &Listen, at_start: bool) -> Result<Open, StartError> {
@@ -123,7 +146,7 @@ impl Listeners {
             Listener::Unix(_) => None,
         };
         let addresses = listeners.first().into_iter().flatten().filter_map(address).collect();
-        let terms = Arc::new(ArcSwap::from_pointee(terms(one)));
+        let terms = Arc::new(ArcSwap::from_pointee(terms(one, None)?));
         let closed = CancellationToken::new();
         let entrance = |listener| {
             let (terms, closed) = (Arc::clone(&terms), closed.clone());
@@ -174,6 +197,8 @@ impl Listeners {
     }
 }
 
-fn terms(one: &Listen) -> Terms {
-    Terms { balancers: one.balancers.clone() }
+/// The terms of a listener. TLS that is to be as it was stays, with the tickets that it gave out.
+fn terms(one: &Listen, old: Option<&Terms>) -> Result<Terms, StartError> {
+    let tls = tls::open(one, old.and_then(|old| old.tls.as_ref()))?;
+    Ok(Terms { balancers: one.balancers.clone(), h2: one.h2, tls, entry: tls::entry(one) })
 }

@@ -11,6 +11,7 @@ mod origins;
 mod parts;
 mod reload;
 mod rows;
+mod tls;
 mod turn;
 mod worker;
 
@@ -32,6 +33,7 @@ use crate::config::{Admin, Plan, StoreUrl};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::serve::listen;
+use crate::serve::tls::TlsError;
 use crate::socket::Socket;
 use crate::store::{AnyStore, OpenError, OpenStore, PurgeStore as _, StoreError, StoreState};
 
@@ -65,6 +67,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The certificates of a listener.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -76,6 +81,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// TLS to the origin.
+    #[error("cannot speak TLS with the origin: {0}")]
+    OriginTls(#[from] crate::origin::TlsError),
     /// A thread, a runtime or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {
@@ -121,6 +129,12 @@ impl App {
         self.listeners.addresses()
     }
 
+    /// Whether visitors at one of [`Self::addresses`] come by https.
+    #[must_use]
+    pub fn is_secured(&self, address: SocketAddr) -> bool {
+        self.listeners.is_secured(address)
+    }
+
     /// The Unix sockets that we opened for visitors.
     #[must_use]
     pub fn sockets(&self) -> Vec<PathBuf> {
@@ -148,7 +162,9 @@ impl App {
         let shared = Shared::new(&plan, Arc::clone(&metrics));
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         shared.register(writer.as_ref(), &store);
-        let turn = Turn::new(&plan, &shared);
+        tls::register(listeners.tls(), &metrics);
+        let turn = Turn::new(&plan, &shared)?;
+        shared.origins.store(Arc::clone(&turn.origins));
         let workers = listeners
             .take_entrances()
             .into_iter()
@@ -178,6 +194,7 @@ impl App {
             }
             tokio::task::spawn_local(watch(lane.clone(), connected, stop.clone()));
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
+            tokio::task::spawn_local(tls::watch(Arc::clone(listeners.tls()), stop.clone()));
             let data_commands = rows::serve_socket(socket, &post, &stop);
             let jobs = Jobs::start(&plan, &shared, &lane, &stop);
             tracing::info!(threads = plan.threads, "serving");

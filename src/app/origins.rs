@@ -9,16 +9,19 @@ use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::StartError;
 use super::parts::Shared;
 use crate::config::{self, OriginUrl, Plan};
+use crate::http::host::Scheme;
 use crate::metrics::{Metrics, Reading, Sheet};
 use crate::origin::{
-    Balance, Check, Patience, Roster, Rules, Settings as ServerSettings, Upstream, Upstreams,
+    Balance, Check, Http2, Patience, Roster, Rules, Settings as ServerSettings, Tls, TlsRules,
+    Upstream, Upstreams,
 };
 use crate::task::{self, Health};
 
 /// All origins: the first is `[origin]`, and the others follow in the order of the plan.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Origins(Vec<(Arc<Roster>, Vec<ServerSettings>)>);
 
 /// The origins of a plan with their names.
@@ -35,18 +38,20 @@ pub(super) fn place(plan: &Plan, name: Option<&str>) -> usize {
 
 impl Origins {
     /// Those of a plan. What an origin of `old` knows of its servers stays known where they are the same.
-    pub(super) fn new(plan: &Plan, old: Option<&Self>) -> Self {
+    /// Reads the certificates that it names.
+    pub(super) fn new(plan: &Plan, old: &Self) -> Result<Self, StartError> {
         let one = |(name, origin): (&str, &config::Origin)| {
             let servers = origin.urls().iter().enumerate().map(|(at, url)| {
                 let weight = origin.servers.weights.get(at).copied().unwrap_or(1);
-                (format!("{}:{}", url.host, url.port), weight)
+                (label(url), weight)
             });
             let roster = Roster::new(name, servers.collect(), rules(&origin.servers));
-            let same = old.and_then(|old| old.0.iter().find(|(old, _)| old.is_like(&roster)));
+            let same = old.0.iter().find(|(old, _)| old.is_like(&roster));
             let roster = same.map_or(roster, |(same, _)| Arc::clone(same));
-            (roster, origin.urls().iter().map(|url| server(origin, url)).collect())
+            let servers = origin.urls().iter().map(|url| server(origin, url));
+            Ok((roster, servers.collect::<Result<_, StartError>>()?))
         };
-        Self(named(plan).map(one).collect())
+        named(plan).map(one).collect::<Result<_, _>>().map(Self)
     }
 
     /// As one thread reaches them.
@@ -156,12 +161,34 @@ fn rules(servers: &config::Servers) -> Rules {
     }
 }
 
-/// How one server of an origin is reached.
-fn server(origin: &config::Origin, url: &OriginUrl) -> ServerSettings {
+/// How a server is called in the log and the figures.
+fn label(url: &OriginUrl) -> String {
+    match &url.socket {
+        Some(path) => format!("unix:{}", path.display()),
+        None => format!("{}:{}", url.host, url.port),
+    }
+}
+
+/// How one server of an origin is reached. Reads the certificates that the plan names.
+fn server(origin: &config::Origin, url: &OriginUrl) -> Result<ServerSettings, StartError> {
     let host = url.host.trim_start_matches('[').trim_end_matches(']');
-    ServerSettings {
+    let http2 = match origin.http2 {
+        config::Http2::Auto => Http2::Auto,
+        config::Http2::Always => Http2::Always,
+        config::Http2::Never => Http2::Never,
+    };
+    let tls = match url.scheme {
+        Scheme::Http => None,
+        Scheme::Https => Some(Tls::load(&tls_rules(&origin.tls), host, http2)?),
+    };
+    Ok(ServerSettings {
         host: host.to_owned(),
         port: url.port,
+        socket: url.socket.clone(),
+        tls,
+        http2,
+        http2_ping: origin.http2_ping,
+        stream_timeout: origin.stream_timeout,
         connect_timeout: origin.connect_timeout,
         first_byte_timeout: origin.first_byte_timeout,
         between_bytes_timeout: origin.between_bytes_timeout,
@@ -169,5 +196,14 @@ fn server(origin: &config::Origin, url: &OriginUrl) -> ServerSettings {
         idle_timeout: origin.idle_timeout,
         head_reuse: origin.head_reuse,
         has_peers: origin.urls().len() > 1,
+    })
+}
+
+fn tls_rules(tls: &config::OriginTls) -> TlsRules {
+    TlsRules {
+        ca: tls.ca.clone(),
+        server_name: tls.server_name.clone(),
+        identity: tls.cert.clone().zip(tls.key.clone()),
+        blind: !tls.verify,
     }
 }

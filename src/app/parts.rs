@@ -12,7 +12,8 @@ use super::origins::{self, Origins};
 use super::reload::Reloads;
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
-use crate::http::peer::Peers;
+use crate::http::peer::{Guests, Peers};
+use crate::limit::{Counters, Limit, Limits, Rate};
 use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
 use crate::page::Pages;
@@ -20,7 +21,8 @@ use crate::page::flight::Flights;
 use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::{
-    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Settings, StatusDetail,
+    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
+    Tunnels,
 };
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
@@ -43,6 +45,7 @@ pub(super) struct Shared {
     pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
+    pub(super) tunnels: Arc<Tunnels>,
     pub(super) reloads: Arc<Reloads>,
 }
 
@@ -57,7 +60,7 @@ impl Shared {
         let pages =
             Arc::new(Pages::new(cache.memory, flights, purged, variants, cache.default_ttl));
         Arc::new(Self {
-            origins: Arc::new(ArcSwap::from_pointee(Origins::new(plan, None))),
+            origins: Arc::new(ArcSwap::from_pointee(Origins::default())),
             pages,
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
             visits: Arc::new(VisitQueue::new(
@@ -68,6 +71,7 @@ impl Shared {
             rows: Arc::default(),
             metrics,
             caps,
+            tunnels: Arc::default(),
             reloads: Arc::default(),
         })
     }
@@ -79,6 +83,8 @@ impl Shared {
         let caps = Arc::clone(&self.caps);
         metrics
             .gauge("anteroom_connections", "Client connections open", move || caps.open() as u64);
+        let tunnels = Arc::clone(&self.tunnels);
+        metrics.gauge("anteroom_tunnels", "Tunnels open", move || tunnels.open() as u64);
         let pages = Arc::clone(&self.pages);
         metrics.gauge("anteroom_memory_pages_bytes", "Bytes of pages in memory", move || {
             pages.memory().bytes()
@@ -183,12 +189,18 @@ pub(super) fn access_log(plan: &config::Log) -> Result<Log, StartError> {
 
 pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     let session = &plan.session;
+    let (rates, mut limiting) = rates(plan);
     Settings {
+        guests: Guests { allow: plan.client.allow.clone(), deny: plan.client.deny.clone() },
+        rates,
         trusted_proxies: plan.client.trusted_proxies.clone(),
         hosts: plan.origin.hosts.clone(),
+        has_tls: plan.listen.iter().any(config::Listen::is_secured),
         uri_max: plan.limits.uri,
         body_max: plan.limits.max_body,
         stall: plan.limits.stall_timeout,
+        tunnels: plan.limits.tunnels,
+        tunnel_idle: plan.limits.tunnel_idle,
         cookies: CookieRules {
             session: session.cookies.clone(),
             minted: session.mint,
@@ -208,7 +220,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
         routes: Routes::new(
-            plan.routes.iter().map(|one| route(plan, one)).collect(),
+            plan.routes.iter().map(|one| route(plan, one, &mut limiting)).collect(),
             Route::rest(plan.cache.trust_public),
         ),
     }
@@ -221,6 +233,8 @@ fn origin_rules(plan: &Plan, origin: &config::Origin) -> OriginRules {
         identity: plan.session.identity_header.clone(),
         secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
         pass_underscores: plan.client.pass_underscore_headers,
+        no_detours: plan.routes.iter().any(|route| !route.allow_from.is_empty()),
+        call_stall: origin.stream_timeout,
         fill_client_address: plan.cache.fill_client_address,
     }
 }
@@ -275,7 +289,50 @@ fn minted(session: &config::Session) -> Option<SessionCookie> {
     })
 }
 
-fn route(plan: &Plan, route: &config::Route) -> Route {
+/// The limits of all requests, and what makes those of the routes.
+fn rates(plan: &Plan) -> (Rates, Limiting) {
+    let limits = &plan.limits;
+    let counters = is_limited(plan).then(|| Counters::new(limits.requests_counted));
+    let mut limiting = Limiting { counters: counters.clone(), number: 0 };
+    let rates = Rates {
+        exempt: limits.requests_exempt.clone(),
+        all: limiting.limits("*", limits.requests_per_address, limits.requests_per_session),
+        counters,
+    };
+    (rates, limiting)
+}
+
+fn is_limited(plan: &Plan) -> bool {
+    let limits = &plan.limits;
+    let of_routes = plan.routes.iter().map(|r| [r.requests_per_address, r.requests_per_session]);
+    let all = [limits.requests_per_address, limits.requests_per_session];
+    of_routes.chain([all]).flatten().any(|rate| rate.is_some())
+}
+
+/// Makes limits, each with a number of its own on counters that they share.
+struct Limiting {
+    counters: Option<Arc<Counters>>,
+    number: u32,
+}
+
+impl Limiting {
+    fn limits(
+        &mut self,
+        name: &str,
+        address: Option<config::Rate>,
+        session: Option<config::Rate>,
+    ) -> Limits {
+        let mut limit = |rate: config::Rate| {
+            let counters = Arc::clone(self.counters.as_ref()?);
+            self.number += 1;
+            let rate = Rate { requests: rate.requests, per: rate.per, burst: rate.burst };
+            Some(Arc::new(Limit::new(name.into(), rate, (counters, self.number))))
+        };
+        Limits { address: address.and_then(&mut limit), session: session.and_then(&mut limit) }
+    }
+}
+
+fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
     let query = route.query.iter().map(|(name, value)| {
         let value = match value.as_str() {
             "{item}" => QueryValue::Item,
@@ -313,5 +370,11 @@ fn route(plan: &Plan, route: &config::Route) -> Route {
         rows: route.rows.as_deref().map(Arc::from),
         origin: origins::place(plan, route.origin.as_deref()),
         site: route.origin.as_deref().unwrap_or_default().into(),
+        allow_from: route.allow_from.clone(),
+        limits: limiting.limits(
+            &route.name,
+            route.requests_per_address,
+            route.requests_per_session,
+        ),
     }
 }

@@ -45,7 +45,7 @@ enum Refused {
     #[error("what differs is read at the start only: {}", .0.join(", "))]
     NeedsRestart(Vec<&'static str>),
     #[error(transparent)]
-    Listen(#[from] StartError),
+    Start(#[from] StartError),
 }
 
 /// What a reload changes.
@@ -89,11 +89,12 @@ impl Live {
         if !fixed.is_empty() {
             return Err(Refused::NeedsRestart(fixed));
         }
+        let turn = Turn::new(&next, &self.shared)?;
         let change = self.listeners.prepare(&next.listen)?;
         // Nothing fails from here on.
-        let turn = Turn::new(&next, &self.shared);
         self.shared.pages.change_default_ttl(next.cache.default_ttl);
         self.shared.caps.change(parts::most(&next));
+        self.shared.origins.store(Arc::clone(&turn.origins));
         self.listeners.carry_out(change);
         worker::tell(&self.workers, &turn, self.listeners.take_entrances()).await;
         let clerk = rows::clerk(&next, &turn, &self.shared, &self.lane);

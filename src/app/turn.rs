@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::StartError;
 use super::origins::Origins;
 use super::parts::{self, Shared};
 use crate::config::{Cache, Limits, Plan};
@@ -25,17 +26,16 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// What `plan` says.
-    pub(super) fn new(plan: &Plan, shared: &Shared) -> Arc<Self> {
+    /// What `plan` says. Reads the certificates that it names.
+    pub(super) fn new(plan: &Plan, shared: &Shared) -> Result<Arc<Self>, StartError> {
         let cache = &plan.cache;
         let purger = Arc::new(Purger {
             pages: Arc::clone(&shared.pages),
             hosts: plan.origin.hosts.clone(),
             ignore_query: cache.ignore_query.clone(),
         });
-        let origins = Arc::new(Origins::new(plan, Some(&shared.origins.load())));
-        shared.origins.store(Arc::clone(&origins));
-        Arc::new(Self {
+        let origins = Arc::new(Origins::new(plan, &shared.origins.load())?);
+        Ok(Arc::new(Self {
             settings: Arc::new(parts::settings(plan, &purger)),
             coder: Coder::new(cache.compress.clone(), cache.max_object),
             purger,
@@ -43,7 +43,7 @@ impl Turn {
             policy: policy(cache),
             connection: connection(&plan.limits),
             drain_timeout: plan.limits.drain_timeout,
-        })
+        }))
     }
 }
 

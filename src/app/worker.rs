@@ -182,6 +182,7 @@ fn room(
         sheet,
         pen,
         left: Rc::default(),
+        tunnels: Arc::clone(&shared.tunnels),
     })
 }
 

@@ -15,6 +15,7 @@ use super::reader::{Places, nearest};
 use super::unit::show_size;
 use ipnet::IpNet;
 
+use crate::http::host::Scheme;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -30,7 +31,7 @@ const SERVERS_MAX: usize = 64;
 /// Looks at a plan as a whole.
 #[derive(Debug)]
 pub(super) struct Check<'a> {
-    plan: &'a Plan,
+    pub(super) plan: &'a Plan,
     places: &'a Places,
     /// Settings that could not be read: what stands in the plan for them was never said, so
     /// nothing is concluded from it.
@@ -48,8 +49,10 @@ impl<'a> Check<'a> {
     /// The contradictions, and what is worth a warning.
     pub(super) fn run(mut self) -> (Vec<Problem>, Vec<Warning>) {
         self.listeners();
+        self.tls();
         self.origin();
         self.servers();
+        self.origin_tls();
         self.store();
         self.client();
         self.session();
@@ -60,18 +63,25 @@ impl<'a> Check<'a> {
             self.route(index, route);
             self.reachable(index, route);
         }
-        self.warnings.sort_by(|a, b| a.0.place.cmp(&b.0.place));
+        self.warnings.sort_by(|a, b| a.problem.place.cmp(&b.problem.place));
         (self.problems, self.warnings)
     }
 
-    fn problem(&mut self, setting: &str, text: impl Into<String>) {
+    pub(super) fn problem(&mut self, setting: &str, text: impl Into<String>) {
         if !self.unread.contains(setting) {
             self.problems.push(Problem::new(self.places.of(setting), setting, text));
         }
     }
 
-    fn warning(&mut self, setting: &str, text: impl Into<String>) {
-        self.warnings.push(Warning(Problem::new(self.places.of(setting), setting, text)));
+    pub(super) fn warning(&mut self, setting: &str, text: impl Into<String>) {
+        let problem = Problem::new(self.places.of(setting), setting, text);
+        self.warnings.push(Warning { problem, fails_check: false });
+    }
+
+    /// A warning for which `anteroom check` fails.
+    pub(super) fn grave_warning(&mut self, setting: &str, text: impl Into<String>) {
+        let problem = Problem::new(self.places.of(setting), setting, text);
+        self.warnings.push(Warning { problem, fails_check: true });
     }
 
     fn listeners(&mut self) {
@@ -196,6 +206,44 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// What is said of TLS needs an origin that speaks it, and a certificate its key.
+    fn origin_tls(&mut self) {
+        let origin = &self.plan.origin;
+        let tls = &origin.tls;
+        let is_tls = origin.url.scheme == Scheme::Https || self.unread("origin.url");
+        for (key, is_said) in [
+            ("ca", tls.ca.is_some()),
+            ("server_name", tls.server_name.is_some()),
+            ("cert", tls.cert.is_some()),
+            ("key", tls.key.is_some()),
+            ("verify", !tls.verify),
+        ] {
+            if is_said && !is_tls {
+                let setting = format!("origin.tls.{key}");
+                self.problem(&setting, "needs an [origin] url that begins with https:");
+            }
+        }
+        let unread = self.unread("origin.tls.cert") || self.unread("origin.tls.key");
+        match (&tls.cert, &tls.key) {
+            (Some(_), None) if !unread => {
+                self.problem("origin.tls.cert", "needs its key beside it")
+            }
+            (None, Some(_)) if !unread => {
+                self.problem("origin.tls.key", "needs its cert beside it")
+            }
+            _ => {}
+        }
+        if !tls.verify {
+            self.warning(
+                "origin.tls.verify",
+                "is false: whoever comes between us and the origin can be the origin",
+            );
+        }
+        if !tls.verify && tls.ca.is_some() {
+            self.problem("origin.tls.ca", "is never asked, for verify is false");
+        }
+    }
+
     /// Pages apart from the sessions: what is purged is known where the sessions are.
     fn store(&mut self) {
         let store = &self.plan.store;
@@ -300,6 +348,16 @@ impl<'a> Check<'a> {
             self.problem(&at("match.query"), "{item} stands once, in the path or in the query");
         }
         self.names_origin(&at("origin"), route.origin.as_deref());
+        // Another spelling of the host, with a port for one, would fall under no such route.
+        if !route.allow_from.is_empty()
+            && !route.hosts.is_empty()
+            && self.plan.origin.hosts.is_empty()
+            && !self.unread("origin.hosts")
+        {
+            let text =
+                "beside match.host needs [origin] hosts: else a Host of another spelling passes";
+            self.problem(&at("allow_from"), text);
+        }
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
         self.rows_of(&at("rows"), route, in_query > 0 || in_path);
         let session = &self.plan.session;
@@ -471,7 +529,7 @@ impl<'a> Check<'a> {
         self.unread.iter().any(|setting| setting.starts_with("rows"))
     }
 
-    fn unread(&self, setting: &str) -> bool {
+    pub(super) fn unread(&self, setting: &str) -> bool {
         self.unread.contains(setting)
     }
 }

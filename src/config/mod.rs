@@ -13,21 +13,25 @@ mod check;
 mod credential;
 mod form;
 mod node;
+mod pem;
 mod plan;
 mod print;
 mod problem;
+mod rate;
 mod reader;
 mod schema;
 mod secret;
 mod servers;
 mod source;
 mod text;
+mod tls;
 mod unit;
 
 pub use plan::{
-    AccessFormat, Address, Admin, Cache, Client, Endpoint, Limits, Listen, Log, LogTarget,
-    OnExpire, Origin, OriginUrl, Plan, PurgeToken, Route, Rows, SameSite, SecureCookie, Session,
-    Share, StatusDetail, Store, StoreUrl, Views, Visitor,
+    AccessFormat, Address, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
+    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate, Route, Rows,
+    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Tls, TlsVersion, Views,
+    Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};
@@ -52,7 +56,7 @@ impl Plan {
     pub fn read(sources: &Sources) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
         let (tree, mut problems) = sources.tree()?;
         // Never seen outside: without `[origin] url` there is no plan.
-        let mut plan = Self::new(OriginUrl { host: String::new(), port: 80 });
+        let mut plan = Self::new(OriginUrl::http("", 80));
         let mut reader = Reader::new(&tree, &sources.env, Places::new(sources.whole()));
         schema::walk(&mut reader, &mut plan);
         let (places, found) = reader.finish();
@@ -76,7 +80,7 @@ impl Plan {
     pub fn socket(sources: &Sources) -> Result<Option<PathBuf>, Vec<Problem>> {
         // What the environment holds beside settings is not our business here.
         let (tree, _) = sources.tree()?;
-        let mut plan = Self::new(OriginUrl { host: String::new(), port: 80 });
+        let mut plan = Self::new(OriginUrl::http("", 80));
         let mut reader = Reader::new(&tree, &sources.env, Places::new(sources.whole()));
         schema::walk_socket(&mut reader, &mut plan);
         let (places, mut problems) = reader.finish();

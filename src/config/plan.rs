@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use ipnet::IpNet;
 
 use super::secret::Secret;
 use super::servers::Servers;
+use crate::certificate::Sources;
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
@@ -64,15 +66,104 @@ pub struct Listen {
     pub mode: u32,
     /// `proxy_protocol.from`: the peers that begin with a header of the PROXY protocol.
     pub balancers: Vec<Peers>,
+    /// `h2`, true: whether HTTP/2 is spoken, too; in clear text to who begins with its preface.
+    pub h2: bool,
+    /// `redirect`: the port of https to which visitors are sent; `None` (`"off"`): they are served here.
+    pub redirect: Option<u16>,
+    /// `redirect_except`, `["/.well-known/acme-challenge/**"]`: what is served here all the same.
+    pub redirect_except: Vec<PathPattern>,
+    /// `tls`
+    pub tls: Tls,
+}
+
+/// `[listen.tls]`: how visitors are served by https.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// `cert`: files of certificates, or patterns of them. Empty: no TLS here.
+    pub cert: Vec<String>,
+    /// `key`: the file of their key, where it is neither in theirs nor beside it.
+    pub key: Option<PathBuf>,
+    /// `default`: whose certificate those are shown who ask for nobody's; `None`: the first.
+    pub default: Option<String>,
+    /// `client_certs`, `"off"`: whether visitors show certificates of their own.
+    pub client_certs: ClientCerts,
+    /// `client_ca`: the file of the authorities that these are from.
+    pub client_ca: Option<PathBuf>,
+    /// `min_version`, `"1.2"`.
+    pub min_version: TlsVersion,
+    /// `hsts`: for how long browsers come by https only; `None` (`"off"`): nothing is said of it.
+    pub hsts: Option<Duration>,
+    /// `hsts_subdomains`, false: whether that holds for all names below, too.
+    pub hsts_subdomains: bool,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self {
+            cert: Vec::new(),
+            key: None,
+            default: None,
+            client_certs: ClientCerts::Off,
+            client_ca: None,
+            min_version: TlsVersion::V1_2,
+            hsts: None,
+            hsts_subdomains: false,
+        }
+    }
+}
+
+impl Tls {
+    /// Where the certificates lie.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        Sources { certificates: self.cert.clone(), key: self.key.clone() }
+    }
+}
+
+/// Whether visitors show certificates of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCerts {
+    /// They are not asked.
+    Off,
+    /// They may.
+    Optional,
+    /// They must.
+    Required,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// 1.2, RFC 5246
+    V1_2,
+    /// 1.3, RFC 8446
+    V1_3,
 }
 
 impl Listen {
     /// At an address of TCP, with all else at its default.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        Self { address: Address::Tcp(address), mode: USUAL_MODE, balancers: Vec::new() }
+        Self {
+            address: Address::Tcp(address),
+            mode: USUAL_MODE,
+            balancers: Vec::new(),
+            h2: true,
+            redirect: None,
+            redirect_except: PathPattern::parse(ACME).into_iter().collect(),
+            tls: Tls::default(),
+        }
+    }
+
+    /// Whether visitors come by https.
+    #[must_use]
+    pub fn is_secured(&self) -> bool {
+        !self.tls.cert.is_empty()
     }
 }
+
+/// Where authorities look for the proof that a site is ours (RFC 8555 §8.3): always by http.
+const ACME: &str = "/.well-known/acme-challenge/**";
 
 /// The mode of a Unix socket for visitors: our user and group may connect.
 pub(super) const USUAL_MODE: u32 = 0o660;
@@ -113,6 +204,10 @@ impl Address {
 /// `[client]`: what is believed of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
+    /// `allow`: the networks of those who are served; empty: all.
+    pub allow: Vec<IpNet>,
+    /// `deny`: the networks of those who are not, whatever `allow` says.
+    pub deny: Vec<IpNet>,
     /// Peers whose forwarding headers are believed.
     pub trusted_proxies: Vec<Peers>,
     /// `underscore_headers`: whether request fields with `_` in their names are passed on
@@ -123,8 +218,8 @@ pub struct Client {
 /// `[origin]`: the app behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// `url`: `http://host[:port]`, without a path. Required where there are no `urls`, and the first of
-    /// them where there are.
+    /// `url`: `http://host[:port]` or `https://host[:port]`, without a path, or `unix:<path>`. Required
+    /// where there are no `urls`, and the first of them where there are.
     pub url: OriginUrl,
     /// `host`: what the origin gets as Host: `None` (`"preserve"`) the client's, else this.
     pub host: Option<String>,
@@ -136,6 +231,16 @@ pub struct Origin {
     pub first_byte_timeout: Duration,
     /// `between_bytes_timeout`, 60 s.
     pub between_bytes_timeout: Duration,
+    /// `stream_timeout`, 1 h: the same for what is meant to pause: event streams, and calls of gRPC in
+    /// either direction.
+    pub stream_timeout: Duration,
+    /// `http2`, `"auto"`: whether HTTP/2 is spoken with it.
+    pub http2: Http2,
+    /// `http2_ping`, 310 s: between two PINGs on a connection of HTTP/2 on which nothing comes. Servers
+    /// of gRPC take more than one in five minutes for an attack.
+    pub http2_ping: Duration,
+    /// `tls`: whom we believe that they are the origin, where its `url` begins with `https:`.
+    pub tls: OriginTls,
     /// `keep_idle`, 64: idle connections that each thread keeps.
     pub keep_idle: usize,
     /// `idle_timeout`, 4 s: how long an idle connection is kept (below the 5 s at which common
@@ -154,10 +259,57 @@ pub struct Origin {
 /// An origin's address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginUrl {
-    /// Host name or address literal, as it stands in the URL (IPv6 in brackets).
+    /// Whether TLS is spoken there.
+    pub scheme: Scheme,
+    /// Host name or address literal, as it stands in the URL (IPv6 in brackets); `localhost` for a
+    /// Unix socket.
     pub host: String,
-    /// Port, 80 when the URL names none.
+    /// Port; 80, or 443 for `https`, when the URL names none.
     pub port: u16,
+    /// The path of a Unix socket, where the origin listens on one.
+    pub socket: Option<PathBuf>,
+}
+
+impl OriginUrl {
+    /// `http://host:port`.
+    #[must_use]
+    pub fn http(host: impl Into<String>, port: u16) -> Self {
+        Self { scheme: Scheme::Http, host: host.into(), port, socket: None }
+    }
+}
+
+/// Whether HTTP/2 is spoken with an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http2 {
+    /// Where it is agreed upon over TLS.
+    Auto,
+    /// Unasked, in clear text, too.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+/// `[origin] tls`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginTls {
+    /// `ca`: the PEM file of who signs the origin's certificate; `None` (`"system"`): whom the system
+    /// trusts.
+    pub ca: Option<PathBuf>,
+    /// `server_name`: the name that the certificate must have, and that is asked for (SNI); `None`
+    /// (`"host"`): the host of the `url`.
+    pub server_name: Option<String>,
+    /// `cert`: the PEM file of our own certificate; `None` (`"none"`): there is none.
+    pub cert: Option<PathBuf>,
+    /// `key`: the PEM file of its key.
+    pub key: Option<PathBuf>,
+    /// `verify`, true: false believes any certificate.
+    pub verify: bool,
+}
+
+impl Default for OriginTls {
+    fn default() -> Self {
+        Self { ca: None, server_name: None, cert: None, key: None, verify: true }
+    }
 }
 
 /// `[store]`
@@ -375,6 +527,23 @@ pub struct Route {
     pub rows: Option<String>,
     /// `origin`: the `[origins.NAME]` that is asked; none: `[origin]`.
     pub origin: Option<String>,
+    /// `allow_from`: the networks of those who are served; empty: the route says nothing of it.
+    pub allow_from: Vec<IpNet>,
+    /// `requests_per_address`: how many one address may send.
+    pub requests_per_address: Option<Rate>,
+    /// `requests_per_session`: how many one session may send.
+    pub requests_per_session: Option<Rate>,
+}
+
+/// So many requests in a span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests.
+    pub requests: NonZeroU32,
+    /// The span of time.
+    pub per: Duration,
+    /// Requests at once; as many as `requests` where it is not said.
+    pub burst: NonZeroU32,
 }
 
 /// A `[[rows]]`: where rows that are refreshed every few seconds come from.
@@ -495,6 +664,14 @@ pub struct Limits {
     pub connections: usize,
     /// `connections_per_address`, 1,000; trusted proxies are not counted.
     pub connections_per_address: usize,
+    /// `requests_per_address`, `"none"`: how many one address may send.
+    pub requests_per_address: Option<Rate>,
+    /// `requests_per_session`, `"none"`: how many one session may send.
+    pub requests_per_session: Option<Rate>,
+    /// `requests_exempt`: networks whose requests are not counted.
+    pub requests_exempt: Vec<IpNet>,
+    /// `requests_counted`, 100,000: addresses and sessions that are counted at a time.
+    pub requests_counted: usize,
     /// `in_flight`, 64 MiB: bodies being stored or shared while in flight.
     pub in_flight: u64,
     /// `waiters`, 10,000: requests that wait for others' fetches, in all.
@@ -503,6 +680,10 @@ pub struct Limits {
     pub variants: usize,
     /// `visit_queue`, 100,000.
     pub visit_queue: usize,
+    /// `tunnels`, 10,000: connections that speak another protocol than HTTP, in all.
+    pub tunnels: usize,
+    /// `tunnel_idle`, 1 h: how long one of them may rest.
+    pub tunnel_idle: Duration,
     /// `drain_timeout`, 30 s.
     pub drain_timeout: Duration,
 }
@@ -548,6 +729,10 @@ impl Origin {
             connect_timeout: Duration::from_secs(2),
             first_byte_timeout: Duration::from_secs(60),
             between_bytes_timeout: Duration::from_secs(60),
+            stream_timeout: Duration::from_secs(3600),
+            http2: Http2::Auto,
+            http2_ping: Duration::from_secs(310),
+            tls: OriginTls::default(),
             keep_idle: 64,
             idle_timeout: Duration::from_secs(4),
             head_reuse: false,
@@ -680,6 +865,9 @@ impl Default for Route {
             purges: Vec::new(),
             rows: None,
             origin: None,
+            allow_from: Vec::new(),
+            requests_per_address: None,
+            requests_per_session: None,
         }
     }
 }
@@ -728,10 +916,16 @@ impl Default for Limits {
             stall_timeout: Duration::from_secs(30),
             connections: 20_000,
             connections_per_address: 1_000,
+            requests_per_address: None,
+            requests_per_session: None,
+            requests_exempt: Vec::new(),
+            requests_counted: 100_000,
             in_flight: 64 * MIB,
             waiters: 10_000,
             variants: 32,
             visit_queue: 100_000,
+            tunnels: 10_000,
+            tunnel_idle: Duration::from_secs(3_600),
             drain_timeout: Duration::from_secs(30),
         }
     }

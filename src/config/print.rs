@@ -22,8 +22,8 @@ pub fn print(plan: &Plan) -> String {
 #[derive(Debug, Default)]
 struct Printer {
     written: String,
-    /// Whether keys are met in a table, where a section is written as `section.key`.
-    in_table: bool,
+    /// Whether keys are met in a `[…]` or `[[…]]`, where a section is written as `section.key`.
+    is_within: bool,
     dotted: Option<&'static str>,
 }
 
@@ -55,16 +55,16 @@ impl Walk for Printer {
     }
 
     fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
-        if self.in_table {
+        if self.is_within {
             self.dotted = Some(name);
             keys(self);
             self.dotted = None;
             return;
         }
         self.heading(format_args!("[{name}]"));
-        self.in_table = true;
+        self.is_within = true;
         keys(self);
-        self.in_table = false;
+        self.is_within = false;
     }
 
     fn tables<T>(
@@ -75,12 +75,12 @@ impl Walk for Printer {
         _: impl Fn() -> T,
         keys: impl Fn(&mut Self, &mut T),
     ) {
-        self.in_table = true;
+        self.is_within = true;
         for item in items {
             self.heading(format_args!("[[{name}]]"));
             keys(self, item);
         }
-        self.in_table = false;
+        self.is_within = false;
     }
 
     fn named<T>(
@@ -91,11 +91,11 @@ impl Walk for Printer {
         _: impl Fn() -> T,
         keys: impl Fn(&mut Self, &mut T),
     ) {
-        self.in_table = true;
+        self.is_within = true;
         for (own, item) in items {
             self.heading(format_args!("[{name}.{own}]"));
             keys(self, item);
         }
-        self.in_table = false;
+        self.is_within = false;
     }
 }

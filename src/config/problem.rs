@@ -67,11 +67,17 @@ impl std::error::Error for Problem {}
 /// Something that an operator should know of a configuration that can be used. Told like a
 /// [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning(pub Problem);
+pub struct Warning {
+    /// What it is.
+    pub problem: Problem,
+    /// Whether `anteroom check` fails for it. What runs already goes on with it, for stopping would help
+    /// nobody; but nobody would put it there anew.
+    pub fails_check: bool,
+}
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.problem.fmt(f)
     }
 }
 

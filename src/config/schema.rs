@@ -7,15 +7,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::node::{Node, Value};
+use super::pem::PemFile;
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, Endpoint, Limits, Listen, Log, LogTarget, OnExpire, Origin,
-    OriginUrl, Plan, Purge, PurgeToken, Route, Rows, SameSite, SecureCookie, Session, Share,
-    StatusDetail, Store, Views, Visitor,
+    AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
+    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate, Route, Rows,
+    SameSite, SecureCookie, Session, Share, StatusDetail, Store, Tls, TlsVersion, Views, Visitor,
 };
-use super::{form, servers, text};
+use super::{form, rate, servers, text};
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
@@ -105,9 +108,35 @@ fn listen(at: &mut impl Walk, listen: &mut Listen) {
     let mode = Text { parse: text::mode, show: |mode| format!("{mode:04o}") };
     at.key("mode", &mut listen.mode, &mode);
     at.section("proxy_protocol", |at| at.key("from", &mut listen.balancers, &peers()));
+    at.key("h2", &mut listen.h2, &Flag);
+    let redirect = Text { parse: text::https, show: text::show_https };
+    at.key("redirect", &mut listen.redirect, &Either("off", redirect));
+    at.key("redirect_except", &mut listen.redirect_except, &List::of(paths()));
+    at.section("tls", |at| tls(at, &mut listen.tls));
+}
+
+fn tls(at: &mut impl Walk, tls: &mut Tls) {
+    at.key("cert", &mut tls.cert, &List::of(named(text::file_pattern)));
+    let path = || Text { parse: text::file, show: |path| path.to_string_lossy().into_owned() };
+    at.key("key", &mut tls.key, &Optional(path()));
+    at.key("default", &mut tls.default, &Optional(named(text::host)));
+    let certs = [
+        ("off", ClientCerts::Off),
+        ("optional", ClientCerts::Optional),
+        ("required", ClientCerts::Required),
+    ];
+    at.key("client_certs", &mut tls.client_certs, &Words(&certs));
+    at.key("client_ca", &mut tls.client_ca, &Optional(path()));
+    let versions = [("1.2", TlsVersion::V1_2), ("1.3", TlsVersion::V1_3)];
+    at.key("min_version", &mut tls.min_version, &Words(&versions));
+    let second = Duration::from_secs(1);
+    at.key("hsts", &mut tls.hsts, &Either("off", Span { min: second, max: TTL.max * 10 }));
+    at.key("hsts_subdomains", &mut tls.hsts_subdomains, &Flag);
 }
 
 fn client(at: &mut impl Walk, client: &mut Client) {
+    at.key("allow", &mut client.allow, &networks());
+    at.key("deny", &mut client.deny, &networks());
     at.key("trusted_proxies", &mut client.trusted_proxies, &peers());
     let words = Words(&[("drop", false), ("pass", true)]);
     at.key("underscore_headers", &mut client.pass_underscore_headers, &words);
@@ -133,12 +162,25 @@ fn origin(at: &mut impl Walk, origin: &mut Origin) {
     at.key("connect_timeout", &mut origin.connect_timeout, &TIMEOUT);
     at.key("first_byte_timeout", &mut origin.first_byte_timeout, &TIMEOUT);
     at.key("between_bytes_timeout", &mut origin.between_bytes_timeout, &TIMEOUT);
+    at.key("stream_timeout", &mut origin.stream_timeout, &TIMEOUT);
+    let http2 = [("auto", Http2::Auto), ("always", Http2::Always), ("never", Http2::Never)];
+    at.key("http2", &mut origin.http2, &Words(&http2));
+    at.key("http2_ping", &mut origin.http2_ping, &Span { min: 100 * MS, max: DAY });
+    at.section("tls", |at| origin_tls(at, &mut origin.tls));
     at.key("keep_idle", &mut origin.keep_idle, &count(0, 10_000));
     at.key("idle_timeout", &mut origin.idle_timeout, &TIMEOUT);
     at.key("head_reuse", &mut origin.head_reuse, &Flag);
     at.key("sessions", &mut origin.sessions, &Flag);
     at.key("secret", &mut origin.secret, &Optional(SecretRef));
     servers::servers(at, &mut origin.servers);
+}
+
+fn origin_tls(at: &mut impl Walk, tls: &mut OriginTls) {
+    at.key("ca", &mut tls.ca, &Either("system", PemFile::Certificates));
+    at.key("server_name", &mut tls.server_name, &Either("host", named(text::server_name)));
+    at.key("cert", &mut tls.cert, &Either("none", PemFile::Certificates));
+    at.key("key", &mut tls.key, &Either("none", PemFile::Key));
+    at.key("verify", &mut tls.verify, &Flag);
 }
 
 fn store(at: &mut impl Walk, store: &mut Store) {
@@ -244,6 +286,9 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("purges", &mut route.purges, &branches);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
     at.key("origin", &mut route.origin, &Optional(named(text::rows_name)));
+    at.key("allow_from", &mut route.allow_from, &networks());
+    at.key("requests_per_address", &mut route.requests_per_address, &Optional(RATE));
+    at.key("requests_per_session", &mut route.requests_per_session, &Optional(RATE));
 }
 
 fn rows(at: &mut impl Walk, rows: &mut Rows) {
@@ -269,8 +314,7 @@ fn socket(at: &mut impl Walk, admin: &mut Admin) {
 
 fn purge(at: &mut impl Walk, purge: &mut Purge) {
     at.key("method", &mut purge.method, &Flag);
-    let networks = List::of(Text { parse: text::network, show: ToString::to_string });
-    at.key("purge_from", &mut purge.purge_from, &networks);
+    at.key("purge_from", &mut purge.purge_from, &networks());
     let tokens = [("admin", PurgeToken::Admin), ("none", PurgeToken::None)];
     at.key("purge_token", &mut purge.purge_token, &Words(&tokens));
 }
@@ -303,15 +347,27 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
     at.key("stall_timeout", &mut limits.stall_timeout, &TIMEOUT);
     at.key("connections", &mut limits.connections, &count(1, 10_000_000));
     at.key("connections_per_address", &mut limits.connections_per_address, &count(1, 10_000_000));
+    at.key("requests_per_address", &mut limits.requests_per_address, &Either("none", RATE));
+    at.key("requests_per_session", &mut limits.requests_per_session, &Either("none", RATE));
+    at.key("requests_exempt", &mut limits.requests_exempt, &networks());
+    at.key("requests_counted", &mut limits.requests_counted, &count(1_000, 10_000_000));
     at.key("in_flight", &mut limits.in_flight, &Size { min: MIB, max: TIB });
     at.key("waiters", &mut limits.waiters, &count(0, 10_000_000));
     // The stored index of a page's variants names no more.
     at.key("variants", &mut limits.variants, &count(1, 256));
     at.key("visit_queue", &mut limits.visit_queue, &count(1, 10_000_000));
+    at.key("tunnels", &mut limits.tunnels, &count(0, 10_000_000));
+    at.key("tunnel_idle", &mut limits.tunnel_idle, &TIMEOUT);
     at.key("drain_timeout", &mut limits.drain_timeout, &Span { min: Duration::ZERO, max: DAY });
 }
 
 const ADDRESS: Text<SocketAddr> = Text { parse: text::address, show: ToString::to_string };
+
+const RATE: Text<Rate> = Text { parse: rate::parse, show: rate::show };
+
+fn networks() -> List<IpNet, Text<IpNet>> {
+    List::of(Text { parse: text::network, show: ToString::to_string })
+}
 
 fn peers() -> List<Peers, Text<Peers>> {
     List::of(Text { parse: text::peers, show: ToString::to_string })

@@ -6,15 +6,20 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 
 use super::plan::{Address, OriginUrl};
+use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
 
 /// Longest pattern, name or host that is taken, in bytes.
 const TEXT_MAX: usize = 1_024;
+/// Longest path of a file that is taken, in bytes: no system opens longer ones.
+const PATH_MAX: usize = 4_096;
+/// The port of https.
+const HTTPS: u16 = 443;
 /// Longest route name, in bytes: it stands in every line of the log.
 pub(super) const NAME_MAX: usize = 128;
 
@@ -52,6 +57,34 @@ pub(super) fn mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| r#"the mode of a file such as "0660""#.into())
 }
 
+/// Where visitors by http are sent: `https`, or with a port `https:8443`.
+pub(super) fn https(text: &str) -> Result<u16, String> {
+    match text.split_once(':') {
+        None if text == "https" => Some(HTTPS),
+        Some(("https", port)) => port_number(port),
+        _ => None,
+    }
+    .ok_or_else(|| r#""https", or with a port "https:8443""#.into())
+}
+
+/// The text that [`https`] reads back.
+pub(super) fn show_https(port: &u16) -> String {
+    if *port == HTTPS { "https".to_owned() } else { format!("https:{port}") }
+}
+
+/// The path of a file.
+pub(super) fn file(text: &str) -> Result<PathBuf, String> {
+    file_pattern(text).map(PathBuf::from).map_err(|_| "the path of a file".to_owned())
+}
+
+/// The path of a file, or a pattern of paths.
+pub(super) fn file_pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > PATH_MAX || text.chars().any(char::is_control) {
+        return Err(r#"the path of a file, or a pattern such as "/etc/anteroom/tls/*.pem""#.into());
+    }
+    Ok(text.to_owned())
+}
+
 /// Peers: a network, one address for a network of it, or `unix`.
 pub(super) fn peers(text: &str) -> Result<Peers, String> {
     if text == "unix" {
@@ -63,27 +96,62 @@ pub(super) fn peers(text: &str) -> Result<Peers, String> {
 /// A network, or one address for a network of it.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {
     let one = || text.parse::<IpAddr>().map(IpNet::from);
-    text.parse()
+    let network = text
+        .parse()
         .or_else(|_| one())
-        .map_err(|_| r#"an address or a network such as "10.0.0.0/8""#.into())
+        .map_err(|_| r#"an address or a network such as "10.0.0.0/8""#.to_owned())?;
+    // Peers count by the address that is mapped, so that nobody would ever be meant.
+    let is_mapped = |net: &Ipv6Net| net.addr().to_ipv4_mapped().is_some();
+    match network {
+        IpNet::V6(net) if net.prefix_len() >= 96 && is_mapped(&net) => {
+            Err("a network of IPv4 as one of IPv4, such as \"10.0.0.0/8\"".to_owned())
+        }
+        network => Ok(network),
+    }
 }
 
-/// `http://host[:port]`, and nothing behind it but a `/`.
+/// `http://host[:port]` or `https://host[:port]`, and nothing behind it but a `/`; or `unix:` and a path.
 pub(super) fn origin_url(text: &str) -> Result<OriginUrl, String> {
-    let lower = text.to_ascii_lowercase();
-    if lower.starts_with("https://") {
-        return Err("an http:// URL: TLS to the origin is not available".into());
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| is_rooted(path)) {
+        let socket = Some(PathBuf::from(path));
+        return Ok(OriginUrl { socket, ..OriginUrl::http("localhost", 80) });
     }
-    let expected = || r#"a URL such as "http://127.0.0.1:3000", without path or user"#.to_owned();
-    let rest = lower.strip_prefix("http://").ok_or_else(expected)?;
+    let lower = text.to_ascii_lowercase();
+    let expected = || {
+        r#"a URL such as "http://127.0.0.1:3000", without path or user, or "unix:" and a path that begins with /"#
+            .to_owned()
+    };
+    let (scheme, rest, usual) = if let Some(rest) = lower.strip_prefix("https://") {
+        (Scheme::Https, rest, 443)
+    } else {
+        (Scheme::Http, lower.strip_prefix("http://").ok_or_else(expected)?, 80)
+    };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     let (host, port) = host_and_port(authority).ok_or_else(expected)?;
-    Ok(OriginUrl { host: host.to_owned(), port: port.unwrap_or(80) })
+    let port = port.unwrap_or(usual);
+    Ok(OriginUrl { scheme, ..OriginUrl::http(host, port) })
+}
+
+/// Whether it is a path from the root on, and not the half of a URL.
+fn is_rooted(path: &str) -> bool {
+    path.starts_with('/') && !path.starts_with("//")
 }
 
 /// The URL that [`origin_url`] reads back.
 pub(super) fn show_origin_url(url: &OriginUrl) -> String {
-    format!("http://{}:{}", url.host, url.port)
+    match &url.socket {
+        Some(path) => format!("unix:{}", path.display()),
+        None => format!("{}://{}:{}", url.scheme.as_str(), url.host, url.port),
+    }
+}
+
+/// The name that a certificate must have: a host name, or an address.
+pub(super) fn server_name(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    match rustls_pki_types::ServerName::try_from(lower.as_str()) {
+        Ok(_) => Ok(lower),
+        Err(_) => Err(r#"a name such as "app.example.com""#.into()),
+    }
 }
 
 /// `host[:port]`, in lower case.
@@ -350,9 +418,18 @@ mod tests {
             ("http://[::1]:8080", "[::1]", 8080),
             ("http://[::1]", "[::1]", 80),
         ] {
-            let url = OriginUrl { host: host.to_owned(), port };
+            let url = OriginUrl::http(host, port);
             assert_eq!(origin_url(text).as_ref(), Ok(&url), "{text}");
             assert_eq!(origin_url(&show_origin_url(&url)), Ok(url), "{text}");
+        }
+        for (text, shown) in [
+            ("https://App", "https://app:443"),
+            ("https://[::1]:8443/", "https://[::1]:8443"),
+            ("unix:/run/App.sock", "unix:/run/App.sock"),
+        ] {
+            let url = origin_url(text).unwrap();
+            assert_eq!(show_origin_url(&url), shown);
+            assert_eq!(origin_url(shown), Ok(url), "{text}");
         }
         for text in [
             "",
@@ -368,7 +445,10 @@ mod tests {
             "http://[::1",
             "http://::1",
             "http://[1]",
-            "https://a",
+            "https://a/path",
+            "unix:",
+            "unix:app.sock",
+            "unix://app.sock",
         ] {
             assert!(origin_url(text).is_err(), "{text}");
         }

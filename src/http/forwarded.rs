@@ -81,6 +81,12 @@ pub fn is_override(name: &str) -> bool {
     is_listed(name, OVERRIDES, &[])
 }
 
+/// Whether an origin could let the field `name` replace path or host of the request.
+#[must_use]
+pub fn is_detour(name: &str) -> bool {
+    is_override(name) && !begins(name, "x-http-method") && !begins(name, "x-method")
+}
+
 /// Whether the name holds an underscore, which CGI and WSGI cannot tell from `-`.
 #[must_use]
 pub fn has_underscore(name: &str) -> bool {
@@ -336,13 +342,18 @@ const CLIENT_CERTIFICATE: &[&str] = &[
     "wl-proxy-client-cert",
     "x-client-verify",
     "x-client-dn",
-    "x-ssl-cert",
+    "x-client-s-dn",
+    "x-client-i-dn",
+    "client-certificate",
+    "ssl-cert",
+    "x-ssl",
 ];
 
 const CLIENT_CERTIFICATE_STARTS: &[&str] = &[
     "x-client-cert",
-    "x-ssl-client-",
+    "x-ssl-",
     "ssl-client-",
+    "x-mtls-",
     "x-tls-client-",
     "tls-client-",
     "x-amzn-mtls-",
@@ -406,6 +417,13 @@ mod tests {
             "x-original-url",
             "x-original-forwarded-for",
             "client-cert",
+            "client_cert",
+            "Client-Cert-Chain",
+            "X.Anteroom.Client.Cert.Subject",
+            "x_anteroom_client_cert_fingerprint",
+            "x-ssl-cert",
+            "X-SSL-Issuer",
+            "x_client_certificate",
             "x-ssl-client-verify",
             "ssl_client_s_dn",
             "x-client-cert-chain",

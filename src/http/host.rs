@@ -12,9 +12,10 @@ use ::http::{HeaderMap, Uri};
 const NAME_MAX: usize = 254;
 
 /// How the client speaks to the site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// In clear text.
+    #[default]
     Http,
     /// Over TLS.
     Https,

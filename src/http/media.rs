@@ -105,6 +105,25 @@ pub fn is_compressible(headers: &HeaderMap) -> bool {
     }
 }
 
+/// Whether a message is part of a call of gRPC, whose outcome is in its trailers.
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    let prefix = b"application/grpc";
+    headers.get_all(CONTENT_TYPE).iter().any(|line| {
+        let essence = essence(line.as_bytes());
+        essence.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+            && matches!(essence.get(prefix.len()), None | Some(b'+' | b'-'))
+    })
+}
+
+/// Whether a body comes in pieces as something happens, and may be silent for long.
+#[must_use]
+pub fn is_live(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONTENT_TYPE).iter();
+    lines.any(|line| essence(line.as_bytes()).eq_ignore_ascii_case(b"text/event-stream"))
+        || is_grpc(headers)
+}
+
 /// Whether the path ends like a static file while the response is a page or JSON: how cache
 /// deception looks (`/account/x.css` answered with the account). `.php` answering with a style
 /// sheet is fine.
@@ -404,6 +423,23 @@ mod tests {
         assert!(!is_compressible(&HeaderMap::new()));
         let twice = ["text/html", "text/css"].map(|line| (CONTENT_TYPE, line.parse().unwrap()));
         assert!(!is_compressible(&HeaderMap::from_iter(twice)));
+    }
+
+    #[test]
+    fn what_is_live_may_be_silent() {
+        for (line, live, grpc) in [
+            ("text/event-stream; charset=utf-8", true, false),
+            ("application/grpc", true, true),
+            ("Application/gRPC+proto", true, true),
+            ("application/grpc-web+json; x=y", true, true),
+            ("application/grpcs", false, false),
+            ("application/json", false, false),
+            ("", false, false),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, line.parse().unwrap())]);
+            assert_eq!((is_live(&headers), is_grpc(&headers)), (live, grpc), "{line}");
+        }
+        assert!(!is_live(&HeaderMap::new()));
     }
 
     proptest! {

@@ -40,6 +40,17 @@ pub fn decoded(path: &str) -> Option<String> {
     String::from_utf8(percent_decoded(path)?).ok()
 }
 
+/// A path, percent-decoded, as an origin may read it that is not strict: without parameters (`;x`) and
+/// the slash at the end, and in lower case.
+#[must_use]
+pub fn as_read_laxly(path: &str) -> String {
+    let bare = |segment: &str| segment.split(';').next().unwrap_or_default().to_lowercase();
+    let read: Vec<String> = path.split('/').map(bare).collect();
+    let read = read.join("/");
+    let trimmed = read.trim_end_matches('/');
+    if trimmed.is_empty() { "/".to_owned() } else { trimmed.to_owned() }
+}
+
 /// A pattern of paths, matched segment by segment against the percent-decoded path.
 ///
 /// `*` stands for one segment, or for a part of one (`*.css`); `**` for any number of segments,

@@ -92,6 +92,31 @@ impl fmt::Display for Peers {
     }
 }
 
+/// Whom an operator serves, by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guests {
+    /// Those who are served; empty: all.
+    pub allow: Vec<IpNet>,
+    /// Those who are not, whatever else is said.
+    pub deny: Vec<IpNet>,
+}
+
+impl Guests {
+    /// Whether somebody is served. Who has no address is in no network: he is refused where only some are
+    /// allowed, and served where only some are denied.
+    #[must_use]
+    pub fn may_come(&self, address: Option<IpAddr>) -> bool {
+        !is_in(address, &self.deny) && (self.allow.is_empty() || is_in(address, &self.allow))
+    }
+}
+
+/// Whether an address is in one of the networks; one of IPv4 that is mapped into IPv6 counts as itself.
+#[must_use]
+pub fn is_in(address: Option<IpAddr>, networks: &[IpNet]) -> bool {
+    let address = address.map(|address| address.to_canonical());
+    address.is_some_and(|address| networks.iter().any(|net| net.contains(&address)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +140,30 @@ mod tests {
             (Peer::Carried(None), &[all, Peers::Unix], false),
         ] {
             assert_eq!(peer.is_among(named), expected, "{peer:?} {named:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_denied_or_not_allowed_is_not_served() {
+        let nets =
+            |text: &str| text.split_terminator(' ').map(|net| net.parse().unwrap()).collect();
+        for (allow, deny, address, expected) in [
+            ("", "", "192.0.2.1", true),
+            ("", "", "", true),
+            ("", "192.0.2.0/24", "192.0.2.1", false),
+            ("", "192.0.2.0/24", "::ffff:192.0.2.1", false),
+            ("", "192.0.2.0/24", "198.51.100.1", true),
+            ("", "0.0.0.0/0", "2001:db8::1", true),
+            ("", "0.0.0.0/0 ::/0", "", true),
+            ("10.0.0.0/8 2001:db8::/32", "", "10.1.2.3", true),
+            ("10.0.0.0/8 2001:db8::/32", "", "2001:db8::1", true),
+            ("10.0.0.0/8", "", "192.0.2.1", false),
+            ("0.0.0.0/0 ::/0", "", "", false),
+            ("10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", false),
+            ("10.0.0.0/8", "10.1.0.0/16", "10.2.2.3", true),
+        ] {
+            let guests = Guests { allow: nets(allow), deny: nets(deny) };
+            assert_eq!(guests.may_come(address.parse().ok()), expected, "{guests:?} {address}");
         }
     }
 }

@@ -37,8 +37,11 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'a str>,
     path: &'a str,
+    version: String,
     status: u16,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<u64>,
     cache: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
@@ -76,8 +79,10 @@ impl Style {
             method: record.method.as_str(),
             host: record.host.as_deref(),
             path: &path,
+            version: format!("{:?}", record.version),
             status: record.status,
             bytes: record.sent,
+            received: record.received,
             cache: record.outcome.as_str(),
             reason: record.reason.map(crate::reason::Reason::as_str),
             route: record.route.as_deref(),

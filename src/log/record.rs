@@ -62,6 +62,8 @@ pub struct Record {
     pub user: Option<User>,
     /// Bytes of the response's body that were handed to the connection.
     pub sent: u64,
+    /// Bytes that came from the client in a tunnel, where there was one.
+    pub received: Option<u64>,
     /// From the head of the request to the end of the response.
     pub took: Duration,
     /// From the head of the request to the head of the origin's response.

@@ -65,6 +65,8 @@ pub(super) struct Progress {
     pub(super) fault: Cell<Option<BodyFault>>,
     /// Whether any of it was taken.
     pub(super) begun: Cell<bool>,
+    /// Whether the client is waited for, and not the origin.
+    pub(super) awaits_client: Cell<bool>,
 }
 
 impl Progress {
@@ -73,6 +75,7 @@ impl Progress {
             last: Cell::new(Instant::now()),
             fault: Cell::new(None),
             begun: Cell::new(false),
+            awaits_client: Cell::new(false),
         })
     }
 }
@@ -135,10 +138,12 @@ impl Body for Upload {
         let this = &mut *self;
         this.progress.begun.set(true);
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+            this.progress.awaits_client.set(true);
             ready!(waited_too_long(&mut this.timer, this.stall, cx));
             return this.fail(BodyFault::Stalled);
         };
         this.timer = None;
+        this.progress.awaits_client.set(false);
         this.progress.last.set(Instant::now());
         match frame {
             None => Poll::Ready(None),
@@ -193,6 +198,19 @@ pub struct OriginBody {
     give_back: Option<Return>,
     /// The server works on the request until the body has ended.
     place: Option<Place>,
+    ending: Ending,
+}
+
+/// By what the end of a body is known. hyper takes a stream that was reset without an error for one that
+/// ended, which it need not have (RFC 9113 §8.1 allows it behind the whole response only).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// hyper knows it.
+    Told,
+    /// So many bytes of a stream are to come.
+    Bytes(u64),
+    /// The stream says that it is over, or trailers do.
+    Stream,
 }
 
 impl std::fmt::Debug for OriginBody {
@@ -202,8 +220,9 @@ impl std::fmt::Debug for OriginBody {
 }
 
 impl OriginBody {
-    pub(super) fn new(body: Incoming, limit: Duration, give_back: Return) -> Self {
-        let mut this = Self { body, limit, timer: None, give_back: Some(give_back), place: None };
+    pub(super) fn new(body: Incoming, limit: Duration, ending: Ending, give_back: Return) -> Self {
+        let mut this =
+            Self { body, limit, timer: None, give_back: Some(give_back), place: None, ending };
         this.give_back_at_end();
         this
     }
@@ -222,6 +241,26 @@ impl OriginBody {
         }
         // Behind the connection, which the next may use.
         self.place = None;
+    }
+
+    /// Notes what came of a body whose end is to be told from a cut.
+    fn note(&mut self, frame: &Frame<Bytes>) {
+        self.ending = match (self.ending, frame.data_ref()) {
+            (Ending::Bytes(left), Some(part)) => {
+                Ending::Bytes(left.saturating_sub(part.len() as u64))
+            }
+            // Nothing but the end comes behind trailers.
+            (Ending::Stream, None) => Ending::Told,
+            (ending, _) => ending,
+        };
+    }
+
+    /// Whether nothing was left to come when nothing more came.
+    fn is_whole(&self) -> bool {
+        match self.ending {
+            Ending::Told | Ending::Bytes(0) => true,
+            Ending::Bytes(_) | Ending::Stream => self.body.is_end_stream(),
+        }
     }
 
     /// The next part of the body; `None` at its end. Cancel-safe.
@@ -244,18 +283,25 @@ impl Body for OriginBody {
         let this = &mut *self;
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             ready!(waited_too_long(&mut this.timer, this.limit, cx));
-            this.give_back = None;
+            if let Some(give_back) = this.give_back.take() {
+                give_back.timed_out();
+            }
             return Poll::Ready(Some(Err(OriginError::BodyTimedOut)));
         };
         this.timer = None;
         match frame {
             Some(Ok(frame)) => {
+                this.note(&frame);
                 this.give_back_at_end();
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
                 this.give_back = None;
                 Poll::Ready(Some(Err(OriginError::Broken(error))))
+            }
+            None if !this.is_whole() => {
+                this.give_back = None;
+                Poll::Ready(Some(Err(OriginError::CutOff)))
             }
             None => {
                 this.give_back_at_end();

@@ -8,6 +8,12 @@ pub enum OriginError {
     /// No connection: refused, unreachable, or no such name.
     #[error("no connection to the origin")]
     Connect(#[source] std::io::Error),
+    /// No TLS: its certificate is not believed, or it speaks none.
+    #[error("no TLS with the origin")]
+    Tls(#[source] std::io::Error),
+    /// The request cannot be said in the protocol that the origin speaks.
+    #[error("the request cannot be sent to the origin: {0}")]
+    Unsendable(&'static str),
     /// No connection within `connect_timeout`.
     #[error("connecting to the origin took too long")]
     ConnectTimedOut,
@@ -20,6 +26,9 @@ pub enum OriginError {
     /// The connection broke before the response was whole.
     #[error("the origin broke off")]
     Broken(#[source] hyper::Error),
+    /// The stream ended before the response was whole.
+    #[error("the origin cut off its response")]
+    CutOff,
     /// The response is not HTTP as we can pass it on.
     #[error("the origin's response is malformed: {0}")]
     Malformed(&'static str),
@@ -41,6 +50,8 @@ impl OriginError {
         !matches!(
             self,
             Self::Connect(_)
+                | Self::Tls(_)
+                | Self::Unsendable(_)
                 | Self::ConnectTimedOut
                 | Self::Crowded
                 | Self::Resting
@@ -51,7 +62,7 @@ impl OriginError {
     /// Whether there was no connection, so that no server has seen anything of the request.
     #[must_use]
     pub fn reached_nobody(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::ConnectTimedOut)
+        matches!(self, Self::Connect(_) | Self::Tls(_) | Self::ConnectTimedOut)
     }
 
     /// Whether the request was not sent, for there was no server for it.

@@ -4,17 +4,25 @@
 
 mod body;
 mod check;
+mod connect;
 mod error;
+mod lanes;
+mod link;
 mod meter;
 mod pool;
 mod send;
+mod sender;
 mod servers;
+mod tls;
+mod upgrade;
 mod upstream;
 
 pub use body::{BodyFault, OriginBody, Outgoing, Upload};
 pub use check::Check;
 pub use error::OriginError;
-pub use pool::{Bound, BoundSlot, Origin, Settings};
+pub use pool::{Bound, BoundSlot, Http2, Origin, Settings};
 pub use send::{Keep, OriginResponse, is_connection_scheme};
 pub use servers::{Balance, Patience, Roster, Rules};
+pub use tls::{Tls, TlsError, TlsRules};
+pub use upgrade::{Answer, Switched};
 pub use upstream::{Upstream, Upstreams};

@@ -1,19 +1,19 @@
 //! Connections to the origin: each thread keeps its own, newest first.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::meter::{Allowance, Metered};
-use super::{OriginError, Outgoing};
-use crate::metrics::{Count, Sheet};
+use super::OriginError;
+use super::lanes::Lanes;
+use super::sender::{Http1, Sender};
+use super::tls::Tls;
+use crate::metrics::Sheet;
 
 /// hyper's buffer for an origin connection, and so the bound of a response's head. At 16 KiB
 /// bodies 64 KiB cost a third less than hyper's first guess.
@@ -45,22 +45,33 @@ pub struct Settings {
     pub head_reuse: bool,
     /// Whether there are other servers, to which a request may go that this one failed.
     pub has_peers: bool,
+    /// The path of its Unix socket, where it is reached by one; host and port are not looked at then.
+    pub socket: Option<PathBuf>,
+    /// TLS to it; `None`: clear text.
+    pub tls: Option<Tls>,
+    /// Whether HTTP/2 is spoken with it.
+    pub http2: Http2,
+    /// Between two PINGs on a connection of HTTP/2 on which nothing comes.
+    pub http2_ping: Duration,
+    /// Between two parts of an event stream or of a call of gRPC.
+    pub stream_timeout: Duration,
 }
 
-/// A connection to the origin that is free for a request.
-#[derive(Debug)]
-pub(super) struct Sender {
-    pub(super) requests: SendRequest<Outgoing>,
-    /// Whether it rests in the pool: then whatever comes on it is unasked.
-    resting: Rc<Cell<bool>>,
-    /// What may be read of it.
-    pub(super) allowance: Allowance,
+/// Whether HTTP/2 is spoken with the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http2 {
+    /// Where it is agreed upon over TLS.
+    Auto,
+    /// Unasked, in clear text, too.
+    Always,
+    /// Nowhere.
+    Never,
 }
 
 /// A connection that belongs to one client's connection (NTLM, Negotiate).
 #[derive(Debug)]
 pub struct Bound {
-    pub(super) sender: Sender,
+    pub(super) sender: Http1,
     /// The server that it goes to: no other is sent anything on it.
     server: Weak<Origin>,
 }
@@ -80,7 +91,8 @@ pub struct Origin {
     pub(super) settings: Settings,
     pub(super) sheet: Arc<Sheet>,
     /// Newest last.
-    idle: RefCell<Vec<(Sender, Instant)>>,
+    idle: RefCell<Vec<(Http1, Instant)>>,
+    pub(super) lanes: Lanes,
 }
 
 impl Origin {
@@ -88,7 +100,8 @@ impl Origin {
     /// the origin is held.
     #[must_use]
     pub fn new(settings: Settings, sheet: Arc<Sheet>) -> Rc<Self> {
-        let origin = Rc::new(Self { settings, sheet, idle: RefCell::default() });
+        let origin =
+            Rc::new(Self { settings, sheet, idle: RefCell::default(), lanes: Lanes::default() });
         let weak = Rc::downgrade(&origin);
         tokio::task::spawn_local(async move {
             loop {
@@ -105,10 +118,55 @@ impl Origin {
         self.idle
             .borrow_mut()
             .retain(|(sender, since)| !sender.requests.is_closed() && since.elapsed() < limit);
+        self.lanes.sweep(limit);
+    }
+
+    /// What carries a request, and whether it was there already.
+    pub(super) async fn sender(&self, with_effects: bool) -> Result<(Sender, bool), OriginError> {
+        if !self.may_share() {
+            return match self.kept(with_effects).await {
+                Some(kept) => Ok((Sender::Http1(kept), true)),
+                None => Ok((self.connect().await?, false)),
+            };
+        }
+        if let Some(stream) = self.lanes.free() {
+            return Ok((Sender::Http2(stream), true));
+        }
+        if let Some(kept) = self.kept(with_effects).await {
+            return Ok((Sender::Http1(kept), true));
+        }
+        // All that wait for the one who connects have waited as long as he has, should it fail.
+        tokio::time::timeout(self.settings.connect_timeout, self.open_or_share())
+            .await
+            .map_err(|_| OriginError::ConnectTimedOut)?
+    }
+
+    /// One connects, for all who come meanwhile; each for himself where connections are not shared.
+    async fn open_or_share(&self) -> Result<(Sender, bool), OriginError> {
+        if self.lanes.speaks_http1() {
+            return Ok((self.connect().await?, false));
+        }
+        let turn = self.lanes.turn.lock().await;
+        if let Some(stream) = self.lanes.free() {
+            return Ok((Sender::Http2(stream), true));
+        }
+        if self.lanes.speaks_http1() {
+            drop(turn);
+        }
+        Ok((self.connect().await?, false))
+    }
+
+    /// Whether connections to the origin may be of HTTP/2.
+    fn may_share(&self) -> bool {
+        match self.settings.http2 {
+            Http2::Never => false,
+            Http2::Auto => self.settings.tls.is_some(),
+            Http2::Always => true,
+        }
     }
 
     /// A kept connection that is alive as far as can be told; the one used last first.
-    pub(super) async fn kept(&self, with_effects: bool) -> Option<Sender> {
+    pub(super) async fn kept(&self, with_effects: bool) -> Option<Http1> {
         let limit =
             self.settings.idle_timeout.min(if with_effects { UNSAFE_IDLE } else { Duration::MAX });
         loop {
@@ -126,48 +184,17 @@ impl Origin {
         }
     }
 
-    pub(super) fn keep(&self, sender: Sender) {
+    pub(super) fn keep(&self, sender: Http1) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < self.settings.keep_idle && !sender.requests.is_closed() {
             sender.resting.set(true);
             idle.push((sender, Instant::now()));
         }
     }
-
-    /// A fresh connection.
-    pub(super) async fn connect(&self) -> Result<Sender, OriginError> {
-        self.sheet.count(Count::OriginConnections);
-        let settings = &self.settings;
-        let connecting = TcpStream::connect((settings.host.as_str(), settings.port));
-        let socket = tokio::time::timeout(settings.connect_timeout, connecting)
-            .await
-            .map_err(|_| OriginError::ConnectTimedOut)?
-            .map_err(OriginError::Connect)?;
-        socket.set_nodelay(true).map_err(OriginError::Connect)?;
-        let allowance = Allowance::new();
-        let socket = Metered::new(socket, allowance.clone());
-        let (requests, connection) = Builder::new()
-            .max_buf_size(BUFFER)
-            .handshake(TokioIo::new(socket))
-            .await
-            .map_err(OriginError::Broken)?;
-        let sheet = Arc::clone(&self.sheet);
-        let resting = Rc::new(Cell::new(false));
-        let rests = Rc::clone(&resting);
-        tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
-                // A request in work gets an error of its own.
-                if rests.get() {
-                    sheet.count(Count::OriginIdleErrors);
-                }
-                tracing::debug!(%error, "an origin connection ended");
-            }
-        });
-        Ok(Sender { requests, resting, allowance })
-    }
 }
 
-/// Gives a connection back once its response has been read to the end.
+/// Gives a connection back once its response has been read to the end. A place on a shared one is free
+/// when this is dropped.
 pub(super) struct Return {
     origin: Rc<Origin>,
     sender: Sender,
@@ -190,13 +217,18 @@ impl Return {
     }
 
     pub(super) fn now(self) {
-        match self.to {
-            To::Pool => self.origin.keep(self.sender),
-            To::Slot(slot) => {
+        match (self.sender, self.to) {
+            (Sender::Http1(sender), To::Pool) => self.origin.keep(sender),
+            (Sender::Http1(sender), To::Slot(slot)) => {
                 let server = Rc::downgrade(&self.origin);
-                slot.replace(Some(Bound { sender: self.sender, server }));
+                slot.replace(Some(Bound { sender, server }));
             }
-            To::Nowhere => {}
+            (Sender::Http1(_), To::Nowhere) | (Sender::Http2(_), _) => {}
         }
+    }
+
+    /// The response stopped.
+    pub(super) fn timed_out(self) {
+        self.sender.doubt();
     }
 }

@@ -1,16 +1,20 @@
 //! One request to the origin and the head of its response.
 
+use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
-use ::http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
-use super::body::Progress;
-use super::pool::{BUFFER, Bound, BoundSlot, Origin, Return, Sender, To};
+use super::body::{Ending, Progress};
+use super::pool::{BUFFER, Bound, BoundSlot, Origin, Return, To};
+use super::sender::{Sender, to_http2};
 use super::upstream::is_repeatable;
 use super::{OriginBody, OriginError, Outgoing};
-use crate::http::hop;
+use crate::http::{hop, media};
 use crate::metrics::Count;
 
 /// Which connection may carry a request, and what becomes of it afterwards.
@@ -44,13 +48,29 @@ pub(super) struct Failed {
     pub(super) error: OriginError,
     /// The request, where it is safe to send it again.
     pub(super) again: Option<Request<Outgoing>>,
+    /// Whether the same server may be better on another connection.
+    here: bool,
+    /// Whether others were on the same connection.
+    shared: bool,
+}
+
+impl Failed {
+    fn for_good(error: OriginError) -> Self {
+        Self { error, again: None, here: false, shared: false }
+    }
+
+    /// There was no connection.
+    fn unsent(error: OriginError, request: Request<Outgoing>) -> Self {
+        Self { error, again: Some(request), here: false, shared: false }
+    }
 }
 
 impl Origin {
     /// Sends a request and waits for the head of the response.
     ///
     /// When a kept connection turns out dead, the request is sent once more on a fresh one: any
-    /// request of which nothing was written, and a GET or HEAD without body that got no answer.
+    /// request of which nothing was written, and a GET or HEAD without body that got no answer. So is
+    /// one without body of which the origin says that it has not looked at it.
     ///
     /// # Errors
     /// See [`OriginError`].
@@ -81,95 +101,146 @@ impl Origin {
         request: Request<Outgoing>,
         keep: Keep,
     ) -> Result<OriginResponse, Failed> {
-        let with_effects = !matches!(*request.method(), Method::GET | Method::HEAD);
-        let kept = match &keep {
-            Keep::Pool(_) => self.kept(with_effects).await,
-            Keep::Bound(slot) => {
-                let bound = slot.take().filter(|bound| bound.is_of(self));
-                bound.map(|Bound { sender, .. }| sender)
-            }
-            Keep::Alone => None,
+        let (sender, was_kept) = match self.carrier(&request, &keep).await {
+            Ok(found) => found,
+            Err(error) => return Err(Failed::unsent(error, request)),
         };
-        let Some(sender) = kept else {
-            return self.attempt_afresh(request, &keep).await;
+        let (request, shared) = match self.attempt(sender, request, &keep, was_kept).await {
+            Err(Failed { again: Some(request), here: true, shared, .. }) => (request, shared),
+            ended => return ended,
         };
-        match self.attempt(sender, request, &keep, true).await {
-            Ok(response) => Ok(response),
-            // Whoever is silent on one connection is so on the next.
-            Err(failed @ Failed { error: OriginError::FirstByteTimedOut, .. }) => Err(failed),
-            Err(Failed { again: Some(request), .. }) => {
-                self.sheet.count(Count::OriginRetries);
-                self.attempt_afresh(request, &keep).await
+        self.sheet.count(Count::OriginRetries);
+        // What many lost at once they share again; another kept one may be as dead as this.
+        let sender = match &keep {
+            Keep::Pool(_) if shared => {
+                self.carrier(&request, &keep).await.map(|(sender, _)| sender)
             }
-            Err(failed) => Err(failed),
+            Keep::Pool(_) => self.connect().await,
+            Keep::Bound(_) | Keep::Alone => self.connect_alone().await,
+        };
+        match sender {
+            Ok(sender) => self.attempt(sender, request, &keep, false).await,
+            Err(error) => Err(Failed::unsent(error, request)),
         }
     }
 
-    async fn attempt_afresh(
+    /// What carries a request, and whether it was there already. What logs a connection in is never sent
+    /// where others' requests go (RFC 9113 knows of no such log-in).
+    async fn carrier(
         self: &Rc<Self>,
-        request: Request<Outgoing>,
+        request: &Request<Outgoing>,
         keep: &Keep,
-    ) -> Result<OriginResponse, Failed> {
-        match self.connect().await {
-            Ok(sender) => self.attempt(sender, request, keep, false).await,
-            Err(error) => Err(Failed { error, again: Some(request) }),
+    ) -> Result<(Sender, bool), OriginError> {
+        let bound = match keep {
+            Keep::Pool(_) => {
+                let with_effects = !matches!(*request.method(), Method::GET | Method::HEAD);
+                return self.sender(with_effects).await;
+            }
+            Keep::Bound(slot) => slot.take().filter(|bound| bound.is_of(self)),
+            Keep::Alone => None,
+        };
+        match bound {
+            Some(Bound { sender, .. }) => Ok((Sender::Http1(sender), true)),
+            None => Ok((self.connect_alone().await?, false)),
         }
     }
 
     async fn attempt(
         self: &Rc<Self>,
         mut sender: Sender,
-        request: Request<Outgoing>,
+        mut request: Request<Outgoing>,
         keep: &Keep,
         was_kept: bool,
     ) -> Result<OriginResponse, Failed> {
         let is_head = request.method() == Method::HEAD;
-        // PERF: a copy is made only where there is something to be done with it.
-        let copy = if was_kept || self.settings.has_peers { copied(&request) } else { None };
+        let copies = Copies::of(&request, &sender, was_kept || self.settings.has_peers);
         let progress = match request.body() {
             Outgoing::Empty => Progress::new(),
             Outgoing::Upload(upload) => upload.progress(),
         };
-        let limit = self.settings.first_byte_timeout;
-        sender.allowance.heads();
-        let mut answer = pin!(sender.requests.try_send_request(request));
-        let answer = loop {
-            let deadline = progress.last.get() + limit;
-            match tokio::time::timeout_at(deadline, answer.as_mut()).await {
-                Ok(answer) => break answer,
-                Err(_) if progress.last.get() + limit > deadline => {}
-                Err(_) => {
-                    let error = OriginError::FirstByteTimedOut;
-                    return Err(Failed { error, again: copy });
-                }
-            }
+        if sender.is_shared() {
+            to_http2(&mut request, self.settings.tls.is_some()).map_err(Failed::for_good)?;
+        }
+        let sent = sender.send(request);
+        let Some(answer) = self.within_limit(sent, &progress).await else {
+            sender.doubt();
+            // Whoever is silent on one connection is so on the next.
+            let error = OriginError::FirstByteTimedOut;
+            return Err(Failed { again: copies.lost, ..Failed::for_good(error) });
         };
         match answer {
-            Ok(response) => self
-                .accept(response, sender, is_head, keep)
-                .map_err(|error| Failed { error, again: None }),
+            Ok(response) => self.accept(response, sender, is_head, keep).map_err(Failed::for_good),
             Err(mut failed) => {
                 let unsent = failed.take_message().filter(|_| !progress.begun.get());
+                let error = failed.into_error();
+                let broken = Broken::by(&error);
+                if broken != Broken::Refused && broken != Broken::Stream {
+                    sender.doubt();
+                }
+                let here = was_kept || matches!(broken, Broken::Refused | Broken::GoneAway);
+                let again = match unsent {
+                    Some(mut unsent) => {
+                        copies.restore(&mut unsent);
+                        Some(unsent)
+                    }
+                    None => match broken {
+                        Broken::Refused | Broken::GoneAway => copies.refused,
+                        Broken::Connection => copies.lost,
+                        Broken::Stream => None,
+                    },
+                };
+                let shared = sender.is_shared();
                 let error = match progress.fault.get() {
                     Some(fault) => OriginError::ClientBody(fault),
-                    None => OriginError::Broken(failed.into_error()),
+                    None => OriginError::Broken(error),
                 };
-                Err(Failed { error, again: unsent.or(copy) })
+                Err(Failed { error, again, here, shared })
             }
         }
     }
 
+    /// Waits for a head for as long as the origin may take from the last byte that was sent. While the
+    /// client is waited for it is not the origin that takes long; for how long that may be is said by the
+    /// upload.
+    async fn within_limit<T>(
+        &self,
+        answer: impl Future<Output = T>,
+        progress: &Progress,
+    ) -> Option<T> {
+        let limit = self.settings.first_byte_timeout;
+        let mut answer = pin!(answer);
+        let mut deadline = progress.last.get() + limit;
+        loop {
+            if let Ok(answer) = tokio::time::timeout_at(deadline, answer.as_mut()).await {
+                return Some(answer);
+            }
+            deadline = match progress.last.get() + limit {
+                _ if progress.awaits_client.get() => Instant::now() + limit,
+                moved if moved > deadline => moved,
+                _ => return None,
+            };
+        }
+    }
+
     /// Checks the framing of a response and ties its connection's return to its body's end.
-    fn accept(
+    pub(super) fn accept(
         self: &Rc<Self>,
         response: Response<Incoming>,
         sender: Sender,
         is_head: bool,
         keep: &Keep,
     ) -> Result<OriginResponse, OriginError> {
-        sender.allowance.body();
+        sender.answered();
+        let is_shared = sender.is_shared();
         let (mut head, body) = response.into_parts();
-        let framing = framing(head.status, &head.headers, is_head)?;
+        let framing = match framing(head.status, &head.headers, is_head)? {
+            // A stream has an end of its own.
+            Framing::Close if is_shared => Framing::Chunked,
+            framing => framing,
+        };
+        if is_shared {
+            head.version = Version::HTTP_11;
+        }
         head.headers.remove(header::TRANSFER_ENCODING);
         if !is_head && head.status != StatusCode::NOT_MODIFIED {
             head.headers.remove(header::CONTENT_LENGTH);
@@ -184,8 +255,19 @@ impl Origin {
             _ => To::Pool,
         };
         let bound = matches!(to, To::Slot(_));
+        let limit = self.limit_between_parts(&head.headers);
         let give_back = Return::new(self, sender, to);
-        let body = OriginBody::new(body, self.settings.between_bytes_timeout, give_back);
+        let ending = match framing {
+            _ if !is_shared => Ending::Told,
+            Framing::Empty => Ending::Bytes(0),
+            Framing::Length(length) => Ending::Bytes(length),
+            // A call of gRPC may have said in its head what came of it.
+            Framing::Chunked | Framing::Close if head.headers.contains_key("grpc-status") => {
+                Ending::Told
+            }
+            Framing::Chunked | Framing::Close => Ending::Stream,
+        };
+        let body = OriginBody::new(body, limit, ending, give_back);
         let response = Response::from_parts(head, body);
         Ok(OriginResponse {
             response,
@@ -197,22 +279,92 @@ impl Origin {
             bound,
         })
     }
-}
 
-fn is_bound(keep: &Keep) -> bool {
-    matches!(keep, Keep::Bound(_))
-}
-
-/// A copy of a request that may be sent twice.
-fn copied(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
-    if !is_repeatable(request) {
-        return None;
+    /// How long a body may pause: what is meant to pause may do so for longer.
+    fn limit_between_parts(&self, headers: &HeaderMap) -> Duration {
+        if media::is_live(headers) {
+            return self.settings.stream_timeout;
+        }
+        self.settings.between_bytes_timeout
     }
+}
+
+/// Copies of a request, by which it can be sent again.
+struct Copies {
+    /// Where it was lost on its way: GET or HEAD without a body (RFC 9110 §9.2.2).
+    lost: Option<Request<Outgoing>>,
+    /// Where the origin says that it has not looked at it (RFC 9113 §8.7): any without a body.
+    refused: Option<Request<Outgoing>>,
+    /// What was its own before HTTP/2 said it in its way.
+    fields: Option<(Uri, HeaderMap)>,
+}
+
+impl Copies {
+    /// PERF: a fresh connection of HTTP/1.1 to the only server needs none (`may_be_lost`).
+    fn of(request: &Request<Outgoing>, sender: &Sender, may_be_lost: bool) -> Self {
+        let is_shared = sender.is_shared();
+        let is_empty = matches!(request.body(), Outgoing::Empty);
+        Self {
+            lost: (may_be_lost && is_repeatable(request)).then(|| copy(request)),
+            refused: (is_shared && is_empty).then(|| copy(request)),
+            fields: (is_shared && !is_empty)
+                .then(|| (request.uri().clone(), request.headers().clone())),
+        }
+    }
+
+    /// Makes a request that came back what it was.
+    fn restore(self, request: &mut Request<Outgoing>) {
+        if let Some(whole) = self.refused {
+            *request = whole;
+        } else if let Some((uri, headers)) = self.fields {
+            *request.uri_mut() = uri;
+            *request.headers_mut() = headers;
+            *request.version_mut() = Version::HTTP_11;
+        }
+    }
+}
+
+fn copy(request: &Request<Outgoing>) -> Request<Outgoing> {
     let mut copy = Request::new(Outgoing::Empty);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+    copy
+}
+
+/// What broke with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    /// Nothing but that: the origin has not looked at it (RFC 9113 §8.7).
+    Refused,
+    /// Its stream.
+    Stream,
+    /// The connection, which the origin ends; it named an earlier stream as the last that it looks at
+    /// (RFC 9113 §6.8).
+    GoneAway,
+    /// The connection.
+    Connection,
+}
+
+impl Broken {
+    fn by(error: &hyper::Error) -> Self {
+        let source = std::error::Error::source(error);
+        let Some(error) = source.and_then(|source| source.downcast_ref::<h2::Error>()) else {
+            return Self::Connection;
+        };
+        match error.reason() {
+            Some(h2::Reason::REFUSED_STREAM) if error.is_remote() && error.is_reset() => {
+                Self::Refused
+            }
+            _ if error.is_reset() => Self::Stream,
+            _ if error.is_go_away() && error.is_remote() => Self::GoneAway,
+            _ => Self::Connection,
+        }
+    }
+}
+
+fn is_bound(keep: &Keep) -> bool {
+    matches!(keep, Keep::Bound(_))
 }
 
 /// How a response's body ends.

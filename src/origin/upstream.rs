@@ -11,7 +11,9 @@ use ::http::{Method, Request, StatusCode};
 use super::pool::Bound;
 use super::send::Failed;
 use super::servers::{Failure, NoPlace, Place, Roster, Wish};
+use super::upgrade::Answer;
 use super::{Keep, Origin, OriginError, OriginResponse, Outgoing, Settings};
+use crate::http::upgrade::Protocol;
 use crate::metrics::{Count, Sheet};
 
 /// An origin, as one thread reaches it.
@@ -77,7 +79,7 @@ impl Upstream {
             Ok(came) => return Ok(came),
             Err(failed) => failed,
         };
-        let Failed { error, again: Some(request) } = failed else { return Err(failed.error) };
+        let Failed { error, again: Some(request), .. } = failed else { return Err(failed.error) };
         // A log-in of a connection that is gone has to begin anew, which the client does.
         let is_free = matches!(keep, Keep::Pool(_));
         if !is_free || !(error.reached_nobody() || self.roster.may_send_again()) {
@@ -87,6 +89,38 @@ impl Upstream {
         let Ok(place) = self.roster.place(&wish).await else { return Err(error) };
         self.sheet.count(Count::OriginRetriesElsewhere);
         self.try_at(place, request, keep).await.map_err(|failed| failed.error)
+    }
+
+    /// Sends a request for another protocol to one of the servers, and to no second one.
+    ///
+    /// # Errors
+    /// As [`Origin::upgrade`].
+    pub async fn upgrade(
+        &self,
+        request: Request<Outgoing>,
+        protocol: &Protocol,
+        session: Option<&str>,
+    ) -> Result<Answer, OriginError> {
+        if self.roster.is_plain() {
+            return self.servers[0].upgrade(request, protocol).await;
+        }
+        self.roster.count_request();
+        let wish = Wish { session, is_repeatable: false, not: None, only: None };
+        let mut place = self.place(&wish).await?;
+        let mut came = self.servers[place.server()].upgrade(request, protocol).await;
+        match &mut came {
+            Ok(Answer::Http(came)) => {
+                let fails = says_it_cannot(came.response.status());
+                place.judge(fails.then_some(Failure::Unanswered));
+                came.response.body_mut().hold(place);
+            }
+            Ok(Answer::Switched(switched)) => {
+                place.judge(None);
+                switched.hold(place);
+            }
+            Err(error) => place.judge(Some(failure(error))),
+        }
+        came
     }
 
     async fn place(&self, wish: &Wish<'_>) -> Result<Place, OriginError> {
@@ -121,7 +155,9 @@ impl Upstream {
                 came.response.body_mut().hold(place);
             }
             // A client's own fault says nothing of the server.
-            Err(Failed { error: OriginError::ClientBody(_), .. }) => {}
+            Err(Failed {
+                error: OriginError::ClientBody(_) | OriginError::Unsendable(_), ..
+            }) => {}
             Err(Failed { error, .. }) => place.judge(Some(failure(error))),
         }
         sent

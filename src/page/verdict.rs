@@ -216,6 +216,10 @@ pub fn may_store(
     policy: &Policy,
 ) -> Result<Storing, Reason> {
     refuse_personal(class, answer, route)?;
+    // What came of a call is said in trailers, which are not stored.
+    if media::is_grpc(answer.headers) {
+        return Err(Reason::ContentType);
+    }
     if answer.unframed {
         return Err(Reason::Unframed);
     }

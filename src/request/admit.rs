@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, PROXY_AUTHORIZATION};
+use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
-use ::http::{HeaderMap, Method};
+use ::http::{HeaderMap, Method, Version};
 
 use super::Settings;
 use super::client::Client;
 use super::error::Error;
 use crate::http::host::{self, Host, Scheme};
+use crate::http::http2::{self, Misshapen};
 use crate::http::{forwarded, hop, path};
 use crate::origin::is_connection_scheme;
 
@@ -30,12 +31,41 @@ pub(super) struct Admitted {
     pub(super) path: String,
 }
 
+/// Lets a request of HTTP/2 look like one of HTTP/1.1. Who stands before a proxy or a load balancer may
+/// have spoken another scheme to that.
+pub(super) fn even_out(
+    settings: &Settings,
+    client: &Client,
+    head: &mut Parts,
+) -> Result<(), Error> {
+    if head.version != Version::HTTP_2 {
+        return Ok(());
+    }
+    // Extended CONNECT (RFC 8441) would part from plain CONNECT here.
+    if head.method == Method::CONNECT {
+        return Err(Error::Tunnel);
+    }
+    let is_own = !client.is_balanced() && !client.peer.is_among(&settings.trusted_proxies);
+    let own = is_own.then(|| client.scheme());
+    http2::even_out(head, own).map_err(|misshapen| match misshapen {
+        Misshapen::Scheme => Error::Misdirected,
+        Misshapen::Padded => Error::BadRequest("a field begins or ends with a space"),
+        Misshapen::Authority => Error::BadRequest("exactly one valid Host is needed"),
+    })
+}
+
 /// Checks a request's head; `length` is its body's, where that is known.
+/// The client's address, where he has one: that of his connection, or what a trusted proxy says.
+pub(super) fn address(settings: &Settings, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
+    forwarded::client_address(client.peer, headers, &settings.trusted_proxies)
+}
+
+/// Checks a request's head; `address` is its client's, and `length` its body's, where they are known.
 pub(super) fn admit(
     settings: &Settings,
     client: &Client,
     head: &Parts,
-    length: Option<u64>,
+    (address, length): (Option<IpAddr>, Option<u64>),
 ) -> Result<Admitted, Error> {
     if head.method == Method::CONNECT {
         return Err(Error::BadRequest("CONNECT is not for this server"));
@@ -44,6 +74,9 @@ pub(super) fn admit(
         .map_err(|_| Error::BadRequest("Transfer-Encoding must be chunked and nothing else"))?;
     if head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
         return Err(Error::BadRequest("Content-Length came twice"));
+    }
+    if head.headers.get_all(EXPECT).iter().any(|line| !is_continue(line.as_bytes())) {
+        return Err(Error::Expectation);
     }
     let target_length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     if target_length > settings.uri_max {
@@ -65,17 +98,21 @@ pub(super) fn admit(
         .map_err(|_| Error::BadRequest("exactly one valid Host is needed"))?;
     let peer = client.peer;
     let trusted = &settings.trusted_proxies;
-    let scheme = forwarded::client_scheme(peer, Scheme::Http, &head.headers, trusted);
+    let scheme = forwarded::client_scheme(peer, client.scheme(), &head.headers, trusted);
     let site = host.normalised(scheme).into_owned();
-    if !settings.hosts.is_empty() && !settings.hosts.contains(&site) {
+    if !client.is_for(&host) || (!settings.hosts.is_empty() && !settings.hosts.contains(&site)) {
         return Err(Error::Misdirected);
     }
-    let address = forwarded::client_address(peer, &head.headers, trusted);
     let path = path::decoded(head.uri.path())
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
         .into_owned();
     let by_proxy = peer.is_among(trusted);
     Ok(Admitted { by_proxy, host, site, scheme, address, path })
+}
+
+/// Whether `Expect` names the one thing that there is to be expected (RFC 9110 §10.1.1).
+fn is_continue(line: &[u8]) -> bool {
+    line.trim_ascii().eq_ignore_ascii_case(b"100-continue")
 }
 
 /// Whether a request carries credentials that log its connection in.

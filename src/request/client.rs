@@ -1,11 +1,20 @@
 //! The client connection, as far as a request may know it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Waker;
 
+use ::http::HeaderValue;
+use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::interim::{self, Line};
+use super::tunnel::{Tunnel, TunnelSlot};
+use crate::http::client_cert::ClientCertificate;
+use crate::http::host::{Host, Scheme};
+use crate::http::path::PathPattern;
 use crate::http::peer::Peer;
 use crate::origin::BoundSlot;
 
@@ -22,19 +31,123 @@ pub struct Client {
     pub bound: BoundSlot,
     /// Whether such a log-in was ever seen here: then nothing is pooled, stored or shared.
     is_bound: Cell<bool>,
+    /// Where the tunnel goes that the connection becomes. Held by whoever runs the connection, so that a
+    /// tunnel never outlives it.
+    tunnel: RefCell<Weak<RefCell<Option<Box<Tunnel>>>>>,
+    /// Whether requests stand side by side on it, as in HTTP/2: none of them can have it alone.
+    is_multiplexed: Cell<bool>,
+    /// Whether a load balancer stands before the client, who may speak another scheme to it.
+    is_balanced: Cell<bool>,
+    /// What goes for all requests that come in where it did.
+    pub entry: Arc<Entry>,
+    /// What its handshake came to; `None`: it is in clear text.
+    secured: Option<Secured>,
+}
+
+/// What goes for all requests that come in at one place.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// Where visitors by http are sent.
+    pub redirect: Option<Redirect>,
+    /// `Strict-Transport-Security` for those by https.
+    pub hsts: Option<HeaderValue>,
+}
+
+/// That visitors by http are sent to https.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// Its port.
+    pub port: u16,
+    /// What is served by http all the same.
+    pub except: Vec<PathPattern>,
+}
+
+/// What a handshake came to.
+#[derive(Debug, Default)]
+pub struct Secured {
+    /// The name that the client asked for, lower-case.
+    pub server_name: Option<Box<str>>,
+    /// The certificate that it showed, verified.
+    pub certificate: Option<ClientCertificate>,
+    /// Whether it was asked for one.
+    pub asks_clients: bool,
 }
 
 impl Client {
     /// The connection of `peer` to us at `local`.
     #[must_use]
     pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
+        Self::entering(peer, local, pulse, Arc::default(), None)
+    }
+
+    /// The same, of one that came in at `entry`, and was secured.
+    #[must_use]
+    pub fn entering(
+        peer: Peer,
+        local: IpAddr,
+        pulse: Rc<Pulse>,
+        entry: Arc<Entry>,
+        secured: Option<Secured>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             peer,
             local: local.to_canonical(),
             pulse,
             bound: BoundSlot::default(),
             is_bound: Cell::new(false),
+            tunnel: RefCell::default(),
+            is_multiplexed: Cell::new(false),
+            is_balanced: Cell::new(false),
+            entry,
+            secured,
         })
+    }
+
+    /// It speaks HTTP/2; `is_balanced`: through a load balancer.
+    pub fn multiplexes(&self, is_balanced: bool) {
+        self.is_multiplexed.set(true);
+        self.is_balanced.set(is_balanced);
+        self.pulse.heads_are_told();
+    }
+
+    /// Whether requests stand side by side on it.
+    #[must_use]
+    pub fn is_multiplexed(&self) -> bool {
+        self.is_multiplexed.get()
+    }
+
+    /// Whether a load balancer stands before a client that speaks HTTP/2.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.is_balanced.get()
+    }
+
+    /// The scheme of the connection itself; what a trusted proxy says of the visitor's is another matter.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        if self.secured.is_some() { Scheme::Https } else { Scheme::Http }
+    }
+
+    /// The certificate that the client showed, verified.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&ClientCertificate> {
+        self.secured.as_ref()?.certificate.as_ref()
+    }
+
+    /// Whether a request for `host` may come over this connection. Where clients are asked for
+    /// certificates it must be the name for which the connection was made: else what was shown for one
+    /// site would open another.
+    #[must_use]
+    pub fn is_for(&self, host: &Host) -> bool {
+        let Some(secured) = self.secured.as_ref().filter(|secured| secured.asks_clients) else {
+            return true;
+        };
+        let name = host.name().trim_end_matches('.');
+        match &secured.server_name {
+            Some(asked) => asked.trim_end_matches('.').eq_ignore_ascii_case(name),
+            // Clients ask for no address by name (RFC 6066 §3).
+            None => name.starts_with('[') || name.parse::<IpAddr>().is_ok(),
+        }
     }
 
     /// Whether a log-in by NTLM or Negotiate was ever seen here.
@@ -46,6 +159,23 @@ impl Client {
     /// A log-in by NTLM or Negotiate was seen here.
     pub fn bind(&self) {
         self.is_bound.set(true);
+    }
+
+    /// Where the tunnel will be found that the connection becomes: whoever runs it has to look there
+    /// when HTTP has ended on it.
+    #[must_use]
+    pub fn tunnel_slot(&self) -> TunnelSlot {
+        let slot = TunnelSlot::default();
+        self.tunnel.replace(Rc::downgrade(&slot));
+        slot
+    }
+
+    /// The connection becomes this tunnel once its answer is through; where nobody runs it any more, the
+    /// tunnel ends.
+    pub(super) fn become_tunnel(&self, tunnel: Tunnel) {
+        if let Some(slot) = self.tunnel.borrow().upgrade() {
+            slot.replace(Some(Box::new(tunnel)));
+        }
     }
 }
 
@@ -63,33 +193,70 @@ pub enum Phase {
 /// The connection's state, shared by its socket and by whoever answers on it.
 #[derive(Debug)]
 pub struct Pulse {
-    phase: Cell<Phase>,
-    since: Cell<Instant>,
+    /// Requests that are being answered.
+    open: Cell<usize>,
+    /// Since when the rest of a head is waited for.
+    head_since: Cell<Option<Instant>>,
+    /// Since when nothing is.
+    idle_since: Cell<Instant>,
+    /// Whether we are told of heads, and need not guess by the bytes that come.
+    is_told: Cell<bool>,
     timed_out: Cell<bool>,
     looks_whole: Cell<bool>,
+    /// Interim responses to the request in work.
+    interims: interim::Receiver,
+    /// Whether a write does not move.
+    stalled: Cell<bool>,
+    /// Whether the last request has a body, which may be on its way still when that was answered.
+    body_came: Cell<bool>,
 }
 
 impl Pulse {
     /// A connection that was just accepted.
     #[must_use]
     pub fn new() -> Rc<Self> {
+        let now = Instant::now();
         Rc::new(Self {
-            phase: Cell::new(Phase::Head),
-            since: Cell::new(Instant::now()),
+            open: Cell::new(0),
+            head_since: Cell::new(Some(now)),
+            idle_since: Cell::new(now),
+            is_told: Cell::new(false),
             timed_out: Cell::new(false),
             looks_whole: Cell::new(false),
+            interims: interim::Receiver::default(),
+            stalled: Cell::new(false),
+            body_came: Cell::new(false),
         })
+    }
+
+    /// Interim responses to the request in work come on `line`.
+    pub(super) fn listen(&self, line: Line) {
+        self.interims.set(Some(line));
+    }
+
+    /// No more of them come: the response itself is there, or never will be.
+    pub(super) fn hang_up(&self) {
+        self.interims.set(None);
+    }
+
+    /// Interim responses that are to be sent now. Wakes whoever asks when there are more.
+    #[must_use]
+    pub fn interims(&self, waker: &Waker) -> Bytes {
+        self.interims.take(waker)
     }
 
     /// A request's head is there: the client waits for us.
     pub fn request_begins(&self) {
-        self.phase.set(Phase::Answer);
+        self.open.update(|open| open + 1);
+        if !self.is_told.get() {
+            self.head_since.set(None);
+        }
     }
 
-    /// The response has been handed over: we wait for the client.
+    /// The response has been handed over: unless others are being answered, we wait for the client.
     pub fn request_ends(&self) {
-        self.phase.set(Phase::Idle);
-        self.since.set(Instant::now());
+        self.open.update(|open| open.saturating_sub(1));
+        self.idle_since.set(Instant::now());
     }
 
     /// Whether a deadline ended the connection.
@@ -109,22 +276,109 @@ impl Pulse {
         self.looks_whole.get()
     }
 
-    /// Bytes came from the client.
+    /// Bytes came from the client: between requests, another's.
     pub fn bytes_came(&self) {
-        if self.phase.get() == Phase::Idle {
-            self.phase.set(Phase::Head);
-            self.since.set(Instant::now());
+        if !self.is_told.get() && self.open.get() == 0 && self.head_since.get().is_none() {
+            self.head_since.set(Some(Instant::now()));
         }
+    }
+
+    /// From now on somebody reads along and tells of heads.
+    pub fn heads_are_told(&self) {
+        self.is_told.set(true);
+    }
+
+    /// The client is in the middle of a head, or of what must come before, and was in that of another
+    /// when bytes came the last time.
+    pub fn head_begins(&self) {
+        self.head_since.set(Some(Instant::now()));
+    }
+
+    /// The client is in the middle of a head, maybe the same as before.
+    pub fn head_goes_on(&self) {
+        if self.head_since.get().is_none() {
+            self.head_begins();
+        }
+    }
+
+    /// The client is in the middle of nothing. The first time is the beginning of its being idle.
+    pub fn head_ends(&self) {
+        let first = self.head_since.take();
+        if first == Some(self.idle_since.get()) {
+            self.idle_since.set(Instant::now());
+        }
+    }
+
+    /// A write does not move, or does again.
+    pub fn stalls(&self, stalls: bool) {
+        self.stalled.set(stalls);
+    }
+
+    /// The request that begins has a body, or none.
+    pub fn takes_body(&self, takes: bool) {
+        self.body_came.set(takes);
+    }
+
+    /// Whether nothing is on its way either way, when no request is being answered.
+    #[must_use]
+    pub fn may_rest(&self) -> bool {
+        !self.stalled.get() && !self.body_came.get()
     }
 
     /// What the connection waits for, and since when.
     #[must_use]
     pub fn waits(&self) -> (Phase, Instant) {
-        (self.phase.get(), self.since.get())
+        match self.head_since.get() {
+            Some(since) => (Phase::Head, since),
+            None if self.open.get() > 0 => (Phase::Answer, self.idle_since.get()),
+            None => (Phase::Idle, self.idle_since.get()),
+        }
     }
 
     /// A deadline ended the connection.
     pub fn ran_out_of_time(&self) {
         self.timed_out.set(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_idle_when_its_last_request_has_ended() {
+        let pulse = Pulse::new();
+        assert_eq!(pulse.waits().0, Phase::Head);
+        pulse.request_begins();
+        pulse.request_begins();
+        pulse.request_ends();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.request_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Head);
+    }
+
+    #[test]
+    fn a_head_that_is_told_of_has_its_deadline_beside_other_requests() {
+        let pulse = Pulse::new();
+        pulse.heads_are_told();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Head, "before the first head, or the preface");
+        pulse.head_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
+        pulse.request_begins();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.head_goes_on();
+        let (phase, since) = pulse.waits();
+        assert_eq!(phase, Phase::Head);
+        pulse.head_goes_on();
+        assert_eq!(pulse.waits(), (Phase::Head, since));
+        pulse.head_ends();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.request_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
     }
 }

@@ -83,7 +83,8 @@ pub(super) fn own(
     Response::from_parts(head, Body::origin(body))
 }
 
-fn remove_own(headers: &mut HeaderMap) {
+/// Removes what the origin says to us.
+pub(super) fn remove_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
     for name in own {

@@ -1,5 +1,7 @@
 //! The one table from errors to responses.
 
+use std::time::Duration;
+
 use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
 use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
@@ -29,18 +31,38 @@ pub(super) enum Error {
     /// The body stopped.
     #[error("the body stopped")]
     BodyStalled,
+    /// The request expects something that we do not know of.
+    #[error("the request expects what we do not know of")]
+    Expectation,
     /// The site is not served here.
     #[error("the site is not served here")]
     Misdirected,
     /// The request may go no further, and is of no kind that we answer.
     #[error("the request may go no further")]
     LastHop,
+    /// A tunnel.
+    #[error("tunnels are not opened")]
+    Tunnel,
     /// Not this client.
     #[error("this is not for this client")]
     Forbidden,
+    /// Not this address.
+    #[error("this is not for this address")]
+    Denied,
+    /// One request too many.
+    #[error("one request too many")]
+    TooMany {
+        /// The time after which one more is none.
+        retry: Duration,
+        /// Whether its body was left unread.
+        has_body: bool,
+    },
     /// The request takes nothing but a stored page, and there is none for it.
     #[error("nothing is stored for a request that takes nothing else")]
     NotStored,
+    /// As many tunnels as there may be are open.
+    #[error("too many tunnels are open")]
+    TunnelsFull,
     /// A purge did not reach the store.
     #[error("a purge did not reach the store")]
     Purge(#[source] Box<dyn std::error::Error>),
@@ -82,15 +104,18 @@ impl Error {
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
-            Self::LastHop => StatusCode::NOT_IMPLEMENTED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::LastHop | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
+            // RFC 9110 §10.1.1.
+            Self::Expectation => StatusCode::EXPECTATION_FAILED,
+            Self::Forbidden | Self::Denied => StatusCode::FORBIDDEN,
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Origin(error) if error.unavailable() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             // RFC 9111 §5.2.1.7.
             Self::OriginShared(Failure::TimedOut) | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
             Self::OriginShared(Failure::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Origin(_) | Self::OriginShared(Failure::Unusable) => StatusCode::BAD_GATEWAY,
-            Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => {
+            Self::Session(_) | Self::Cart { .. } | Self::Purge(_) | Self::TunnelsFull => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }
@@ -104,7 +129,9 @@ impl Error {
             Self::BodyTooLarge => "the request body is too large",
             Self::UriTooLong => "the request target is too long",
             Self::LastHop => "the request may go no further, and is not answered here",
-            Self::Forbidden => "this is not for you",
+            Self::Tunnel => "CONNECT is not for this server",
+            Self::Forbidden | Self::Denied => "this is not for you",
+            Self::TooMany { .. } => "too many requests, please try again later",
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected => "this site is not served here",
@@ -115,7 +142,10 @@ impl Error {
             Self::Origin(_) | Self::OriginShared(Failure::Unusable) => {
                 "the site gave no usable answer"
             }
-            Self::Session(_) | Self::Cart { .. } => "please try again in a few seconds",
+            Self::Expectation => "nothing but 100-continue can be expected here",
+            Self::Session(_) | Self::Cart { .. } | Self::TunnelsFull => {
+                "please try again in a few seconds"
+            }
         }
     }
 
@@ -127,6 +157,7 @@ impl Error {
             Self::Origin(_)
                 | Self::OriginShared(_)
                 | Self::NotStored
+                | Self::TooMany { has_body: false, .. }
                 | Self::Session(_)
                 | Self::Cart { .. }
                 | Self::Purge(_)
@@ -138,6 +169,8 @@ impl Error {
             Self::Origin(_) | Self::OriginShared(_) => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             Self::NotStored => Reason::RequestDirective,
+            Self::Denied => Reason::Denied,
+            Self::TooMany { .. } => Reason::RateLimited,
             _ => Reason::Refused,
         }
     }
@@ -162,6 +195,9 @@ impl Error {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, RETRY_SECONDS);
         }
+        if let Self::TooMany { retry, .. } = self {
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
+        }
         if self.closes() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -172,4 +208,9 @@ impl Error {
         }
         response
     }
+}
+
+/// A time in whole seconds, none of them too early.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }

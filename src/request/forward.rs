@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, Case, admit, deliver, login, outgoing, rows, told};
+use super::{Body, Case, admit, deliver, interim, login, outgoing, rows, told};
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
 use crate::http::{path, query};
@@ -30,10 +30,14 @@ pub(super) async fn forward(
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
     let keep = which_connection(case);
-    let request = outgoing::forwarded(case, body);
+    let mut request = outgoing::forwarded(case, body);
     let unanswered = Unanswered::of(case);
+    let sheet = &case.room.sheet;
+    let early = interim::pass_on(&mut request, &case.client.pulse, case.head.version, sheet);
     let session = case.visitor.token.as_ref().map(StoredToken::as_str);
-    let came = match case.upstream().send(request, keep, session).await {
+    let sent = case.upstream().send(request, keep, session).await;
+    drop(early);
+    let came = match sent {
         Ok(came) => came,
         Err(error) if error.may_have_reached() => return Err(error.into()),
         Err(error) => {
@@ -54,18 +58,18 @@ pub(super) async fn forward(
 /// A change that the origin was asked for, and may have made: it has not lived to say so, or nobody was
 /// left to hear it. Its page is stale then, and so is what its route names. No more than that, for it may
 /// not have been a change at all.
-struct Unanswered<'c> {
+pub(super) struct Unanswered<'c> {
     case: &'c Case<'c>,
     is_over: bool,
 }
 
 impl<'c> Unanswered<'c> {
-    fn of(case: &'c Case<'c>) -> Self {
+    pub(super) fn of(case: &'c Case<'c>) -> Self {
         Self { case, is_over: case.head.method.is_safe() }
     }
 
     /// What the answer says of it is carried out, or it has not reached the origin.
-    fn over(mut self) {
+    pub(super) fn over(mut self) {
         self.is_over = true;
     }
 }
@@ -83,11 +87,13 @@ impl Drop for Unanswered<'_> {
 }
 
 /// The origin connection for a request. One that a log-in binds goes with the client's connection,
-/// unless that is a trusted proxy's, which carries many visitors: then with this request alone.
+/// unless that is a trusted proxy's, which carries many visitors, or carries many requests at a time: then
+/// with this request alone.
 fn which_connection(case: &Case<'_>) -> Keep {
     let logs_in = admit::logs_connection_in(&case.head.headers);
     let slot = case.client.bound.clone();
-    match (case.admitted.by_proxy, case.client.is_bound() || logs_in) {
+    let carries_many = case.admitted.by_proxy || case.client.is_multiplexed();
+    match (carries_many, case.client.is_bound() || logs_in) {
         (true, true) => Keep::Alone,
         (true, false) => Keep::Pool(None),
         (false, false) => Keep::Pool(Some(slot)),

@@ -13,13 +13,18 @@ mod endpoint;
 mod error;
 mod explain;
 mod forward;
+mod gate;
+pub mod interim;
 mod login;
 mod outgoing;
 mod outlive;
 mod purge;
+mod redirect;
 mod rows;
 mod told;
 mod trail;
+mod tunnel;
+mod upgrade;
 mod visitor;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,8 +36,9 @@ use hyper::body::Incoming;
 
 use crate::clock::unix_now;
 use crate::fill::Filler;
+use crate::http::media;
 use crate::http::pattern::Pattern;
-use crate::http::peer::Peers;
+use crate::http::peer::{Guests, Peers};
 use crate::http::query;
 use crate::ident::{Item, PageKey};
 use crate::log::Pen;
@@ -43,23 +49,26 @@ use crate::page::purge::scope::{Digest, url_scopes};
 use crate::page::verdict::{Access, can_cache};
 use crate::page::wish::Wish;
 use crate::page::{Look, Pages, verdict};
+use crate::reason::Reason;
 use crate::route::{self, Routes};
 use crate::row::{self, Names};
 use crate::session::{SessionCookie, Sessions};
 use crate::store::AnyStore;
 use crate::visit::{Ranks, VisitQueue};
 
-pub use body::Body;
+pub use body::{Body, BodyError};
 use client::Client;
 pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use explain::{Explanation, Question, Unclear, explain};
+pub use gate::Rates;
 pub use outgoing::{OriginRules, StatusDetail};
 pub use outlive::Left;
 use outlive::Outliving;
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
+pub use tunnel::{Tunnel, TunnelSlot, Tunnels};
 pub use visitor::CookieRules;
 
 /// Stands for the address of all who have none, where views are counted.
@@ -68,16 +77,26 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// What all threads share for answering requests.
 #[derive(Debug)]
 pub struct Settings {
+    /// Who is served.
+    pub guests: Guests,
+    /// How many requests are taken, of whom.
+    pub rates: Rates,
     /// Whose forwarding fields are believed.
     pub trusted_proxies: Vec<Peers>,
     /// Sites that are served, lower-case; empty: any.
     pub hosts: Vec<String>,
+    /// Whether visitors may come by https without a proxy that says so.
+    pub has_tls: bool,
     /// The longest target, in bytes.
     pub uri_max: usize,
     /// The largest request body, in bytes.
     pub body_max: Option<u64>,
     /// How long a request body may pause.
     pub stall: std::time::Duration,
+    /// How many tunnels may be open.
+    pub tunnels: usize,
+    /// How long a tunnel may rest.
+    pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
     pub cookies: CookieRules,
     /// The cookie that we set at log-in, when we do (`mint`).
@@ -129,6 +148,8 @@ pub struct Room {
     pub pen: Option<Arc<Pen>>,
     /// Requests that go on without their clients.
     pub left: Rc<Left>,
+    /// The tunnels that are open, shared by all threads.
+    pub tunnels: Arc<Tunnels>,
 }
 
 /// Answers a request. Never fails: an error is a response, too. One that may change something goes on
@@ -138,7 +159,8 @@ pub async fn respond(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    if request.method().is_safe() {
+    // Who calls by gRPC, and leaves, calls it off.
+    if request.method().is_safe() || media::is_grpc(request.headers()) {
         return carry_out(room, client, request).await;
     }
     let left = Rc::clone(&room.left);
@@ -151,10 +173,11 @@ async fn carry_out(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let mut trail = Trail::begin(&room, &client, &request);
-    let response = match answer(&room, &client, request, &mut trail).await {
+    let mut response = match answer(&room, &client, request, &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
     };
+    redirect::insist(&client, response.headers_mut());
     trail.attach(response)
 }
 
@@ -165,13 +188,25 @@ async fn answer(
     request: Request<Incoming>,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let now = unix_now();
+    upgrade::even_out(&mut head);
+    admit::even_out(&room.settings, client, &mut head)?;
     let length = http_body::Body::size_hint(&body).exact();
-    let admitted = admit::admit(&room.settings, client, &head, length)?;
+    let address = admit::address(&room.settings, client, &head.headers);
+    trail.came_from(address);
+    gate::admit_guest(&room.settings, address)?;
+    let admitted = admit::admit(&room.settings, client, &head, (address, length))?;
     trail.admitted(&admitted);
+    gate::admit_to_route(room, &head, &admitted)?;
     if let Some(method) = purge::method(room, &head) {
         return purge::answer(method, room, client, (&head, &admitted), trail).await;
+    }
+    let has_body = !http_body::Body::is_end_stream(&body);
+    let turn = gate::Turn { room, address, has_body };
+    turn.count(&room.settings.rates.all)?;
+    if let Some(redirect) = redirect::wanted(client, &admitted) {
+        return redirect::answer(redirect, &head, &admitted, trail);
     }
     if endpoint::is_ours(head.uri.path()) {
         return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
@@ -179,10 +214,12 @@ async fn answer(
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
-    let visitor = visitor::recognise(room, &head, route, now, Look::Use).await;
+    turn.count(&route.limits)?;
+    let visitor = visitor::recognise(room, &head, route, now, Look::Use).await.over(client);
     trail.visitor(&visitor, room.settings.log_user);
+    turn.count_visitor(&room.settings.rates.all, &visitor)?;
+    turn.count_visitor(&route.limits, &visitor)?;
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
-    let has_body = !http_body::Body::is_end_stream(&body);
     let access = access(&case, item.as_ref(), has_body, Look::Use).await;
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
         note_visit(&case, item, &response);
@@ -191,6 +228,7 @@ async fn answer(
     let response = match access {
         // RFC 9111 §5.2.1.7.
         Access::Bypass(_) if takes_stored_only(&head) => Err(Error::NotStored),
+        Access::Bypass(Reason::Upgrade) => Ok(upgrade::answer(&case, body, trail).await),
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await
@@ -206,17 +244,25 @@ fn route_of<'r>(
     head: &::http::request::Parts,
     admitted: &admit::Admitted,
 ) -> (&'r Arc<route::Route>, Option<Item>) {
-    room.settings.routes.find(&route::Asked {
+    room.settings.routes.find(&asked(head, admitted))
+}
+
+/// A request as routes look at it.
+fn asked<'h>(head: &'h ::http::request::Parts, admitted: &'h admit::Admitted) -> route::Asked<'h> {
+    route::Asked {
         method: &head.method,
         host: &admitted.site,
         path: &admitted.path,
         query: head.uri.query().unwrap_or_default(),
-    })
+    }
 }
 
 /// How far the cache may serve a request.
 async fn access(case: &Case<'_>, item: Option<&Item>, has_body: bool, look: Look) -> Access {
     let head = case.head;
+    if upgrade::asked(head, has_body).is_some() {
+        return Access::Bypass(Reason::Upgrade);
+    }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     let asked = verdict::Asked {
         method: &head.method,

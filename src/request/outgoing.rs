@@ -22,7 +22,7 @@ use crate::http::forwarded as fwd;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
-use crate::http::{hop, query};
+use crate::http::{hop, media, query};
 use crate::log::VisitorClass;
 use crate::origin::{Outgoing, Upload};
 use crate::page::key::ShareClass;
@@ -89,8 +89,12 @@ pub struct OriginRules {
     pub secret: Option<Vec<u8>>,
     /// Whether request fields with `_` in their names are passed on.
     pub pass_underscores: bool,
+    /// Whether no client may name another path or host than that of his request: some are guarded.
+    pub no_detours: bool,
     /// Whether a fill names the visitor's address, and not ours.
     pub fill_client_address: bool,
+    /// How long a body may pause where it is one side of a call (gRPC).
+    pub call_stall: std::time::Duration,
 }
 
 impl std::fmt::Debug for OriginRules {
@@ -158,7 +162,10 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     let rules = Arc::clone(settings);
     let origin = case.route.origin;
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
-    Outgoing::Upload(Upload::new(body, max, settings.stall, filter))
+    // Who calls may have nothing to say for long while he listens.
+    let is_call = media::is_grpc(&case.head.headers);
+    let stall = if is_call { case.rules().call_stall } else { settings.stall };
+    Outgoing::Upload(Upload::new(body, max, stall, filter))
 }
 
 /// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).
@@ -184,6 +191,7 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
     let text = name.as_str();
     !(fwd::is_reserved(text)
         || fwd::same_name(text, rules.identity.as_str())
+        || (rules.no_detours && fwd::is_detour(text))
         || (fwd::has_underscore(text) && !rules.pass_underscores))
 }
 
@@ -212,6 +220,9 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
         VisitorClass::Unknown => "unknown",
     };
     headers.insert(&SESSION, HeaderValue::from_static(class));
+    for (name, value) in case.client.certificate().iter().flat_map(|shown| shown.fields()) {
+        headers.insert(name, value.clone());
+    }
     let user =
         case.visitor.user().map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
     let user = user.unwrap_or_default();
@@ -305,7 +316,8 @@ pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, L
         headers.insert(&SESSION, HeaderValue::from_static("none"));
         sign(rules, &mut headers, "", "GET", &with_query(uri.path(), &kept), case.now as u64);
     }
-    let loss = if kept.len() != query.len() || loses_fields(case, fields) {
+    let is_certified = case.client.certificate().is_some();
+    let loss = if kept.len() != query.len() || is_certified || loses_fields(case, fields) {
         Loss::Visitor
     } else if address == case.admitted.address {
         Loss::None

@@ -22,6 +22,11 @@ pub struct Left {
 }
 
 impl Left {
+    /// Carries out what is left of a request that was answered.
+    pub(super) fn carry_on(&self, work: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn_local(work);
+    }
+
     /// Returns when all have ended. None may begin any more.
     pub async fn ended(&self) {
         self.tasks.close();

@@ -9,7 +9,7 @@ use ::http::header::{
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use super::trail::Trail;
-use super::{Body, Case, Room, deliver};
+use super::{Body, Case, Room, deliver, upgrade};
 use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::http::list;
@@ -46,6 +46,9 @@ pub(super) async fn find(
     let room = case.room;
     let row = named(room, case.route, item)?;
     if has_body || !matches!(case.head.method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    if upgrade::asked(case.head, has_body).is_some() {
         return None;
     }
     // Seldom asked of a row; the app knows the answer.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::admit::Admitted;
 use super::client::Client;
+use super::tunnel::{Opened, Tunnel};
 use super::visitor::Visitor;
 use super::{Body, Room};
 use crate::clock::unix_now;
@@ -44,6 +45,12 @@ pub(super) struct Trail {
     reason: Option<Reason>,
     status: u16,
     sent: u64,
+    /// Bytes that came from the client and went to it in a tunnel.
+    tunnelled: Option<(u64, u64)>,
+    /// The tunnel that the request has opened, until its answer is handed over.
+    opened: Option<Opened>,
+    /// Whether the answer was counted before the request's end.
+    is_counted: bool,
     origin: Option<std::time::Duration>,
     whole: bool,
 }
@@ -76,14 +83,21 @@ impl Trail {
             reason: None,
             status: CLIENT_LEFT,
             sent: 0,
+            tunnelled: None,
+            opened: None,
+            is_counted: false,
             origin: None,
             whole: false,
         })
     }
 
-    /// The visitor's address and the site that he asks for.
+    /// The visitor's address.
+    pub(super) fn came_from(&mut self, address: Option<IpAddr>) {
+        self.address = address;
+    }
+
+    /// The site that the visitor asks for.
     pub(super) fn admitted(&mut self, admitted: &Admitted) {
-        self.address = admitted.address;
         if self.room.pen.is_some() {
             self.host = Some(admitted.site.as_str().into());
         }
@@ -113,9 +127,23 @@ impl Trail {
         self.origin = Some(self.begun.elapsed());
     }
 
-    /// Ties the trail to the response's body.
+    /// The request has opened a tunnel.
+    pub(super) fn open(&mut self, opened: Opened) {
+        self.opened = Some(opened);
+    }
+
+    /// Ties the trail to the response's body, or to the tunnel behind it.
     pub(super) fn attach(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
         self.status = response.status().as_u16();
+        if let Some(opened) = self.opened.take() {
+            // A tunnel's time is not the time to answer.
+            let took = self.begun.elapsed();
+            self.room.sheet.answered(self.status, self.outcome, self.reason, took);
+            self.is_counted = true;
+            let (room, client) = (Rc::clone(&self.room), Rc::clone(&self.client));
+            Tunnel::begin(opened, self, &room, &client);
+            return response;
+        }
         let (head, body) = response.into_parts();
         Response::from_parts(head, body.with_trail(self))
     }
@@ -123,6 +151,11 @@ impl Trail {
     /// Part of the body was handed to the connection.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
+    }
+
+    /// So many bytes came from the client and went to it in a tunnel.
+    pub(super) fn tunnelled(&mut self, received: u64, sent: u64) {
+        self.tunnelled = Some((received, sent));
     }
 
     /// The body broke off. A client of HTTP/1.0 knows no chunks: to him the connection's end would
@@ -144,7 +177,9 @@ impl Drop for Trail {
         self.client.pulse.request_ends();
         let took = self.begun.elapsed();
         let sheet = &self.room.sheet;
-        sheet.answered(self.status, self.outcome, self.reason, took);
+        if !self.is_counted {
+            sheet.answered(self.status, self.outcome, self.reason, took);
+        }
         sheet.add(Count::BytesSent, self.sent);
         let Some(pen) = &self.room.pen else { return };
         pen.write(Record {
@@ -160,7 +195,8 @@ impl Drop for Trail {
             route: self.route.take(),
             visitor: self.visitor,
             user: self.user.take(),
-            sent: self.sent,
+            sent: self.tunnelled.map_or(self.sent, |(_, sent)| sent),
+            received: self.tunnelled.map(|(received, _)| received),
             took,
             origin: self.origin,
             aborted: !self.whole,

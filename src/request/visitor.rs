@@ -3,6 +3,7 @@
 use ::http::request::Parts;
 
 use super::Room;
+use super::client::Client;
 use crate::http::cookie::{cookies, is_harmless};
 use crate::http::pattern::Pattern;
 use crate::http::query::session_id_in;
@@ -118,6 +119,14 @@ impl Visitor {
     /// Whether the store could not say who he is.
     pub(super) fn is_unsure(&self) -> bool {
         self.unsure
+    }
+
+    /// Who shows a certificate is somebody, also where no cookie says so: what he is shown may be his.
+    pub(super) fn over(mut self, client: &Client) -> Self {
+        if client.certificate().is_some() && self.sharing == Who::Anonymous {
+            self.sharing = Who::Unknown(Reason::ClientCertificate);
+        }
+        self
     }
 
     fn unknown(reason: Reason, token: Option<StoredToken>) -> Self {

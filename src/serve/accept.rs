@@ -194,6 +194,10 @@ fn let_in_the_rest(listener: &Listener, terms: &ArcSwap<Terms>, door: &Rc<Door>)
 /// Over a cap the connection is closed at once: an answer would cost what the cap protects.
 fn admit(arrival: Arrival, door: &Rc<Door>) {
     door.sheet.count(Count::Accepted);
+    // Who comes through a load balancer is looked at when that has told who it is.
+    if !arrival.is_from_balancer() && !door.inside.room().settings.may_connect(arrival.peer) {
+        return door.sheet.count(Count::ConnectionsDenied);
+    }
     let place = door.caps.enter().and_then(|mut place| {
         // Who comes through a load balancer is counted when that has told who it is.
         (arrival.is_from_balancer() || place.count_for(arrival.peer)).then_some(place)

@@ -1,16 +1,12 @@
-//! One client connection: hyper's http1 on a watched socket, until either side ends it.
+//! One client connection: who is at its other end, and which version of HTTP it speaks. How each is
+//! served is told in `http1` and `http2`.
 
 use std::io::{self, ErrorKind};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 
 use super::accept::{Door, Place};
@@ -18,13 +14,17 @@ use super::io::{Deadlines, Watched};
 use super::listen::Terms;
 use super::proxy_protocol::{self, Header, Told};
 use super::stream::Stream;
+use super::tls::{self, Protocol, Tls};
+use super::{http1, http2};
 use crate::http::peer::Peer;
 use crate::metrics::{Count, Sheet};
-use crate::request::client::{Client, Pulse};
-use crate::request::respond;
+use crate::request::client::{Client, Pulse, Secured};
 
-/// hyper's buffer for a client connection: what it reads ahead.
-const BUFFER: usize = 64 * 1024;
+/// With what a connection of HTTP/2 begins (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What is read ahead to tell the version: mostly a whole request of HTTP/1.1.
+const FIRST_READ: usize = 2 * 1024;
 
 /// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -56,20 +56,49 @@ impl Arrival {
     }
 }
 
+/// A connection whose client and version are known.
+pub(super) struct Line<'d> {
+    pub(super) io: Watched<Stream>,
+    pub(super) client: Rc<Client>,
+    pub(super) settings: Settings,
+    pub(super) door: &'d Rc<Door>,
+}
+
+/// The version of HTTP that a connection in clear text speaks, by its first bytes: whatever differs from
+/// the preface of HTTP/2 is HTTP/1.1. All are left to be read. The deadline of the first request's head
+/// runs already.
+async fn version_by_first_bytes(io: &mut Watched<Stream>) -> io::Result<Protocol> {
+    let mut bytes = BytesMut::with_capacity(FIRST_READ);
+    loop {
+        let came = io.read_buf(&mut bytes).await?;
+        let known = bytes.len().min(PREFACE.len());
+        let version = match bytes[..known] == PREFACE[..known] {
+            true if known == PREFACE.len() => Protocol::Http2,
+            true if came > 0 => continue,
+            _ => Protocol::Http1,
+        };
+        io.unread(bytes.freeze());
+        return Ok(version);
+    }
+}
+
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
 pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
     let is_balancer = arrival.is_from_balancer();
-    let Arrival { socket, peer, .. } = arrival;
+    let Arrival { socket, peer, terms } = arrival;
     let (settings, sheet) = (door.inside.settings(), &door.sheet);
     let Ok(local) = socket.local() else { return };
     let pulse = Pulse::new();
-    let mut watched = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
+    let mut io = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
     let peer = if is_balancer {
         let told = tokio::select! {
-            told = who_is_carried(&mut watched, peer) => told,
+            told = who_is_carried(&mut io, peer) => told,
             () = door.drain.cancelled() => return,
         };
         match told {
+            Ok(peer) if !door.inside.room().settings.may_connect(peer) => {
+                return sheet.count(Count::ConnectionsDenied);
+            }
             Ok(peer) if place.count_for(peer) => peer,
             Ok(_) => return sheet.count(Count::ConnectionsRefused),
             Err(refusal) => return count_refusal(&refusal, &pulse, peer, sheet),
@@ -77,40 +106,57 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
     } else {
         peer
     };
-    let client = Client::new(peer, local, Rc::clone(&pulse));
-    let inside = Rc::clone(door);
-    let service = service_fn(move |request| {
-        let (room, client) = (inside.inside.room(), Rc::clone(&client));
-        async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
-    });
-    let mut connection = http1::Builder::new()
-        .half_close(false)
-        .header_read_timeout(None)
-        .max_header_size(settings.request_head)
-        .max_buf_size(BUFFER.max(settings.request_head))
-        .serve_connection(TokioIo::new(watched), service);
-    let ended = tokio::select! {
-        result = &mut connection => Some(result),
-        () = door.drain.cancelled() => None,
-    };
-    let result = match ended {
-        Some(result) => result,
-        None => {
-            Pin::new(&mut connection).graceful_shutdown();
-            (&mut connection).await
+    let (io, secured, version) = match &terms.tls {
+        Some(tls) => {
+            // In a box, so that it is no burden to others, and none later.
+            let handshake = Box::pin(secure(tls, io, &pulse, settings.deadlines));
+            let secured = tokio::select! {
+                secured = handshake => secured,
+                () = door.drain.cancelled() => return,
+            };
+            match secured {
+                Ok((io, secured, version)) => {
+                    sheet.count(Count::TlsHandshakes);
+                    (io, Some(secured), version)
+                }
+                Err(refusal) => return count_failed_handshake(&refusal, peer, sheet),
+            }
         }
+        None if terms.h2 => {
+            // What has come already is answered, even when we are about to stop.
+            let version = tokio::select! {
+                biased;
+                version = version_by_first_bytes(&mut io) => version,
+                () = door.drain.cancelled() => return,
+            };
+            match version {
+                Ok(version) => (io, None, version),
+                Err(error) => return count_silence(&error, &pulse, peer, sheet),
+            }
+        }
+        None => (io, None, Protocol::Http1),
     };
-    if let Err(error) = result {
-        count_end(&error, &pulse, peer, sheet);
-    }
-    if pulse.looks_whole() {
-        break_off(connection.into_parts().io.into_inner().into_socket()).await;
+    let entry = Arc::clone(&terms.entry);
+    let client = Client::entering(peer, local, pulse, entry, secured);
+    match version {
+        Protocol::Http1 => http1::serve(Line { io, client, settings, door }).await,
+        Protocol::Http2 => {
+            client.multiplexes(is_balancer);
+            // In a box, so that it is no burden to others.
+            Box::pin(http2::serve(Line { io, client, settings, door })).await;
+        }
     }
 }
 
-/// For how long a client on a Unix socket is waited for whose body broke off: longer than clients wait
-/// for the next byte, as a rule.
-const UNIX_PATIENCE: Duration = Duration::from_secs(600);
+/// Nobody can say which version it would have been.
+fn count_silence(error: &io::Error, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
+    if pulse.timed_out() {
+        sheet.count(Count::ConnectionsTimedOut);
+        tracing::debug!(client = %peer, "a connection reached its deadline");
+    } else {
+        tracing::debug!(client = %peer, %error, "a connection broke");
+    }
+}
 
 /// Why a load balancer's connection is not served.
 #[derive(Debug)]
@@ -151,6 +197,39 @@ async fn who_is_carried(socket: &mut Watched<Stream>, by: Peer) -> Result<Peer, 
     }
 }
 
+/// Carries out the handshake. The deadline of the first request's head runs already, and goes on running.
+async fn secure(
+    tls: &Tls,
+    watched: Watched<Stream>,
+    pulse: &Rc<Pulse>,
+    deadlines: Deadlines,
+) -> Result<(Watched<Stream>, Secured, Protocol), tls::Refusal> {
+    let (socket, ahead) = watched.into_parts();
+    let (_, since) = pulse.waits();
+    let entered = tls::enter(tls, socket, ahead, since + deadlines.head).await?;
+    let stream = Stream::Tls(Box::new(entered.stream));
+    let watched = Watched::new(stream, Rc::clone(pulse), deadlines);
+    Ok((watched, entered.secured, entered.protocol))
+}
+
+fn count_failed_handshake(refusal: &tls::Refusal, peer: Peer, sheet: &Sheet) {
+    match refusal {
+        tls::Refusal::Left => tracing::debug!(client = %peer, "a connection said nothing"),
+        tls::Refusal::TimedOut => {
+            sheet.count(Count::ConnectionsTimedOut);
+            tracing::debug!(client = %peer, "no handshake came in time");
+        }
+        tls::Refusal::Plain => {
+            sheet.count(Count::TlsHandshakesFailed);
+            tracing::debug!(client = %peer, "http came where https is spoken");
+        }
+        tls::Refusal::Failed(error) => {
+            sheet.count(Count::TlsHandshakesFailed);
+            tracing::debug!(client = %peer, %error, "a handshake failed");
+        }
+    }
+}
+
 fn count_refusal(refusal: &Refusal, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
     match refusal {
         Refusal::Malformed => {
@@ -162,36 +241,5 @@ fn count_refusal(refusal: &Refusal, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
             tracing::debug!(%peer, "no header of the PROXY protocol came in time");
         }
         Refusal::Broken(error) => tracing::debug!(%peer, %error, "a connection broke"),
-    }
-}
-
-/// Ends the connection so that no client takes its end for the end of a body: by a reset. A Unix socket
-/// knows none, so that its client has to lose patience with us, and goes first.
-async fn break_off(mut socket: Stream) {
-    if let Stream::Tcp(_) = socket {
-        if let Err(error) = socket.options().set_linger(Some(Duration::ZERO)) {
-            tracing::debug!(%error, "a connection could not be reset");
-        }
-        return;
-    }
-    let leaving = async {
-        let mut rest = [0; 1_024];
-        while socket.read(&mut rest).await.is_ok_and(|read| read > 0) {}
-    };
-    if tokio::time::timeout(UNIX_PATIENCE, leaving).await.is_err() {
-        tracing::warn!("a client on a Unix socket waits for a body that broke off, and is let go");
-    }
-}
-
-/// hyper answers what it cannot parse by itself, bare; here it is counted and logged.
-fn count_end(error: &hyper::Error, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
-    if error.is_parse() {
-        sheet.count(Count::ParseErrors);
-        tracing::info!(client = %peer, %error, "a request could not be parsed");
-    } else if pulse.timed_out() {
-        sheet.count(Count::ConnectionsTimedOut);
-        tracing::debug!(client = %peer, "a connection reached its deadline");
-    } else {
-        tracing::debug!(client = %peer, %error, "a connection broke");
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -31,11 +31,11 @@ pub struct Deadlines {
 ///
 /// PERF: deadlines mostly move away from us; a request then costs no work in the timer wheel.
 #[derive(Debug, Default)]
-struct LazyTimer(Option<Pin<Box<Sleep>>>);
+pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
 impl LazyTimer {
     /// Ready when `deadline` has passed.
-    fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
@@ -64,6 +64,8 @@ pub struct Watched<S> {
     moved: Option<Instant>,
     /// What was read from the socket and belongs to whoever reads next.
     ahead: Bytes,
+    /// Interim responses that go out before anything else does.
+    interims: Bytes,
 }
 
 impl<S> Watched<S> {
@@ -78,7 +80,13 @@ impl<S> Watched<S> {
             stalled: None,
             moved: None,
             ahead: Bytes::new(),
+            interims: Bytes::new(),
         }
+    }
+
+    /// The socket, watched no more, and what was read of it ahead.
+    pub fn into_parts(self) -> (S, Bytes) {
+        (self.socket, self.ahead)
     }
 
     /// The socket, watched no more.
@@ -91,9 +99,17 @@ impl<S> Watched<S> {
         &self.socket
     }
 
-    /// Gives back what was read too much.
+    /// Gives back what was read too much: it is read again before all else.
     pub fn unread(&mut self, bytes: Bytes) {
-        self.ahead = bytes;
+        self.ahead = match self.ahead.is_empty() {
+            true => bytes,
+            false => [bytes, std::mem::take(&mut self.ahead)].concat().into(),
+        };
+    }
+
+    /// Gives an idle client so much longer, for whoever says farewell first.
+    pub fn put_off_idle(&mut self, by: Duration) {
+        self.deadlines.idle += by;
     }
 
     /// A response counts as answered once hyper has all of it, and may be long on its way then: the
@@ -126,9 +142,11 @@ impl<S> Watched<S> {
             // PERF: a write that never waited costs no look at the clock.
             if self.stalled.take().is_some() {
                 self.moved = Some(Instant::now());
+                self.pulse.stalls(false);
             }
             return result;
         }
+        self.pulse.stalls(true);
         let since = *self.stalled.get_or_insert_with(Instant::now);
         ready!(self.write_timer.poll(since + self.deadlines.stall, cx));
         Poll::Ready(Err(self.out_of_time()))
@@ -163,12 +181,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
+impl<S: AsyncWrite + Unpin> Watched<S> {
+    /// Sends the rest of an interim response that has begun: nothing may come between.
+    fn finish_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.interims.is_empty() {
+            let result = Pin::new(&mut self.socket).poll_write(cx, &self.interims);
+            let written = ready!(self.written(result, cx))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.interims.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.finish_interims(cx))?;
         let result = Pin::new(&mut self.socket).poll_write(cx, buf);
         self.written(result, cx)
     }
@@ -178,6 +212,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.finish_interims(cx))?;
         let result = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
         self.written(result, cx)
     }
@@ -186,7 +221,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.socket.is_write_vectored()
     }
 
+    /// hyper flushes when it has written all that it has, so that no response is half written now.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.finish_interims(cx))?;
+        self.interims = self.pulse.interims(cx.waker());
+        ready!(self.finish_interims(cx))?;
         let result = Pin::new(&mut self.socket).poll_flush(cx);
         self.written(result, cx)
     }

@@ -12,7 +12,9 @@ use listenfd::ListenFd;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
 
+use super::tls::Tls;
 use crate::http::peer::Peers;
+use crate::request::client::Entry;
 
 /// Connections that the kernel holds for us before we accept them.
 const BACKLOG: i32 = 1024;
@@ -63,6 +65,12 @@ pub struct Entrance {
 pub struct Terms {
     /// The peers that begin with a header of the PROXY protocol. All others are clients themselves.
     pub balancers: Vec<Peers>,
+    /// Whether HTTP/2 is spoken, too.
+    pub h2: bool,
+    /// How connections are secured; `None`: they are not.
+    pub tls: Option<Arc<Tls>>,
+    /// What goes for all requests that come in here.
+    pub entry: Arc<Entry>,
 }
 
 /// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves

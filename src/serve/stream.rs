@@ -1,4 +1,4 @@
-//! The sockets of clients: TCP, or Unix.
+//! The sockets of clients: TCP, or Unix, and either with TLS on it.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,8 +8,10 @@ use std::task::{Context, Poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 use super::listen;
+use super::tls::Ahead;
 use crate::http::peer::Peer;
 
 /// A listener on a thread's runtime.
@@ -51,14 +53,38 @@ impl Listener {
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream<Ahead<Self>>>),
 }
 
 impl Stream {
+    /// The socket under all else.
+    fn base(&self) -> &Self {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => self,
+            Self::Tls(secured) => secured.get_ref().0.socket().base(),
+        }
+    }
+
+    /// Whether it is one of TCP.
+    pub(super) fn is_tcp(&self) -> bool {
+        matches!(self.base(), Self::Tcp(_))
+    }
+
     /// The address of our side; of a Unix socket, this machine's.
     pub(super) fn local(&self) -> io::Result<IpAddr> {
-        match self {
+        match self.base() {
             Self::Tcp(socket) => Ok(socket.local_addr()?.ip()),
-            Self::Unix(_) => Ok(Ipv4Addr::LOCALHOST.into()),
+            Self::Unix(_) | Self::Tls(_) => Ok(Ipv4Addr::LOCALHOST.into()),
+        }
+    }
+
+    /// Ends when something can be read.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        match self.base() {
+            Self::Tcp(socket) => socket.readable().await,
+            Self::Unix(socket) => socket.readable().await,
+            // What lies under it is never TLS again.
+            Self::Tls(_) => Ok(()),
         }
     }
 
@@ -67,6 +93,7 @@ impl Stream {
         match self {
             Self::Tcp(socket) => SockRef::from(socket),
             Self::Unix(socket) => SockRef::from(socket),
+            Self::Tls(secured) => secured.get_ref().0.socket().options(),
         }
     }
 
@@ -74,6 +101,7 @@ impl Stream {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket),
             Self::Unix(socket) => Pin::new(socket),
+            Self::Tls(secured) => Pin::new(&mut **secured),
         }
     }
 
@@ -81,6 +109,7 @@ impl Stream {
         match self.get_mut() {
             Self::Tcp(socket) => Pin::new(socket),
             Self::Unix(socket) => Pin::new(socket),
+            Self::Tls(secured) => Pin::new(&mut **secured),
         }
     }
 }
@@ -116,6 +145,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(socket) => socket.is_write_vectored(),
             Self::Unix(socket) => socket.is_write_vectored(),
+            Self::Tls(secured) => secured.is_write_vectored(),
         }
     }
 

@@ -32,7 +32,7 @@ fn no_file_is_needed_where_the_command_line_names_the_origin() {
     let listen: Vec<String> =
         plan.listen.iter().filter_map(|one| Some(one.address.tcp()?.to_string())).collect();
     assert_eq!(listen, ["127.0.0.1:8081", "[::1]:8081"]);
-    assert_eq!(plan.origin.url, OriginUrl { host: "app".to_owned(), port: 9000 });
+    assert_eq!(plan.origin.url, OriginUrl::http("app", 9000));
     assert_eq!(plan.store.url, StoreUrl::Redis(Secret::new("redis://127.0.0.1")));
     assert_eq!((plan.admin.address, plan.threads), (None, 3));
 }
@@ -139,5 +139,5 @@ fn warnings(text: &str) -> Vec<String> {
 }
 
 fn usual() -> Plan {
-    Plan::new(OriginUrl { host: "127.0.0.1".to_owned(), port: 3000 })
+    Plan::new(OriginUrl::http("127.0.0.1", 3000))
 }

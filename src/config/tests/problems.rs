@@ -112,6 +112,22 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"store = { url = "redis://127.0.0.1", pages_url = "embedded:./pages" }"#,
         "[store] pages_url: must be a Redis: the embedded store keeps its pages itself",
     ),
+    (
+        r#"origin = { url = "https://a", tls.ca = "missing.pem" }"#,
+        r#"[origin] tls.ca: the file missing.pem: there is none, or "system""#,
+    ),
+    (
+        r#"origin = { url = "https://a", tls.ca = "Cargo.toml" }"#,
+        "[origin] tls.ca: the file Cargo.toml: no certificate is in it",
+    ),
+    (
+        r#"origin = { url = "https://a", tls.ca = "." }"#,
+        "[origin] tls.ca: the file .: cannot be read: ",
+    ),
+    (
+        r#"origin = { url = "https://a", tls.server_name = "a b" }"#,
+        r#"[origin] tls.server_name: found "a b"; expected a name such as"#,
+    ),
     ("cache = 5", "cache: found 5; expected a table of keys"),
     (r#"listen = "127.0.0.1:80""#, r#"[[listen]]: found "127.0.0.1:80"; expected a table of keys"#),
     ("listen = []", "listen: expected at least one [[listen]]"),
@@ -206,18 +222,12 @@ fn a_wrong_value_is_told_with_what_was_expected() {
     }
 }
 
-#[test]
-fn an_origin_with_tls_is_told_to_be_unavailable() {
-    let told = problems(&file("[origin]\nurl = \"https://app\""));
-    assert_eq!(
-        told,
-        ["proxy.toml:2: [origin] url: found \"https://app\"; expected an http:// URL: TLS to the \
-          origin is not available"]
-    );
-}
-
 /// Settings that are fine alone and wrong together; each text is all that is told.
 const CONTRADICTIONS: &[(&str, &str)] = &[
+    (
+        "[origin]\ntls.server_name = \"app\"",
+        "proxy.toml:2: [origin] tls.server_name: needs an [origin] url that begins with https:",
+    ),
     (
         "[[listen]]\naddress = \"[::1]:80\"\n[[listen]]\naddress = \"[::1]:80\"",
         "proxy.toml:4: [[listen]] address: [::1]:80 is listened on already",

@@ -1,12 +1,13 @@
 //! The shipped `proxy.toml`: every key, at its default, and nothing else.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{file, read, usual, variables};
 use crate::config::form::Form;
 use crate::config::reader::{Places, Reader};
 use crate::config::schema::{Walk, walk};
-use crate::config::{Origin, OriginUrl, Place, Route, Rows};
+use crate::config::{Origin, OriginUrl, Place, Rate, Route, Rows};
 use crate::http::path::PathPattern;
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
@@ -27,6 +28,9 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     // What has no default of its own is shown by an example.
     plan.threads = usual().threads;
     assert!(plan.store.pages_url.take().is_some());
+    let tls = &mut plan.listen[0].tls;
+    assert!(tls.key.take().is_some() && tls.default.take().is_some());
+    assert!(tls.client_ca.take().is_some());
     assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
     assert_eq!(plan.origin.servers.health.path.take().as_deref(), Some("/healthz"));
     let blog = OriginUrl { port: 4000, ..usual().origin.url };
@@ -45,6 +49,8 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         only_top: Some(10_000),
         rows: Some("inventory".to_owned()),
         origin: Some("blog".to_owned()),
+        requests_per_address: Some(rate(10, 10)),
+        requests_per_session: Some(rate(30, 60)),
         ..Route::default()
     };
     assert_eq!(route, conditions);
@@ -56,6 +62,11 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     };
     assert_eq!(plan.rows.pop(), Some(rows));
     assert_eq!(plan, usual());
+}
+
+fn rate(requests: u32, burst: u32) -> Rate {
+    let some = |number| NonZeroU32::new(number).unwrap();
+    Rate { requests: some(requests), per: Duration::from_secs(60), burst: some(burst) }
 }
 
 #[test]

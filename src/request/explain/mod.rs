@@ -22,8 +22,8 @@ use self::words::{Circumstances, hint, hints, why};
 use super::cached::{self, Step, Want};
 use super::error::Error;
 use super::{
-    Case, Room, access, admit, coder, deliver, endpoint, purge, route_of, rows, takes_stored_only,
-    visitor,
+    Case, Room, access, admit, coder, deliver, endpoint, gate, purge, route_of, rows,
+    takes_stored_only, visitor,
 };
 use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
@@ -50,10 +50,18 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
     if lost_https {
         let note = "taken for http: no proxy is trusted to say that it came by https";
         told.notes.push(note.to_owned());
-        let text = "name the TLS proxy before Anteroom, which says X-Forwarded-Proto: https";
+        let text = "name the TLS proxy before Anteroom, which says X-Forwarded-Proto: https; or give \
+                    Anteroom a certificate: [listen.tls] cert";
         told.hints.push(hint("[client] trusted_proxies", text));
     }
-    let admitted = match admit::admit(&room.settings, &client, &head, length) {
+    let address = admit::address(&room.settings, &client, &head.headers);
+    if question.from.is_some()
+        && let Err(error) = gate::admit_guest(&room.settings, address)
+    {
+        told.refuse(room, &error);
+        return Ok(told);
+    }
+    let admitted = match admit::admit(&room.settings, &client, &head, (address, length)) {
         Ok(admitted) => admitted,
         Err(error) => {
             told.refuse(room, &error);
@@ -61,6 +69,19 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
         }
     };
     told.url = parts::url(admitted.scheme, &admitted.site, &head.uri);
+    match gate::admit_to_route(room, &head, &admitted) {
+        Ok(()) => {}
+        Err(error) if question.from.is_some() => {
+            told.refuse(room, &error);
+            return Ok(told);
+        }
+        // Nobody asked for it: the question is what would be done about those who are served.
+        Err(_) => {
+            let note = "served to some addresses only ([[route]] allow_from), to others 403: --from \
+                        tells which";
+            told.notes.push(note.to_owned());
+        }
+    }
     if purge::method(room, &head).is_some() {
         told.own(room, Reason::Method, "a purge, where the peer and the token are right");
         return Ok(told);
@@ -207,6 +228,10 @@ impl Explanation {
         let reason = error.reason();
         self.settle(room, Outcome::Refuse, Some(reason), Some(&deliver::bypassed(reason)));
         self.why = format!("{}: {}", error.status().as_u16(), error.sentence());
+        if matches!(error, Error::Denied) {
+            let text = "these say which addresses are served";
+            self.hints.push(hint("[client] allow and deny, [[route]] allow_from", text));
+        }
         if matches!(error, Error::Misdirected) {
             self.hints.push(hint("[origin] hosts", "name the site there, if it is one"));
         }

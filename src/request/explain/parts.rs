@@ -63,6 +63,9 @@ pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
         ("key_headers", !route.key_headers.is_empty()),
         ("send_headers", !route.send_headers.is_empty()),
         ("rows", route.rows.is_some()),
+        ("allow_from", !route.allow_from.is_empty()),
+        ("requests_per_address", route.limits.address.is_some()),
+        ("requests_per_session", route.limits.session.is_some()),
     ];
     let said = settings.into_iter().filter(|(_, is_said)| *is_said);
     Route {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ::http::header::{CONTENT_LENGTH, COOKIE, HOST, TRANSFER_ENCODING};
 use ::http::request::Parts;
@@ -9,8 +10,8 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use serde::{Deserialize, Serialize};
 
 use super::super::Settings;
-use super::super::client::{Client, Pulse};
-use crate::http::forwarded::X_FORWARDED_PROTO;
+use super::super::client::{Client, Pulse, Secured};
+use crate::http::forwarded::{X_FORWARDED_FOR, X_FORWARDED_PROTO, x_forwarded_for};
 use crate::http::host::{Host, Scheme};
 use crate::http::peer::{Peer, Peers};
 use crate::http::reference::{absolute, resolve};
@@ -37,6 +38,8 @@ pub struct Question {
     pub cookies: Vec<String>,
     /// Fields: a name and a value.
     pub headers: Vec<(String, String)>,
+    /// The visitor's address; `None`: somebody's, whom nobody has named.
+    pub from: Option<IpAddr>,
 }
 
 /// Cookies and fields may be secrets.
@@ -96,11 +99,19 @@ impl Question {
         let mut headers = self.fields()?;
         let host = HeaderValue::from_str(host.as_str()).map_err(|_| Unclear::Url)?;
         headers.insert(HOST, host);
-        let proxy = settings.trusted_proxies.first().filter(|_| scheme == Scheme::Https);
+        let is_https = scheme == Scheme::Https;
+        let is_told = is_https && !settings.has_tls;
+        let proxy = settings.trusted_proxies.first().filter(|_| is_told);
         if proxy.is_some() && !headers.contains_key(&X_FORWARDED_PROTO) {
             headers.insert(&X_FORWARDED_PROTO, HeaderValue::from_static("https"));
         }
-        let peer = proxy.map_or(SOMEBODY, Peers::one);
+        let secured = (is_https && settings.has_tls).then(Secured::default);
+        if let (Some(from), true) = (self.from, proxy.is_some())
+            && !headers.contains_key(&X_FORWARDED_FOR)
+        {
+            headers.insert(&X_FORWARDED_FOR, x_forwarded_for(from));
+        }
+        let peer = proxy.map_or_else(|| self.from.map_or(SOMEBODY, Peer::at), Peers::one);
         let (mut head, ()) = self.request(&target)?.into_parts();
         let is_chunked = headers.contains_key(TRANSFER_ENCODING);
         let length =
@@ -108,10 +119,10 @@ impl Question {
         head.headers = headers;
         Ok(Imagined {
             head,
-            client: Client::new(peer, HERE, Pulse::new()),
+            client: Client::entering(peer, HERE, Pulse::new(), Arc::default(), secured),
             length: if is_chunked { None } else { Some(length.unwrap_or(0)) },
             has_body: is_chunked || length.is_some_and(|length| length > 0),
-            lost_https: scheme == Scheme::Https && proxy.is_none(),
+            lost_https: is_told && proxy.is_none(),
             site,
         })
     }

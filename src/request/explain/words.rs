@@ -23,6 +23,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::SessionInUrl => "there is a session id in the URL",
         Reason::UnknownCookie => "a cookie is neither the session's nor known to be harmless",
         Reason::Authorization => "the request carries Authorization",
+        Reason::ClientCertificate => "the client showed a certificate",
         Reason::BoundConnection => "NTLM and Negotiate log a connection in, which is not shared",
         Reason::Condition => "If-Match and If-Unmodified-Since are for the app to judge",
         Reason::RequestNoStore => "the request says Cache-Control: no-store",
@@ -41,6 +42,9 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Invalidated => "the page was changed while it was fetched",
         Reason::Endpoint => "Anteroom answers it by itself",
         Reason::Refused => "Anteroom refuses it",
+        Reason::Upgrade => "another protocol than HTTP is asked for",
+        Reason::Denied => "it is not for this address",
+        Reason::RateLimited => "its address or session has sent too many",
         Reason::Elsewhere => "another proxy has just found the page to be for nobody else",
         _ => return None,
     })
@@ -123,7 +127,7 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
             "client_directives = \"ignore\" where visitors may not have the app asked anew",
         ),
         Reason::Rank => ("[[route]] only_top", "a larger number lets more items in"),
-        Reason::Login | Reason::Authorization => (
+        Reason::Login | Reason::Authorization | Reason::ClientCertificate => (
             "[[route]] share",
             "share = \"everyone\" where the page is the same for all and holds nothing personal",
         ),

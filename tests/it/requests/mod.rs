@@ -15,6 +15,7 @@ mod names;
 mod path;
 mod shared;
 mod turns;
+mod upgrade;
 
 use std::net::Shutdown;
 
@@ -78,6 +79,11 @@ impl Case {
     /// The connection ends behind the answer.
     fn then_closed(self) -> Self {
         Self { goes_on: false, ..self }
+    }
+
+    /// The connection goes on behind the answer.
+    fn goes_on(self) -> Self {
+        Self { goes_on: true, ..self }
     }
 
     /// The client says no more.

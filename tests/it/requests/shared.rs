@@ -166,7 +166,7 @@ fn shared_pages() {
             fills(
                 "Expect on a shared page",
                 "what is not in the key is not seen",
-                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nExpect: nothing\r\n\r\n",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\n\r\n",
                 "GET /~keep HTTP/1.1\nhost: a.test",
             ),
             fills(

@@ -78,7 +78,8 @@ fn expectations() {
             "OPTIONS /~ HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\n\r\n",
             "OPTIONS /~ HTTP/1.1\nhost: a.test",
         ),
-        passes("another one", "RFC 9110 §10.1.1: 417 is allowed, not asked for", send("Expect: 200-maybe\r\n"), saw),
+        refused("another one", "RFC 9110 §10.1.1", send("Expect: 200-maybe\r\n"), 417),
+        refused("one beside it", "RFC 9110 §10.1.1", send("Expect: 100-continue, x\r\n"), 417),
         cut(
             "a body that never comes",
             "RFC 9110 §10.1.1",

@@ -80,7 +80,11 @@ impl Client {
 
     /// A connection to a Unix socket.
     pub(crate) fn unix(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
+        Self::over(UnixStream::connect(path).unwrap())
+    }
+
+    /// A connection that is made already.
+    pub(crate) fn over(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         // What is done with it here is the same for both kinds.
@@ -141,6 +145,18 @@ impl Client {
     /// The status of the next head alone, interim ones included.
     pub(crate) fn next_status(&mut self) -> Option<u16> {
         self.0.head().ok()??.first.split(' ').nth(1)?.parse().ok()
+    }
+
+    /// Reads until `end` has come; what came so far, heads included.
+    pub(crate) fn until(&mut self, end: &str) -> String {
+        let mut came = Vec::new();
+        while !came.ends_with(end.as_bytes()) {
+            let byte = self.0.byte().unwrap_or_else(|error| {
+                panic!("{error} before {end:?}, behind {:?}", String::from_utf8_lossy(&came))
+            });
+            came.push(byte);
+        }
+        String::from_utf8_lossy(&came).into_owned()
     }
 
     /// The client is gone; the proxy has noticed when this returns.

@@ -2,13 +2,18 @@
 //!
 //! No case lives here, and nothing that knows how the proxy is written inside.
 
+pub(crate) mod apps;
 pub(crate) mod client;
+pub(crate) mod frames;
 mod keyspace;
+pub(crate) mod multiplexed;
 pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod relay;
 pub(crate) mod tap;
+pub(crate) mod tls;
+pub(crate) mod upstream;
 pub(crate) mod wire;
 
 use std::collections::BTreeSet;

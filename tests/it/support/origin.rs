@@ -88,6 +88,13 @@ impl Reply {
         Self { delay: Duration::ZERO, head: String::new(), steps }
     }
 
+    /// Interim responses, byte for byte; behind the gate a page with these lines.
+    pub(crate) fn hints(interim: &str, gate: &Arc<Gate>, lines: &str) -> Self {
+        let page = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 5\r\n\r\nhello");
+        let whole = Self { delay: Duration::ZERO, head: String::new(), steps: Vec::new() };
+        whole.bytes(interim).until(gate).bytes(&page)
+    }
+
     /// No answer: the connection ends.
     pub(crate) fn nothing() -> Self {
         Self::raw(b"")
@@ -355,6 +362,10 @@ impl Gate {
     pub(crate) fn open(&self) {
         *self.is_open.lock().unwrap() = true;
         self.opened.notify_all();
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        *self.is_open.lock().unwrap()
     }
 
     /// Waits until it is open; gives up after the deadline, so that no thread is left behind.

@@ -152,8 +152,10 @@ impl Proxy {
         let usual = "listen = [{ address = \"{listen}\" }]";
         let listeners = if settings.contains("listen = [") { "" } else { usual };
         let settings = format!("{listeners}\n{settings}").replace("{listen}", &listen.to_string());
+        let url = format!("origin.url = \"http://{origin}\"");
+        let url = if settings.contains("origin.url =") { "" } else { &url };
         let config = format!(
-            "{threads}\norigin.url = \"http://{origin}\"\n\
+            "{threads}\n{url}\n\
              admin.address = \"{admin}\"\nlog.to = \"{log}\"\n{store}\n{settings}\n",
             log = folder.path().join("access.log").display(),
         );

@@ -101,6 +101,13 @@ impl Wire {
         self.0.get_mut()
     }
 
+    /// The next byte.
+    pub(crate) fn byte(&mut self) -> io::Result<u8> {
+        let mut byte = [0];
+        self.0.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
     /// The next head; `None` when the other side closed before its first byte.
     pub(crate) fn head(&mut self) -> io::Result<Option<Head>> {
         let Some(first) = self.line()? else { return Ok(None) };

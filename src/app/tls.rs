@@ -1,0 +1,95 @@
+//! From a plan's `[listen.tls]` to the TLS of a listener, and the look at its files while it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::HeaderValue;
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{self, ClientCerts, Listen, TlsVersion};
+use crate::metrics::Metrics;
+use crate::request::client::{Entry, Redirect};
+use crate::serve::tls::{Clients, Settings, Tls, TlsError};
+
+/// How often the files are looked at. A change is taken over when they have lain still for one look.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The TLS of all listeners that have any; a reload changes it.
+pub(super) type All = Arc<ArcSwap<Vec<Arc<Tls>>>>;
+
+/// The TLS of a listener, if it has any: the `old` where nothing but its files may have changed.
+pub(super) fn open(listen: &Listen, old: Option<&Arc<Tls>>) -> Result<Option<Arc<Tls>>, TlsError> {
+    if !listen.is_secured() {
+        return Ok(None);
+    }
+    let tls = &listen.tls;
+    // The check of the plan has seen to it that there is a file where there must be one.
+    let authorities = || tls.client_ca.clone().unwrap_or_default();
+    let settings = Settings {
+        sources: tls.sources(),
+        default: tls.default.clone(),
+        clients: match tls.client_certs {
+            ClientCerts::Off => Clients::Unasked,
+            ClientCerts::Optional => Clients::Optional(authorities()),
+            ClientCerts::Required => Clients::Required(authorities()),
+        },
+        only_1_3: tls.min_version == TlsVersion::V1_3,
+        h2: listen.h2,
+    };
+    if let Some(old) = old.filter(|old| *old.settings() == settings) {
+        old.reload();
+        return Ok(Some(Arc::clone(old)));
+    }
+    Tls::open(settings).map(Some)
+}
+
+/// What goes for all requests that come in at a listener.
+pub(super) fn entry(listen: &Listen) -> Arc<Entry> {
+    let redirect =
+        listen.redirect.map(|port| Redirect { port, except: listen.redirect_except.clone() });
+    Arc::new(Entry { redirect, hsts: hsts(&listen.tls) })
+}
+
+fn hsts(tls: &config::Tls) -> Option<HeaderValue> {
+    let seconds = tls.hsts?.as_secs();
+    let below = if tls.hsts_subdomains { "; includeSubDomains" } else { "" };
+    HeaderValue::try_from(format!("max-age={seconds}{below}")).ok()
+}
+
+/// Adds the figures that are read at each scrape.
+pub(super) fn register(all: &All, metrics: &Metrics) {
+    let own = Arc::clone(all);
+    metrics.gauge(
+        "anteroom_tls_certificate_expires",
+        "Unix time at which the first of the certificates expires; 0: there is none",
+        move || {
+            let first = own.load().iter().map(|tls| tls.expires()).min();
+            first.and_then(|first| u64::try_from(first).ok()).unwrap_or(0)
+        },
+    );
+    let own = Arc::clone(all);
+    metrics.counter(
+        "anteroom_tls_file_errors",
+        "Files of certificates that could not be read anew",
+        move || own.load().iter().map(|tls| tls.faults()).sum(),
+    );
+}
+
+/// Looks at the files until told to stop, beside all else.
+pub(super) async fn watch(all: All, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = stop.cancelled() => return,
+        }
+        let own = all.load_full();
+        if own.is_empty() {
+            continue;
+        }
+        let look = tokio::task::spawn_blocking(move || own.iter().for_each(|tls| tls.look()));
+        if let Err(error) = look.await {
+            tracing::error!(%error, "the files of certificates could not be looked at");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Files of certificates: which there are, and what is in them.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use x509_parser::parse_x509_certificate;
+
+use super::{Certificate, Fault, Names, Sources, Wrong};
+
+/// The most certificates.
+const FILES_MAX: usize = 4_096;
+/// The largest file, in bytes.
+const FILE_MAX: u64 = 1 << 20;
+/// The most certificates in one file: a chain, or the authorities of clients.
+const CHAIN_MAX: usize = 1_024;
+
+/// The files that are meant, each once: in the order of the patterns, those of one pattern by name. What
+/// a pattern finds and holds a key only is left out.
+#[must_use]
+pub fn find(sources: &Sources) -> (Vec<PathBuf>, Vec<Fault>) {
+    let (mut files, mut faults) = (Vec::new(), Vec::new());
+    let mut known = HashSet::new();
+    for pattern in &sources.certificates {
+        let found = match found(pattern) {
+            Ok(found) => found,
+            Err(wrong) => {
+                faults.push(Fault { path: pattern.into(), wrong });
+                continue;
+            }
+        };
+        let is_named = !pattern.contains(['*', '?', '[']);
+        let mut any = false;
+        for path in found {
+            if is_named || !is_key_only(&path) {
+                any = true;
+                if known.insert(path.clone()) {
+                    files.push(path);
+                }
+            }
+        }
+        if !any {
+            faults.push(Fault { path: pattern.into(), wrong: Wrong::NoFile });
+        }
+        if files.len() > FILES_MAX {
+            files.truncate(FILES_MAX);
+            faults.push(Fault { path: pattern.into(), wrong: Wrong::TooMany(FILES_MAX) });
+        }
+    }
+    (files, faults)
+}
+
+fn found(pattern: &str) -> Result<Vec<PathBuf>, Wrong> {
+    if !pattern.contains(['*', '?', '[']) {
+        return Ok(vec![PathBuf::from(pattern)]);
+    }
+    let paths = glob::glob(pattern).map_err(|_| Wrong::NoPattern)?;
+    // One that cannot be looked into is no match, as in a shell.
+    Ok(paths.filter_map(Result::ok).filter(|path| path.is_file()).take(FILES_MAX + 1).collect())
+}
+
+fn is_key_only(path: &Path) -> bool {
+    let Ok(pem) = contents(path) else { return false };
+    CertificateDer::pem_slice_iter(&pem).next().is_none()
+        && PrivateKeyDer::pem_slice_iter(&pem).next().is_some_and(|key| key.is_ok())
+}
+
+/// Where the key of a certificate lies that is not in its file: `NAME.key`, or as certbot has it.
+pub(super) fn keys_beside(path: &Path) -> Vec<PathBuf> {
+    let mut keys = vec![path.with_extension("key")];
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    for own in ["fullchain", "cert"] {
+        // In certbot's archive they are numbered.
+        if let Some(number) = stem.strip_prefix(own)
+            && number.bytes().all(|b| b.is_ascii_digit())
+        {
+            keys.push(path.with_file_name(format!("privkey{number}.pem")));
+        }
+    }
+    keys.retain(|key| key != path);
+    keys
+}
+
+/// Reads a certificate with its chain and its key: that in its own file, that in `key`, or one beside it.
+///
+/// # Errors
+/// When one of them is missing, malformed, or does not fit the other. Time is not looked at.
+pub fn read(path: &Path, key: Option<&Path>) -> Result<Certificate, Fault> {
+    read_inner(path, key).map_err(|wrong| Fault { path: path.to_owned(), wrong })
+}
+
+fn read_inner(path: &Path, key: Option<&Path>) -> Result<Certificate, Wrong> {
+    let pem = contents(path).map_err(Wrong::Unreadable)?;
+    let chain = chain(&pem)?;
+    let (names, not_before, not_after) = {
+        let (_, own) = parse_x509_certificate(&chain[0]).map_err(|_| Wrong::BadCertificate)?;
+        let validity = own.validity();
+        (Names::of(&own), validity.not_before.timestamp(), validity.not_after.timestamp())
+    };
+    let (key, key_path) = match first_key(&pem, path)? {
+        Some(found) => (found, path.to_owned()),
+        None => other_key(path, key)?,
+    };
+    let keyed =
+        CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(
+            |error| match error {
+                rustls::Error::InconsistentKeys(_) => Wrong::OtherKey(key_path),
+                rustls::Error::InvalidCertificate(_) => Wrong::BadCertificate,
+                _ => Wrong::BadKey(key_path),
+            },
+        )?;
+    Ok(Certificate { path: path.to_owned(), names, not_before, not_after, keyed: Arc::new(keyed) })
+}
+
+fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Wrong> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).take(CHAIN_MAX).collect();
+    let chain = chain.map_err(|_| Wrong::NoPem)?;
+    if chain.is_empty() { Err(Wrong::NoCertificate) } else { Ok(chain) }
+}
+
+fn first_key(pem: &[u8], path: &Path) -> Result<Option<PrivateKeyDer<'static>>, Wrong> {
+    if let Some(found) = PrivateKeyDer::pem_slice_iter(pem).next() {
+        return found.map(Some).map_err(|_| Wrong::BadKey(path.to_owned()));
+    }
+    let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY";
+    if pem.windows(encrypted.len()).any(|part| part == encrypted) {
+        return Err(Wrong::BadKey(path.to_owned()));
+    }
+    Ok(None)
+}
+
+fn other_key(
+    path: &Path,
+    named: Option<&Path>,
+) -> Result<(PrivateKeyDer<'static>, PathBuf), Wrong> {
+    if let Some(named) = named {
+        let pem = contents(named).map_err(|error| {
+            let text = format!("its key {}: {error}", named.display());
+            Wrong::Unreadable(std::io::Error::new(error.kind(), text))
+        })?;
+        let key = first_key(&pem, named)?;
+        return key
+            .map(|key| (key, named.to_owned()))
+            .ok_or_else(|| Wrong::NoKey(vec![named.to_owned()]));
+    }
+    let places = keys_beside(path);
+    for place in &places {
+        let pem = match contents(place) {
+            Ok(pem) => pem,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                let text = format!("its key {}: {error}", place.display());
+                return Err(Wrong::Unreadable(std::io::Error::new(error.kind(), text)));
+            }
+        };
+        if let Some(key) = first_key(&pem, place)? {
+            return Ok((key, place.clone()));
+        }
+    }
+    Err(Wrong::NoKey(places))
+}
+
+/// The authorities in a file, whose certificates clients may show.
+///
+/// # Errors
+/// When there is none, or one is malformed.
+pub fn authorities(path: &Path) -> Result<Arc<RootCertStore>, Fault> {
+    let fault = |wrong| Fault { path: path.to_owned(), wrong };
+    let pem = contents(path).map_err(|error| fault(Wrong::Unreadable(error)))?;
+    let mut roots = RootCertStore::empty();
+    for authority in chain(&pem).map_err(fault)? {
+        roots.add(authority).map_err(|_| fault(Wrong::BadCertificate))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn contents(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(std::io::Error::other("it is larger than any certificate"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs;
+
+    use rcgen::{CertifiedKey as Generated, generate_simple_self_signed};
+
+    use super::*;
+
+    fn generated(names: &[&str]) -> Generated<rcgen::KeyPair> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        generate_simple_self_signed(names).unwrap()
+    }
+
+    /// A certificate for these names, made here.
+    pub(in crate::certificate) fn made(names: &[&str]) -> Certificate {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.pem");
+        let made = generated(names);
+        fs::write(&path, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
+        read(&path, None).unwrap()
+    }
+
+    fn told(path: &Path, key: Option<&Path>) -> String {
+        read(path, key).map_or_else(|fault| fault.to_string(), |_| "fine".to_owned())
+    }
+
+    #[test]
+    fn a_key_lies_in_the_file_beside_it_or_where_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let made = generated(&["a.test", "*.b.test"]);
+        let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        fs::write(at("both.pem"), format!("{key}{cert}")).unwrap();
+        fs::write(at("a.crt"), &cert).unwrap();
+        fs::write(at("a.key"), &key).unwrap();
+        fs::write(at("fullchain2.pem"), &cert).unwrap();
+        fs::write(at("privkey2.pem"), &key).unwrap();
+        fs::write(at("alone.pem"), &cert).unwrap();
+        for name in ["both.pem", "a.crt", "fullchain2.pem"] {
+            assert_eq!(told(&at(name), None), "fine", "{name}");
+        }
+        assert_eq!(told(&at("alone.pem"), Some(&at("a.key"))), "fine");
+        let missing = told(&at("alone.pem"), None);
+        assert!(missing.contains("alone.pem has no private key"), "{missing}");
+        assert!(missing.ends_with("alone.key"), "{missing}");
+        let read = read(&at("both.pem"), None).unwrap();
+        assert_eq!(read.names.iter().collect::<Vec<_>>(), ["a.test", "*.b.test"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (one, other) = (generated(&["a.test"]), generated(&["a.test"]));
+        fs::write(at("other.pem"), one.cert.pem() + &other.signing_key.serialize_pem()).unwrap();
+        fs::write(at("empty.pem"), "").unwrap();
+        fs::write(at("cut.pem"), &one.cert.pem()[..100]).unwrap();
+        let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        fs::write(at("junk.pem"), junk).unwrap();
+        let locked =
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        fs::write(at("locked.pem"), one.cert.pem() + locked).unwrap();
+        fs::write(at("large.pem"), vec![b'\n'; (FILE_MAX + 1) as usize]).unwrap();
+        for (name, expected) in [
+            ("other.pem", "does not belong to the first certificate"),
+            ("empty.pem", "holds no certificate"),
+            ("cut.pem", "is not PEM"),
+            ("junk.pem", "is malformed"),
+            ("locked.pem", "encrypted"),
+            ("large.pem", "larger than"),
+            ("missing.pem", "cannot be read"),
+        ] {
+            let told = told(&at(name), None);
+            assert!(told.contains(expected) && told.contains(name), "{name}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_finds_certificates_by_name_and_leaves_keys_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let made = generated(&["a.test"]);
+        for name in ["b.pem", "a.pem"] {
+            fs::write(at(name), made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
+        }
+        fs::write(at("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        let pattern = |name: &str| at(name).display().to_string();
+        let sources = |patterns: &[&str]| Sources {
+            certificates: patterns.iter().map(|name| pattern(name)).collect(),
+            key: None,
+        };
+        let (files, faults) = find(&sources(&["*.pem", "a.pem", "b.pem"]));
+        assert!(faults.is_empty(), "{faults:?}");
+        assert_eq!(files, [at("a.pem"), at("b.pem")]);
+        let (files, faults) = find(&sources(&["*.crt", "key.*"]));
+        assert!(files.is_empty());
+        assert_eq!(faults.len(), 2);
+        assert!(faults[0].to_string().contains("*.crt finds no file"), "{}", faults[0]);
+    }
+
+    #[test]
+    fn a_change_of_a_file_or_of_its_key_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("a.pem"), "one").unwrap();
+        let sources = Sources { certificates: vec![at("*.pem").display().to_string()], key: None };
+        let first = super::super::stamps(&sources);
+        assert_eq!(first, super::super::stamps(&sources));
+        fs::write(at("a.key"), "key").unwrap();
+        let second = super::super::stamps(&sources);
+        assert_ne!(first, second);
+        fs::write(at("b.pem"), "two").unwrap();
+        assert_ne!(second, super::super::stamps(&sources));
+    }
+}

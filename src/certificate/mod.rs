@@ -1,0 +1,97 @@
+//! Certificates that lie in files: found, read with their keys, and chosen by the name that a client
+//! asks for.
+//!
+//! Who listens with them, and what becomes of a connection, is not known here. Reading blocks.
+
+mod fault;
+mod load;
+mod names;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::sign::CertifiedKey;
+
+pub use fault::{Fault, Wrong};
+pub use load::{authorities, find, read};
+pub use names::Names;
+pub use table::Table;
+
+/// Where certificates lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Files, or patterns of them with `*` and `?`: each holds a certificate with its chain.
+    pub certificates: Vec<String>,
+    /// The key of all; else each has its own, in the same file or beside it.
+    pub key: Option<PathBuf>,
+}
+
+/// A certificate with its chain and its key.
+#[derive(Debug)]
+pub struct Certificate {
+    /// The file that it was read from.
+    pub path: PathBuf,
+    /// The names that it is for.
+    pub names: Names,
+    /// Unix time from which on it is valid.
+    pub not_before: i64,
+    /// Unix time until which it is valid.
+    pub not_after: i64,
+    /// What a handshake takes of it.
+    pub keyed: Arc<CertifiedKey>,
+}
+
+impl Certificate {
+    /// Whether it is valid at `now`, in Unix time.
+    #[must_use]
+    pub fn is_valid(&self, now: i64) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+
+    /// What is wrong with its time.
+    #[must_use]
+    pub fn out_of_time(&self, now: i64) -> Option<Fault> {
+        let wrong = if now < self.not_before {
+            Wrong::NotYetValid(self.not_before)
+        } else if now > self.not_after {
+            Wrong::Expired(self.not_after)
+        } else {
+            return None;
+        };
+        Some(Fault { path: self.path.clone(), wrong })
+    }
+}
+
+/// By what a change of a file is noticed; all of it `None` where there is no such file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    path: PathBuf,
+    state: Option<(Option<SystemTime>, u64, u64)>,
+}
+
+impl Stamp {
+    /// That of a file, as it is now.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+
+        let state =
+            std::fs::metadata(path).ok().map(|file| (file.modified().ok(), file.len(), file.ino()));
+        Self { path: path.to_owned(), state }
+    }
+}
+
+/// The stamps of all files that would be read, in order.
+#[must_use]
+pub fn stamps(sources: &Sources) -> Vec<Stamp> {
+    let (files, _) = find(sources);
+    let mut stamps = Vec::new();
+    for file in &files {
+        stamps.push(Stamp::of(file));
+        stamps.extend(load::keys_beside(file).iter().map(|key| Stamp::of(key)));
+    }
+    stamps.extend(sources.key.as_deref().map(Stamp::of));
+    stamps
+}

@@ -1,0 +1,168 @@
+//! A client's certificate as fields for the origin: RFC 9440, and in words.
+//!
+//! That it was verified is the business of whoever read it.
+
+use std::fmt::Write as _;
+
+use ::http::{HeaderName, HeaderValue};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+use x509_parser::parse_x509_certificate;
+use x509_parser::x509::{AttributeTypeAndValue, X509Name};
+
+/// `Client-Cert` (RFC 9440 §2.2).
+pub static CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+/// `X-Anteroom-Client-Cert-Subject`
+pub static SUBJECT: HeaderName = HeaderName::from_static("x-anteroom-client-cert-subject");
+/// `X-Anteroom-Client-Cert-Fingerprint`
+pub static FINGERPRINT: HeaderName = HeaderName::from_static("x-anteroom-client-cert-fingerprint");
+
+/// The longest subject that is told, in bytes: longer ones would not fit into most origins' heads.
+const SUBJECT_MAX: usize = 4 * 1024;
+
+/// What the origin is told of a client's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The whole of it: a byte sequence of RFC 9651.
+    whole: HeaderValue,
+    /// Whom it names (RFC 4514); `None` where it names nobody.
+    subject: Option<HeaderValue>,
+    /// SHA-256 over it, in lower-case hex.
+    fingerprint: HeaderValue,
+}
+
+impl ClientCertificate {
+    /// Reads a certificate in DER.
+    #[must_use]
+    pub fn new(der: &[u8]) -> Self {
+        let mut digits = String::with_capacity(64);
+        for byte in Sha256::digest(der) {
+            // Writing to a string cannot fail.
+            let _ = write!(digits, "{byte:02x}");
+        }
+        let subject = parse_x509_certificate(der).ok().map(|(_, own)| subject(own.subject()));
+        let subject = subject.filter(|text| (1..=SUBJECT_MAX).contains(&text.len()));
+        Self {
+            whole: value(format!(":{}:", STANDARD.encode(der))),
+            subject: subject.map(value),
+            fingerprint: value(digits),
+        }
+    }
+
+    /// The fields that tell it.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static HeaderName, &HeaderValue)> {
+        let subject = self.subject.as_ref().map(|subject| (&SUBJECT, subject));
+        [(&CLIENT_CERT, &self.whole), (&FINGERPRINT, &self.fingerprint)].into_iter().chain(subject)
+    }
+}
+
+/// A name as RFC 4514 writes it: the last part first, and nothing in a value that could pass for another
+/// part.
+fn subject(name: &X509Name<'_>) -> String {
+    let mut parts: Vec<String> = name
+        .iter_rdn()
+        .map(|part| part.iter().map(attribute).collect::<Vec<_>>().join("+"))
+        .collect();
+    parts.reverse();
+    parts.join(",")
+}
+
+fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
+    let number = attribute.attr_type().to_id_string();
+    let kind = match number.as_str() {
+        "2.5.4.3" => "CN",
+        "2.5.4.6" => "C",
+        "2.5.4.7" => "L",
+        "2.5.4.8" => "ST",
+        "2.5.4.9" => "STREET",
+        "2.5.4.10" => "O",
+        "2.5.4.11" => "OU",
+        "0.9.2342.19200300.100.1.25" => "DC",
+        "0.9.2342.19200300.100.1.1" => "UID",
+        // No name of RFC 4514, but the one by which all others know it.
+        "1.2.840.113549.1.9.1" => "emailAddress",
+        _ => &number,
+    };
+    let value = match attribute.as_str() {
+        Ok(text) => escaped(text),
+        Err(_) => {
+            let mut digits = String::from("#");
+            for byte in attribute.as_slice() {
+                let _ = write!(digits, "{byte:02x}");
+            }
+            digits
+        }
+    };
+    format!("{kind}={value}")
+}
+
+/// A value as RFC 4514 §2.4 writes it; what is no visible ASCII as its bytes in hex, so that it fits
+/// into a field.
+fn escaped(text: &str) -> String {
+    let mut written = String::with_capacity(text.len());
+    let last = text.len().saturating_sub(1);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'"' | b'+' | b',' | b';' | b'<' | b'>' | b'\\' | b'=' => {
+                written.extend(['\\', char::from(byte)]);
+            }
+            b'#' if at == 0 => written.push_str("\\#"),
+            b' ' if at == 0 || at == last => written.push_str("\\ "),
+            b' '..=b'~' => written.push(char::from(byte)),
+            _ => {
+                let _ = write!(written, "\\{byte:02X}");
+            }
+        }
+    }
+    written
+}
+
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("base64, hex digits and escaped text are visible ASCII")
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    use super::*;
+
+    fn told(parts: &[(DnType, &str)]) -> ClientCertificate {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        for (kind, text) in parts {
+            params.distinguished_name.push(kind.clone(), *text);
+        }
+        let key = KeyPair::generate().unwrap();
+        ClientCertificate::new(params.self_signed(&key).unwrap().der())
+    }
+
+    #[test]
+    fn a_subject_is_written_so_that_no_value_passes_for_a_part() {
+        let told = told(&[
+            (DnType::OrganizationName, "Shop, OU=admin"),
+            (DnType::CommonName, " #J\u{e4}ne+\u{1}\\ "),
+        ]);
+        let subject = told.subject.unwrap();
+        let expected = r"CN=\ #J\C3\A4ne\+\01\\\ ,O=Shop\, OU\=admin";
+        assert_eq!(subject.to_str().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_certificate_without_a_subject_is_told_by_its_print() {
+        let told = told(&[]);
+        let names: Vec<&str> = told.fields().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["client-cert", "x-anteroom-client-cert-fingerprint"]);
+        assert_eq!(told.fingerprint.len(), 64);
+        let whole = told.whole.to_str().unwrap();
+        assert!(whole.starts_with(':') && whole.ends_with(':') && whole.len() > 100);
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_told_all_the_same() {
+        let told = ClientCertificate::new(b"junk");
+        assert_eq!(told.subject, None);
+        assert_eq!(told.whole, ":anVuaw==:");
+    }
+}

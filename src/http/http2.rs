@@ -1,0 +1,143 @@
+//! Requests of HTTP/2 in the shape of those of HTTP/1.1 (RFC 9113 §8), so that whoever reads one later
+//! need not know how it came.
+//!
+//! What cannot be a request at all (pseudo-header fields missing or twice, upper-case names, fields of
+//! the connection, lengths that do not fit) does not come here: the library resets its stream.
+
+use ::http::header::{COOKIE, HOST};
+use ::http::request::Parts;
+use ::http::{HeaderMap, HeaderValue};
+
+use super::host::Scheme;
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misshapen {
+    /// A field's value begins or ends with a space (RFC 9113 §8.2.1).
+    #[error("a field begins or ends with a space")]
+    Padded,
+    /// It is for a scheme other than the connection's (RFC 9110 §7.4).
+    #[error("the request is for another scheme than the connection's")]
+    Scheme,
+    /// Its authority cannot stand in a field.
+    #[error("the authority is malformed")]
+    Authority,
+}
+
+/// Evens out a request's head: one `Cookie` line, and the authority as `Host`, which is left alone
+/// where there is one, and must agree (`host::site` sees to that). `own` is the scheme of the visitor's
+/// connection, where it is known to be his: `:scheme` must say the same, and is not believed otherwise.
+///
+/// # Errors
+/// Each case of [`Misshapen`].
+pub fn even_out(head: &mut Parts, own: Option<Scheme>) -> Result<(), Misshapen> {
+    if head.headers.values().any(is_padded) {
+        return Err(Misshapen::Padded);
+    }
+    if let (Some(own), Some(said)) = (own, head.uri.scheme_str())
+        && Scheme::parse(said.as_bytes()) != Some(own)
+    {
+        return Err(Misshapen::Scheme);
+    }
+    join_cookies(&mut head.headers);
+    if let Some(authority) = head.uri.authority()
+        && !head.headers.contains_key(HOST)
+    {
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Misshapen::Authority)?;
+        head.headers.insert(HOST, host);
+    }
+    Ok(())
+}
+
+fn is_padded(value: &HeaderValue) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    is_space(value.as_bytes().first()) || is_space(value.as_bytes().last())
+}
+
+/// RFC 9113 §8.2.3: cookies may come one a line, and are one line to whoever knows no HTTP/2.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    if lines.by_ref().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    // Each was a value, and so is what stands between them.
+    if let Ok(mut joined) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        joined.set_sensitive(true);
+        headers.insert(COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::Request;
+
+    use super::*;
+
+    fn head(uri: &str, fields: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn lines<'h>(head: &'h Parts, name: &str) -> Vec<&'h str> {
+        head.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn crumbs_are_one_cookie_line() {
+        for (crumbs, joined) in [
+            (&[][..], &[][..]),
+            (&["a=1"], &["a=1"]),
+            (&["a=1", "b=2"], &["a=1; b=2"]),
+            (&["a=1; b=2", "c=3", ""], &["a=1; b=2; c=3; "]),
+        ] {
+            let fields: Vec<_> = crumbs.iter().map(|crumb| ("cookie", *crumb)).collect();
+            let mut head = head("http://shop.test/", &fields);
+            even_out(&mut head, Some(Scheme::Http)).unwrap();
+            assert_eq!(lines(&head, "cookie"), joined);
+        }
+    }
+
+    #[test]
+    fn the_authority_is_the_host_where_there_is_none() {
+        for (uri, host, expected) in [
+            ("http://shop.test/a", None, &["shop.test"][..]),
+            ("http://shop.test:81/a", None, &["shop.test:81"]),
+            ("http://shop.test/a", Some("other.test"), &["other.test"]),
+            ("/a", Some("shop.test"), &["shop.test"]),
+            ("/a", None, &[]),
+        ] {
+            let fields: Vec<_> = host.iter().map(|host| ("host", *host)).collect();
+            let mut head = head(uri, &fields);
+            even_out(&mut head, Some(Scheme::Http)).unwrap();
+            assert_eq!(lines(&head, "host"), expected, "{uri} {host:?}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_is_the_connection_s_own() {
+        for (uri, own, expected) in [
+            ("http://a.test/", Some(Scheme::Http), Ok(())),
+            ("https://a.test/", Some(Scheme::Https), Ok(())),
+            ("https://a.test/", Some(Scheme::Http), Err(Misshapen::Scheme)),
+            ("http://a.test/", Some(Scheme::Https), Err(Misshapen::Scheme)),
+            ("ftp://a.test/", Some(Scheme::Http), Err(Misshapen::Scheme)),
+            ("https://a.test/", None, Ok(())),
+            ("/", Some(Scheme::Http), Ok(())),
+        ] {
+            assert_eq!(even_out(&mut head(uri, &[]), own), expected, "{uri} {own:?}");
+        }
+    }
+
+    #[test]
+    fn spaces_around_a_value_are_refused() {
+        for value in [" a", "a ", "\ta", "a\t", " "] {
+            let mut head = head("http://a.test/", &[("x-a", value)]);
+            assert_eq!(even_out(&mut head, None), Err(Misshapen::Padded), "{value:?}");
+        }
+        even_out(&mut head("http://a.test/", &[("x-a", "a b"), ("x-b", "")]), None).unwrap();
+    }
+}

@@ -1,0 +1,196 @@
+//! Connections of HTTP/2, each shared by many requests of one thread.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use ::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http2};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::link::Link;
+use super::pool::BUFFER;
+use super::{OriginError, Outgoing};
+
+/// The most streams that are opened on one connection, whatever the origin would take.
+const STREAMS: usize = 100;
+/// How many are opened before the origin has said how many it takes.
+const STREAMS_UNTOLD: usize = 32;
+/// What an origin may send ahead on a stream whose client is slow.
+const STREAM_WINDOW: u32 = 128 * 1024;
+/// The same for the connection. As large as all its streams together: else clients that read slowly
+/// would hold up the others.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS as u32;
+/// What is buffered of an upload.
+const SEND_BUFFER: usize = 64 * 1024;
+/// How long an answer to a PING may take.
+const PING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Runs hyper's tasks on the thread of the connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Here;
+
+impl<F: Future + 'static> Executor<F> for Here
+where
+    F::Output: 'static,
+{
+    fn execute(&self, task: F) {
+        tokio::task::spawn_local(task);
+    }
+}
+
+type Connection = http2::Connection<TokioIo<Link>, Outgoing, Here>;
+
+/// A connection of HTTP/2.
+pub(super) struct Lane {
+    requests: http2::SendRequest<Outgoing>,
+    /// Gone when the connection is over: what still waits to be sent comes back then.
+    connection: Weak<RefCell<Connection>>,
+    /// Requests on it.
+    streams: Cell<usize>,
+    /// Since when it has had none.
+    resting: Cell<Instant>,
+    /// Whether no further request is given to it.
+    doubted: Cell<bool>,
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("streams", &self.streams).finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    /// Begins HTTP/2 on a socket.
+    pub(super) async fn open(link: Link, ping: Duration) -> Result<Self, OriginError> {
+        let (requests, connection) = http2::Builder::new(Here)
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_max_send_streams(STREAMS_UNTOLD)
+            .max_header_list_size(BUFFER as u32)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(ping)
+            .keep_alive_timeout(ping.min(PING_PATIENCE))
+            .handshake(TokioIo::new(link))
+            .await
+            .map_err(OriginError::Broken)?;
+        let driven = Rc::new(RefCell::new(connection));
+        let connection = Rc::downgrade(&driven);
+        tokio::task::spawn_local(async move {
+            // Borrowed for one poll at a time: how many streams it takes is asked in between.
+            let end = std::future::poll_fn(|cx| Pin::new(&mut *driven.borrow_mut()).poll(cx)).await;
+            if let Err(error) = end {
+                tracing::debug!(%error, "an origin connection of HTTP/2 ended");
+            }
+        });
+        Ok(Self {
+            requests,
+            connection,
+            streams: Cell::new(0),
+            resting: Cell::new(Instant::now()),
+            doubted: Cell::new(false),
+        })
+    }
+
+    fn is_open(&self) -> bool {
+        !self.doubted.get() && !self.requests.is_closed()
+    }
+
+    /// Whether the origin takes one more stream now.
+    fn has_room(&self) -> bool {
+        let Some(connection) = self.connection.upgrade() else { return false };
+        let takes = connection.borrow().current_max_send_streams();
+        self.streams.get() < takes.min(STREAMS)
+    }
+
+    fn is_idle_since(&self, limit: Duration) -> bool {
+        self.streams.get() == 0 && self.resting.get().elapsed() >= limit
+    }
+}
+
+/// A place for a request on a shared connection, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Stream(Rc<Lane>);
+
+impl Stream {
+    fn on(lane: &Rc<Lane>) -> Self {
+        lane.streams.set(lane.streams.get() + 1);
+        Self(Rc::clone(lane))
+    }
+
+    pub(super) fn send(
+        &self,
+        request: Request<Outgoing>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> + use<>
+    {
+        self.0.requests.clone().try_send_request(request)
+    }
+
+    /// No further request follows on this connection; those under way go on.
+    pub(super) fn doubt(&self) {
+        self.0.doubted.set(true);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let lane = &self.0;
+        lane.streams.set(lane.streams.get().saturating_sub(1));
+        lane.resting.set(Instant::now());
+    }
+}
+
+/// One thread's connections of HTTP/2 to an origin.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    open: RefCell<Vec<Rc<Lane>>>,
+    /// What the origin spoke the last time, where that is not said by the plan.
+    speaks: Cell<Option<Protocol>>,
+    /// Who opens a connection; others wait to see whether they may share it.
+    pub(super) turn: Mutex<()>,
+}
+
+impl Lanes {
+    /// A place on a connection that is open. The oldest are filled first, so that others come to rest.
+    pub(super) fn free(&self) -> Option<Stream> {
+        let mut open = self.open.borrow_mut();
+        open.retain(|lane| lane.is_open());
+        open.iter().find(|lane| lane.has_room()).map(Stream::on)
+    }
+
+    /// Shares a fresh connection; the first place on it.
+    pub(super) fn add(&self, lane: Lane) -> Stream {
+        let lane = Rc::new(lane);
+        self.open.borrow_mut().push(Rc::clone(&lane));
+        Stream::on(&lane)
+    }
+
+    /// Notes what the origin speaks.
+    pub(super) fn speaks(&self, protocol: Protocol) {
+        self.speaks.set(Some(protocol));
+    }
+
+    /// Whether a connection cannot be shared, as far as is known.
+    pub(super) fn speaks_http1(&self) -> bool {
+        self.speaks.get() == Some(Protocol::Http1)
+    }
+
+    /// Lets go of connections that are over, or rested for `limit`. One with requests ends with these.
+    pub(super) fn sweep(&self, limit: Duration) {
+        self.open.borrow_mut().retain(|lane| lane.is_open() && !lane.is_idle_since(limit));
+    }
+}

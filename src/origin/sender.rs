@@ -1,0 +1,95 @@
+//! What carries a request: a connection of HTTP/1.1 for it alone, or a stream of HTTP/2 among others.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+
+use ::http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use ::http::uri::{Authority, Parts, PathAndQuery, Scheme};
+use ::http::{HeaderMap, Request, Response, Uri};
+use futures_util::future::Either;
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
+
+use super::lanes::Stream;
+use super::meter::Allowance;
+use super::{OriginError, Outgoing};
+
+/// A connection of HTTP/1.1 that is free for a request.
+#[derive(Debug)]
+pub(super) struct Http1 {
+    pub(super) requests: http1::SendRequest<Outgoing>,
+    /// Whether it rests in the pool: then whatever comes on it is unasked.
+    pub(super) resting: Rc<Cell<bool>>,
+    /// What may be read of it.
+    pub(super) allowance: Allowance,
+}
+
+/// What carries a request.
+#[derive(Debug)]
+pub(super) enum Sender {
+    Http1(Http1),
+    Http2(Stream),
+}
+
+impl Sender {
+    /// Sends a request; what comes of it is the head of its response.
+    pub(super) fn send(
+        &mut self,
+        request: Request<Outgoing>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> + use<>
+    {
+        match self {
+            Self::Http1(one) => {
+                one.allowance.heads();
+                Either::Left(one.requests.try_send_request(request))
+            }
+            Self::Http2(stream) => Either::Right(stream.send(request)),
+        }
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Self::Http2(_))
+    }
+
+    /// The response has begun.
+    pub(super) fn answered(&self) {
+        if let Self::Http1(one) = self {
+            one.allowance.body();
+        }
+    }
+
+    /// Something here took too long, or broke: others had better not follow.
+    pub(super) fn doubt(&self) {
+        if let Self::Http2(stream) = self {
+            stream.doubt();
+        }
+    }
+}
+
+/// A request as HTTP/2 says it (RFC 9113 §8.2.2, §8.3.1): the Host is in `:authority`, and nothing
+/// holds for a connection. `TE: trailers` may stay, and so may cookies in one line.
+///
+/// # Errors
+/// When its Host is no authority.
+pub(super) fn to_http2(request: &mut Request<Outgoing>, over_tls: bool) -> Result<(), OriginError> {
+    let no_host = OriginError::Unsendable("its Host is no authority");
+    let Some(host) = request.headers_mut().remove(HOST) else { return Err(no_host) };
+    let Ok(authority) = Authority::try_from(host.as_bytes()) else { return Err(no_host) };
+    strip(request.headers_mut());
+    let mut parts = Parts::default();
+    parts.scheme = Some(if over_tls { Scheme::HTTPS } else { Scheme::HTTP });
+    parts.authority = Some(authority);
+    let path = request.uri().path_and_query().cloned();
+    parts.path_and_query = Some(path.unwrap_or(PathAndQuery::from_static("/")));
+    *request.uri_mut() = Uri::from_parts(parts)
+        .map_err(|_| OriginError::Unsendable("its target is none for HTTP/2"))?;
+    *request.version_mut() = ::http::Version::HTTP_2;
+    Ok(())
+}
+
+fn strip(headers: &mut HeaderMap) {
+    for name in [CONNECTION, TRANSFER_ENCODING] {
+        headers.remove(name);
+    }
+}

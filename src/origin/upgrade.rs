@@ -1,0 +1,152 @@
+//! A request for another protocol: to the origin on a connection of its own, which is handed over
+//! once the origin has agreed (RFC 9110 §7.8).
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use ::http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
+use bytes::{Buf, Bytes};
+use hyper::body::Incoming;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::connect::{OriginSocket, Switching};
+use super::pool::Origin;
+use super::sender::Sender;
+use super::servers::Place;
+use super::{Keep, OriginError, OriginResponse, Outgoing};
+use crate::http::hop::{self, TransferEncoding};
+use crate::http::upgrade::Protocol;
+use crate::metrics::Count;
+
+/// What came of a request for another protocol.
+#[derive(Debug)]
+pub enum Answer {
+    /// The origin speaks it from here on.
+    Switched(Switched),
+    /// The origin answered in HTTP.
+    Http(OriginResponse),
+}
+
+/// An origin connection that speaks HTTP no more. Read first is what came right behind the response.
+#[derive(Debug)]
+pub struct Switched {
+    /// The fields of the 101 as they came.
+    pub fields: HeaderMap,
+    early: Bytes,
+    socket: OriginSocket,
+    /// The server works on the tunnel until it ends.
+    place: Option<Place>,
+}
+
+impl Switched {
+    /// Holds a place at the server until the tunnel has ended.
+    pub(super) fn hold(&mut self, place: Place) {
+        self.place = Some(place);
+    }
+}
+
+impl Origin {
+    /// Sends a request for `protocol` that has no body, on a connection of its own. It is never sent
+    /// twice.
+    ///
+    /// # Errors
+    /// See [`OriginError`]; a 101 that does not agree on that protocol is malformed.
+    pub async fn upgrade(
+        self: &Rc<Self>,
+        request: Request<Outgoing>,
+        protocol: &Protocol,
+    ) -> Result<Answer, OriginError> {
+        self.sheet.count(Count::OriginRequests);
+        let result = self.ask_to_switch(request, protocol).await;
+        if result.is_err() {
+            self.sheet.count(Count::OriginErrors);
+        }
+        result
+    }
+
+    async fn ask_to_switch(
+        self: &Rc<Self>,
+        request: Request<Outgoing>,
+        protocol: &Protocol,
+    ) -> Result<Answer, OriginError> {
+        let (mut sender, switching) = self.connect_to_switch().await?;
+        let is_head = request.method() == Method::HEAD;
+        let asked = request.headers().clone();
+        sender.allowance.heads();
+        let sending = sender.requests.try_send_request(request);
+        let limit = self.settings.first_byte_timeout;
+        let response = tokio::time::timeout(limit, sending)
+            .await
+            .map_err(|_| OriginError::FirstByteTimedOut)?
+            .map_err(|failed| OriginError::Broken(failed.into_error()))?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let came = self.accept(response, Sender::Http1(sender), is_head, &Keep::Alone)?;
+            return Ok(Answer::Http(came));
+        }
+        check(&response, &asked, protocol)?;
+        sender.allowance.body();
+        let (socket, read) = hand_over(switching).await?;
+        // A copy, for what hyper has read holds on to a buffer of its own.
+        let early = Bytes::copy_from_slice(&read);
+        let fields = response.into_parts().0.headers;
+        Ok(Answer::Switched(Switched { fields, early, socket, place: None }))
+    }
+}
+
+/// Whether a 101 says what it has to, and nothing that could be read in two ways.
+fn check(
+    response: &Response<Incoming>,
+    asked: &HeaderMap,
+    protocol: &Protocol,
+) -> Result<(), OriginError> {
+    let fields = response.headers();
+    // RFC 9110 §8.6, RFC 9112 §6.1: it has no body. Some servers say that it is of no length.
+    let has_length = fields.contains_key(header::CONTENT_LENGTH)
+        && !matches!(hop::content_length(fields), Ok(Some(0)));
+    if has_length || hop::transfer_encoding(fields) != Ok(TransferEncoding::None) {
+        return Err(OriginError::Malformed("it switches protocols with a body"));
+    }
+    if response.version() != Version::HTTP_11 || !protocol.is_agreed(asked, fields) {
+        return Err(OriginError::Malformed("it does not switch to what was asked for"));
+    }
+    Ok(())
+}
+
+/// hyper lets go of the connection in the turn in which it has handed the head over.
+async fn hand_over(switching: Switching) -> Result<(OriginSocket, Bytes), OriginError> {
+    switching.await.map_err(|_| OriginError::Malformed("it broke off while it switched protocols"))
+}
+
+impl AsyncRead for Switched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.early.has_remaining() {
+            let length = self.early.len().min(buf.remaining());
+            buf.put_slice(&self.early.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Switched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,360 @@
+//! A tunnel: what a client and the origin say to each other once they speak another protocol than HTTP.
+//!
+//! Bytes go both ways as they come, and nobody looks into them. Each way holds one part at most, so that
+//! who does not read holds up the other; a tunnel on which nothing moves holds nothing.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::Room;
+use super::client::Client;
+use super::trail::Trail;
+use crate::metrics::{Count, TunnelEnd};
+use crate::origin::Switched;
+
+/// The most that is read at once, and so what each way holds.
+const PART: usize = 16 * 1024;
+/// So many parts go one way before others of the thread have their turn.
+const PARTS_MAX: usize = 16;
+
+/// How many tunnels are open, over all threads.
+#[derive(Debug, Default)]
+pub struct Tunnels {
+    open: AtomicUsize,
+}
+
+impl Tunnels {
+    /// Tunnels open now, and those that the origin is being asked for.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Room for one more where there may be `max`; `None` at the bound.
+    pub(super) fn enter(self: &Arc<Self>, max: usize) -> Option<Place> {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= max {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Place(Arc::clone(self)))
+    }
+}
+
+/// A tunnel's place under the bound; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Tunnels>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a tunnel is made of, while its request is being answered.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) origin: Switched,
+    pub(super) is_websocket: bool,
+    pub(super) place: Place,
+    /// The stream of HTTP/2 that becomes the tunnel; else the client's connection does.
+    pub(super) stream: Option<OnUpgrade>,
+}
+
+/// Where whoever runs a client's connection finds the tunnel that it becomes.
+pub type TunnelSlot = Rc<RefCell<Option<Box<Tunnel>>>>;
+
+/// A tunnel to the origin whose client has been told so. It ends when it is dropped, and is logged then.
+#[derive(Debug)]
+pub struct Tunnel {
+    room: Rc<Room>,
+    origin: Switched,
+    is_websocket: bool,
+    trail: Box<Trail>,
+    up: Flow,
+    down: Flow,
+    end: TunnelEnd,
+    _place: Place,
+}
+
+impl Tunnel {
+    /// Begins one, and sees to it that it is carried once its client has been told.
+    pub(super) fn begin(mut opened: Opened, trail: Box<Trail>, room: &Rc<Room>, client: &Client) {
+        let stream = opened.stream.take();
+        let tunnel = Self::new(opened, trail, Rc::clone(room));
+        match stream {
+            Some(stream) => room.left.carry_on(tunnel.carry_stream(stream)),
+            None => client.become_tunnel(tunnel),
+        }
+    }
+
+    /// Where the client has left, there is no stream.
+    async fn carry_stream(self, stream: OnUpgrade) {
+        match stream.await {
+            Ok(stream) => drop(self.carry(&mut TokioIo::new(stream), Bytes::new()).await),
+            Err(error) => tracing::debug!(%error, "a client left before its tunnel was open"),
+        }
+    }
+
+    fn new(opened: Opened, trail: Box<Trail>, room: Rc<Room>) -> Self {
+        let Opened { origin, is_websocket, place, .. } = opened;
+        room.sheet.count(Count::TunnelsOpened);
+        let (up, down) = (Flow::default(), Flow::default());
+        // Until it is carried, a client who leaves is all that can end it.
+        let end = TunnelEnd::Client;
+        Self { room, origin, is_websocket, trail, up, down, end, _place: place }
+    }
+
+    /// Carries bytes both ways until both sides have ended, one broke, or nothing moved for too long.
+    /// `early` is what the client said before it had the answer. Returns whether the client may be let
+    /// go in the usual way: else what it got would pass for all that there was.
+    pub async fn carry<S>(mut self, client: &mut S, early: Bytes) -> bool
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.up.held = early;
+        self.end = TunnelEnd::Cut;
+        let mut rest = Rest::new();
+        let end = std::future::poll_fn(|cx| self.poll(cx, client, &mut rest)).await;
+        self.end = end;
+        let is_over = self.up.is_over() && self.down.is_over();
+        if is_over {
+            self.trail.whole();
+        }
+        // WebSocket says itself where it ends (RFC 6455 §5.5.1).
+        is_over || self.is_websocket
+    }
+
+    fn poll<S>(&mut self, cx: &mut Context<'_>, client: &mut S, rest: &mut Rest) -> Poll<TunnelEnd>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let before = (self.up.moved, self.down.moved, self.up.held.len(), self.down.held.len());
+        let up = self.up.poll(cx, client, &mut self.origin);
+        if let Poll::Ready(Err(broke)) = up {
+            return Poll::Ready(broke.from(TunnelEnd::Client, TunnelEnd::Origin));
+        }
+        let down = self.down.poll(cx, &mut self.origin, client);
+        if let Poll::Ready(Err(broke)) = down {
+            return Poll::Ready(broke.from(TunnelEnd::Origin, TunnelEnd::Client));
+        }
+        let after = (self.up.moved, self.down.moved, self.up.held.len(), self.down.held.len());
+        if before != after {
+            self.room.sheet.add(Count::TunnelBytesReceived, self.up.moved - before.0);
+            self.room.sheet.add(Count::TunnelBytesSent, self.down.moved - before.1);
+            rest.moved();
+        }
+        if rest.first.is_none() {
+            let ended = [(up, TunnelEnd::Client), (down, TunnelEnd::Origin)];
+            rest.first = ended.into_iter().find(|(way, _)| way.is_ready()).map(|(_, end)| end);
+        }
+        match rest.first {
+            Some(first) if self.up.is_over() && self.down.is_over() => Poll::Ready(first),
+            first => rest.poll(cx, self.patience(first.is_some())).map(|()| TunnelEnd::Idle),
+        }
+    }
+
+    /// For how long nothing may move. A WebSocket of which one side has ended has nothing more to say.
+    fn patience(&self, has_half_ended: bool) -> Duration {
+        let settings = &self.room.settings;
+        if has_half_ended && self.is_websocket {
+            settings.tunnel_idle.min(settings.stall)
+        } else {
+            settings.tunnel_idle
+        }
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.trail.tunnelled(self.up.moved, self.down.moved);
+        self.room.sheet.tunnel_ended(self.end);
+    }
+}
+
+/// Since when nothing moves, and who ended first.
+struct Rest {
+    since: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+    first: Option<TunnelEnd>,
+}
+
+impl Rest {
+    fn new() -> Self {
+        Self { since: Instant::now(), timer: None, first: None }
+    }
+
+    fn moved(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// Ready when nothing moved for `patience`.
+    ///
+    /// PERF: the timer is set anew only when it must ring earlier, or rang too early.
+    fn poll(&mut self, cx: &mut Context<'_>, patience: Duration) -> Poll<()> {
+        let deadline = self.since + patience;
+        let sleep = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+/// Which end of a way broke.
+enum Broke {
+    Reading,
+    Writing,
+}
+
+impl Broke {
+    fn from(self, reader: TunnelEnd, writer: TunnelEnd) -> TunnelEnd {
+        match self {
+            Self::Reading => reader,
+            Self::Writing => writer,
+        }
+    }
+}
+
+/// How far one way is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    /// The sender has ended; the receiver is to be told.
+    Ending,
+    Over,
+}
+
+/// One way of a tunnel.
+#[derive(Debug, Default)]
+struct Flow {
+    phase: Phase,
+    /// What was read and not yet written.
+    held: Bytes,
+    /// How many bytes were written.
+    moved: u64,
+    /// Whether some of them may still lie in a buffer.
+    needs_flush: bool,
+}
+
+impl Flow {
+    fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Moves what there is; ready when the sender has ended and the receiver knows.
+    fn poll<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut W,
+    ) -> Poll<Result<(), Broke>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        for _ in 0..PARTS_MAX {
+            if !self.held.is_empty() {
+                ready!(self.write(cx, to))?;
+                continue;
+            }
+            match self.phase {
+                Phase::Open => ready!(self.pass(cx, from, to))?,
+                Phase::Ending => ready!(self.end(cx, to))?,
+                Phase::Over => return Poll::Ready(Ok(())),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Reads a part and writes as much of it as is taken at once.
+    fn pass<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut W,
+    ) -> Poll<Result<(), Broke>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let mut space = [const { MaybeUninit::uninit() }; PART];
+        let mut part = ReadBuf::uninit(&mut space);
+        let Poll::Ready(read) = Pin::new(from).poll_read(cx, &mut part) else {
+            if self.needs_flush {
+                ready!(Pin::new(to).poll_flush(cx)).map_err(|_| Broke::Writing)?;
+                self.needs_flush = false;
+            }
+            return Poll::Pending;
+        };
+        read.map_err(|_| Broke::Reading)?;
+        if part.filled().is_empty() {
+            self.phase = Phase::Ending;
+            return Poll::Ready(Ok(()));
+        }
+        let written = match Pin::new(to).poll_write(cx, part.filled()) {
+            Poll::Ready(written) => written.map_err(|_| Broke::Writing)?,
+            Poll::Pending => 0,
+        };
+        self.wrote(written);
+        self.held = Bytes::copy_from_slice(&part.filled()[written..]);
+        Poll::Ready(Ok(()))
+    }
+
+    fn write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), Broke>>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        let written = match ready!(Pin::new(to).poll_write(cx, &self.held)) {
+            Ok(written) if written > 0 => written,
+            _ => return Poll::Ready(Err(Broke::Writing)),
+        };
+        self.held.advance(written);
+        if self.held.is_empty() {
+            // What is empty may still hold its buffer.
+            self.held = Bytes::new();
+        }
+        self.wrote(written);
+        Poll::Ready(Ok(()))
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.moved += bytes as u64;
+        self.needs_flush |= bytes > 0;
+    }
+
+    /// Tells the receiver of the end. One that has left need not be told.
+    fn end<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), Broke>>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        match ready!(Pin::new(to).poll_shutdown(cx)) {
+            Err(error) if error.kind() != io::ErrorKind::NotConnected => {
+                return Poll::Ready(Err(Broke::Writing));
+            }
+            _ => self.phase = Phase::Over,
+        }
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,153 @@
+//! A connection of HTTP/2: hyper's http2 within bounds of ours, until either side ends it.
+//!
+//! What one connection may hold of our memory, at worst: two MiB of bodies that nobody has read yet
+//! ([`CONNECTION_WINDOW`]), and 48 KiB of each of its hundred responses ([`SEND_BUFFER`] and a frame):
+//! seven MiB. A page from memory is not copied for it.
+
+mod meter;
+mod pace;
+mod wire;
+
+use std::error::Error;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::Instant;
+
+use self::pace::{Paced, Streams};
+use self::wire::{Flow, Wire};
+use super::connection::Line;
+use crate::metrics::{Count, Cut, Sheet};
+use crate::request::client::{Client, Phase, Pulse};
+use crate::request::respond;
+
+/// Requests that one connection may have open at a time.
+const STREAMS: u32 = 100;
+
+/// The largest list of a request's fields, in bytes (RFC 9113 §10.5.1).
+const HEADER_LIST: u32 = 16 * 1024;
+
+/// The largest frame that a client may send: the least that RFC 9113 §6.5.2 allows.
+const FRAME: u32 = 16 * 1024;
+
+/// What a client may send of one body before we have read it.
+const STREAM_WINDOW: u32 = 128 * 1024;
+
+/// What it may send of all bodies. The library takes half of it for a bound on the overhead of small
+/// frames that nobody has read: so large that a stream of messages of 32 bytes fits, and no larger.
+const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
+
+/// What is held of one response that the client is slow to take.
+const SEND_BUFFER: usize = 32 * 1024;
+
+/// Requests that may be taken back before we have looked at them (CVE-2023-44487).
+const UNSEEN_RESETS: usize = 20;
+
+/// Requests that a client may make us take back, by frames that make no sense (CVE-2025-8671).
+const ERROR_RESETS: usize = 256;
+
+/// How often a client is asked whether it is there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// How long an idle client may take to answer a farewell.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Serves a connection until it ends; after `drain`, or when it was idle for too long, until the requests
+/// in work are answered.
+pub(super) async fn serve(line: Line<'_>) {
+    let Line { mut io, client, settings, door } = line;
+    io.put_off_idle(FAREWELL);
+    let flow = Rc::<Flow>::default();
+    let io = Wire::new(io, Rc::clone(&client.pulse), Rc::clone(&flow));
+    let stall = settings.deadlines.stall;
+    let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&door.sheet));
+    let (asker, house, paces) = (Rc::clone(&client), Rc::clone(door), streams.clone());
+    let service = service_fn(move |request| {
+        let (room, client, pace) = (house.inside.room(), Rc::clone(&asker), paces.pace());
+        async move {
+            let response = respond(room, client, request).await;
+            Ok::<_, std::convert::Infallible>(response.map(|body| Paced::new(body, pace)))
+        }
+    });
+    let mut connection = http2::Builder::new(streams.clone())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADER_LIST)
+        .max_frame_size(FRAME)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(UNSEEN_RESETS)
+        .max_local_error_reset_streams(ERROR_RESETS)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY)
+        .enable_connect_protocol()
+        .serve_connection(TokioIo::new(io), service);
+    let ended = tokio::select! {
+        result = &mut connection => Some(result),
+        () = door.drain.cancelled() => None,
+        () = has_idled(&client.pulse, settings.deadlines.idle) => None,
+    };
+    let result = match ended {
+        Some(result) => result,
+        None => {
+            Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
+        }
+    };
+    // Its requests learn from this that nobody waits for them.
+    drop(connection);
+    if let Err(error) = result {
+        count_end(&error, &flow, &client, &door.sheet);
+    }
+    streams.tasks.close();
+    streams.tasks.wait().await;
+}
+
+/// Returns when the connection has been idle for so long. A client that has begun a request just then
+/// learns from the farewell that it was not taken, and may send it again elsewhere (RFC 9113 §6.8).
+async fn has_idled(pulse: &Pulse, idle: Duration) {
+    loop {
+        let (phase, since) = pulse.waits();
+        let end = since + idle;
+        let now = Instant::now();
+        if phase == Phase::Idle && end <= now {
+            return;
+        }
+        let next = if phase == Phase::Idle { end } else { now + idle };
+        tokio::time::sleep_until(next).await;
+    }
+}
+
+fn count_end(error: &hyper::Error, flow: &Flow, client: &Client, sheet: &Sheet) {
+    if client.pulse.timed_out() {
+        sheet.count(Count::ConnectionsTimedOut);
+        tracing::debug!(client = %client.peer, "a connection reached its deadline");
+        return;
+    }
+    let Some(cut) = flow.flood().or_else(|| refusal(error)) else {
+        tracing::debug!(client = %client.peer, %error, "a connection broke");
+        return;
+    };
+    sheet.cut(cut);
+    let cause = cut.as_str();
+    tracing::info!(client = %client.peer, cause, "a connection of HTTP/2 was cut");
+}
+
+/// What the library has ended the connection for.
+fn refusal(error: &hyper::Error) -> Option<Cut> {
+    let error = error.source()?.downcast_ref::<h2::Error>()?;
+    if !error.is_library() {
+        return None;
+    }
+    match error.reason()? {
+        h2::Reason::NO_ERROR => None,
+        h2::Reason::ENHANCE_YOUR_CALM => Some(Cut::Calm),
+        _ => Some(Cut::Protocol),
+    }
+}

@@ -1,0 +1,208 @@
+//! The handshake on a connection that was accepted, within the time that a request's head has.
+
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::Tls;
+use crate::http::client_cert::ClientCertificate;
+use crate::request::client::Secured;
+
+/// What every record of a handshake begins with (RFC 8446 §5.1).
+const HANDSHAKE: u8 = 22;
+/// The most that is read of a client that speaks no TLS, so that it reads our answer.
+const PLAIN_MAX: u64 = 64 * 1024;
+
+/// What a client that speaks http to a port of https is told.
+const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 57\r\n\
+    Cache-Control: no-store\r\n\
+    Connection: close\r\n\r\n\
+    400 Bad Request: http came to a port for https; use https";
+
+/// A protocol over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1, or whatever a client speaks that names none.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Protocol {
+    /// Its name in a handshake (RFC 7301 §6).
+    #[must_use]
+    pub fn name(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+
+    fn chosen(name: Option<&[u8]>) -> Self {
+        if name == Some(Self::Http2.name()) { Self::Http2 } else { Self::Http1 }
+    }
+}
+
+/// A connection behind its handshake.
+#[derive(Debug)]
+pub(in crate::serve) struct Entered<S> {
+    pub(in crate::serve) stream: TlsStream<Ahead<S>>,
+    pub(in crate::serve) protocol: Protocol,
+    pub(in crate::serve) secured: Secured,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(in crate::serve) enum Refusal {
+    /// The client left before it said a word.
+    Left,
+    /// It did not say enough in time.
+    TimedOut,
+    /// It spoke http, and was told so.
+    Plain,
+    /// It does not speak TLS as we do, has no certificate, or broke off.
+    Failed(io::Error),
+}
+
+/// Carries out the handshake on `socket`, of which `ahead` was read already; all of it by `deadline`.
+pub(in crate::serve) async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
+    tls: &Tls,
+    socket: S,
+    ahead: Bytes,
+    deadline: Instant,
+) -> Result<Entered<S>, Refusal> {
+    match timeout_at(deadline, enter_patiently(tls, Ahead { socket, ahead })).await {
+        Ok(entered) => entered,
+        Err(_) => Err(Refusal::TimedOut),
+    }
+}
+
+async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
+    tls: &Tls,
+    mut socket: Ahead<S>,
+) -> Result<Entered<S>, Refusal> {
+    if socket.first_byte().await.map_err(Refusal::Failed)?.ok_or(Refusal::Left)? != HANDSHAKE {
+        // An alert is what TLS has for whoever speaks neither; nobody who sends garbage reads it.
+        if socket.ahead[0].is_ascii_uppercase() {
+            say_plainly(&mut socket).await.map_err(Refusal::Failed)?;
+            return Err(Refusal::Plain);
+        }
+        return Err(Refusal::Failed(ErrorKind::InvalidData.into()));
+    }
+    let acceptor = TlsAcceptor::from(tls.config.load_full());
+    let stream = acceptor.accept(socket).await.map_err(Refusal::Failed)?;
+    let (_, session) = stream.get_ref();
+    let protocol = Protocol::chosen(session.alpn_protocol());
+    let shown = session.peer_certificates().and_then(|chain| chain.first());
+    let secured = Secured {
+        server_name: session.server_name().map(Into::into),
+        certificate: shown.map(|der| ClientCertificate::new(der)),
+        asks_clients: tls.asks_clients(),
+    };
+    Ok(Entered { stream, protocol, secured })
+}
+
+/// Answers as http, and lets the client read it: closed with bytes unread, the connection would be reset.
+async fn say_plainly<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Ahead<S>) -> io::Result<()> {
+    socket.write_all(PLAIN_ANSWER).await?;
+    socket.shutdown().await?;
+    let mut rest = [0; 1_024];
+    let mut socket = socket.take(PLAIN_MAX);
+    while socket.read(&mut rest).await? > 0 {}
+    Ok(())
+}
+
+/// A socket of which something was read already.
+#[derive(Debug)]
+pub(in crate::serve) struct Ahead<S> {
+    socket: S,
+    ahead: Bytes,
+}
+
+impl<S> Ahead<S> {
+    /// The socket itself.
+    pub(in crate::serve) fn socket(&self) -> &S {
+        &self.socket
+    }
+}
+
+impl<S: AsyncRead + Unpin> Ahead<S> {
+    /// The next byte, which is left to be read; `None` at the end.
+    async fn first_byte(&mut self) -> io::Result<Option<u8>> {
+        if self.ahead.is_empty() {
+            let mut bytes = BytesMut::with_capacity(1_024);
+            self.socket.read_buf(&mut bytes).await?;
+            self.ahead = bytes.freeze();
+        }
+        Ok(self.ahead.first().copied())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Ahead<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            return Pin::new(&mut self.socket).poll_read(cx, buf);
+        }
+        let length = self.ahead.len().min(buf.remaining());
+        buf.put_slice(&self.ahead.split_to(length));
+        if self.ahead.is_empty() {
+            // The connection lives on for long, what it held does not.
+            self.ahead = Bytes::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Ahead<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plain_answer_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(PLAIN_ANSWER).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{}", body.len());
+    }
+}

@@ -1,0 +1,267 @@
+//! What goes both ways at once, and what comes in pieces over time: nothing of it waits for more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+
+use crate::support::origin::{Gate, Origin, Reply};
+use crate::support::proxy::{Proxy, Storage};
+use crate::support::upstream::Upstream;
+use crate::support::wait_until;
+
+/// An origin of HTTP/2 that answers before it has read, and sends back what comes as it comes.
+fn echo() -> Upstream {
+    Upstream::start(None, |_, socket| {
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                tokio::runtime::Handle::current().spawn(async move {
+                    let head = Response::builder()
+                        .header("content-type", "application/grpc")
+                        .header("trailer", "grpc-status")
+                        .header("cache-control", "max-age=60");
+                    let Ok(mut out) = respond.send_response(head.body(()).unwrap(), false) else {
+                        return;
+                    };
+                    let mut body = request.into_body();
+                    while let Some(Ok(part)) = body.data().await {
+                        drop(body.flow_control().release_capacity(part.len()));
+                        if out.send_data(part, false).is_err() {
+                            return;
+                        }
+                    }
+                    let mut trailers = HeaderMap::new();
+                    trailers.insert("grpc-status", "5".parse().unwrap());
+                    trailers.insert("anteroom-login", "root".parse().unwrap());
+                    drop(out.send_trailers(trailers));
+                });
+            }
+        })
+    })
+}
+
+#[test]
+fn a_response_begins_while_its_request_goes_on() {
+    let upstream = echo();
+    let settings = "origin.http2 = \"always\"";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    let mut client = proxy.connect();
+    client.send(
+        b"POST /call HTTP/1.1\r\nHost: shop.test\r\nContent-Type: application/grpc\r\n\
+                  TE: trailers\r\nConnection: TE\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    let head = client.until("\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    for word in ["one", "two", "three"] {
+        client.send(format!("{:x}\r\n{word}\r\n", word.len()).as_bytes());
+        client.until(word);
+    }
+    client.send(b"0\r\n\r\n");
+    let end = client.until("\r\n\r\n");
+    assert_eq!(end, "\r\n0\r\ngrpc-status: 5\r\n\r\n");
+    // The connection goes on.
+    client.send(b"GET /call HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    client.until("\r\n\r\n");
+}
+
+#[test]
+fn an_answer_to_a_call_is_not_kept() {
+    let upstream = echo();
+    let settings = "origin.http2 = \"always\"\n[[route]]\nttl = \"60s\"";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    for _ in 0..3 {
+        let answer = proxy.get("/call").send();
+        assert_eq!((answer.status, answer.is_hit()), (200, false));
+    }
+}
+
+#[test]
+fn events_arrive_before_the_next_is_sent() {
+    for coding in [None, Some("gzip")] {
+        let gates: Vec<_> = (0..3).map(|_| Gate::closed()).collect();
+        let inner = gates.clone();
+        let origin = Origin::start(move |_| {
+            let mut reply = Reply::status("200 OK")
+                .header("Content-Type", "text/event-stream")
+                .header("Transfer-Encoding", "chunked");
+            if let Some(coding) = coding {
+                reply = reply.header("Content-Encoding", coding);
+            }
+            for (nth, gate) in inner.iter().enumerate() {
+                let event = format!("data: {nth}\n\n");
+                reply = reply.bytes(&format!("{:x}\r\n{event}\r\n", event.len())).until(gate);
+            }
+            reply.bytes("0\r\n\r\n")
+        });
+        let proxy = Proxy::embedded(&origin, "");
+        let mut client = proxy.connect();
+        client.send(b"GET /events HTTP/1.1\r\nHost: shop.test\r\nAccept: text/event-stream\r\nAccept-Encoding: gzip\r\n\r\n");
+        for (nth, gate) in gates.iter().enumerate() {
+            client.until(&format!("data: {nth}\n\n"));
+            gate.open();
+        }
+        client.until("0\r\n\r\n");
+    }
+}
+
+#[test]
+fn a_stream_of_events_may_pause_for_longer_than_a_page() {
+    let gate = Gate::closed();
+    let inner = Arc::clone(&gate);
+    let origin = Origin::start(move |request| {
+        let reply = Reply::status("200 OK")
+            .header("Cache-Control", "no-store")
+            .header("Transfer-Encoding", "chunked");
+        match request.path() {
+            "/events" => reply
+                .header("Content-Type", "text/event-stream")
+                .bytes("3\r\none\r\n")
+                .until(&inner)
+                .bytes("3\r\ntwo\r\n0\r\n\r\n"),
+            _ => reply.header("Content-Type", "text/plain").bytes("3\r\none\r\n").hanging(),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, "origin.between_bytes_timeout = \"200ms\"");
+    let mut events = proxy.connect();
+    events.send(b"GET /events HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    events.until("one");
+    // What began later is given up before.
+    assert!(!proxy.get("/page").send().body.whole);
+    gate.open();
+    events.until("two\r\n0\r\n\r\n");
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_back_the_origin() {
+    const PARTS: usize = 2_000;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let waits = Arc::new(AtomicUsize::new(0));
+    let (count, waiting) = (Arc::clone(&sent), Arc::clone(&waits));
+    let upstream = Upstream::start(None, move |_, socket| {
+        let (count, waiting) = (Arc::clone(&count), Arc::clone(&waiting));
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let (count, waiting) = (Arc::clone(&count), Arc::clone(&waiting));
+                tokio::runtime::Handle::current().spawn(async move {
+                    let head = Response::builder().header("cache-control", "no-store");
+                    let mut out = respond.send_response(head.body(()).unwrap(), false).unwrap();
+                    for _ in 0..PARTS {
+                        out.reserve_capacity(16 << 10);
+                        while out.capacity() < 16 << 10 {
+                            waiting.store(count.load(Ordering::SeqCst), Ordering::SeqCst);
+                            let more = std::future::poll_fn(|cx| out.poll_capacity(cx)).await;
+                            let Some(Ok(_)) = more else { return };
+                        }
+                        waiting.store(0, Ordering::SeqCst);
+                        out.send_data(Bytes::from(vec![b'x'; 16 << 10]), false).unwrap();
+                        count.fetch_add(1, Ordering::SeqCst);
+                    }
+                    drop(out.send_data(Bytes::new(), true));
+                });
+            }
+        })
+    });
+    let settings = "origin.http2 = \"always\"\nthreads = 1";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    let mut slow = proxy.connect();
+    slow.send(b"GET /large HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    let begun = slow.head();
+    // It waits, and nothing changes that: others are served past it on the same connection.
+    wait_until("the origin is held back", || {
+        let held = waits.load(Ordering::SeqCst);
+        held > 0 && held == sent.load(Ordering::SeqCst)
+    });
+    let mut other = proxy.connect();
+    other.send(b"GET /large HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    let head = other.head();
+    assert_eq!(other.rest(head).body.length, (PARTS as u64) << 14);
+    assert_eq!(slow.rest(begun).body.length, (PARTS as u64) << 14);
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn who_leaves_calls_it_off() {
+    let (called, off) = (Gate::closed(), Gate::closed());
+    let (calling, ending) = (Arc::clone(&called), Arc::clone(&off));
+    let upstream = Upstream::start(None, move |_, socket| {
+        let (called, off) = (Arc::clone(&calling), Arc::clone(&ending));
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else {
+                return;
+            };
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let (called, off) = (Arc::clone(&called), Arc::clone(&off));
+                tokio::runtime::Handle::current().spawn(async move {
+                    called.open();
+                    let reset = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
+                    if reset.is_ok_and(|reason| reason == h2::Reason::CANCEL) {
+                        off.open();
+                    }
+                });
+            }
+        })
+    });
+    let settings = "origin.http2 = \"always\"";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    let ask = proxy.post("/call").header("Content-Type", "application/grpc").start();
+    wait_until("it is called", || called.is_open());
+    ask.leave();
+    wait_until("it is called off", || off.is_open());
+}
+
+#[test]
+fn a_stream_that_is_reset_is_not_over() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let arrived = [Gate::closed(), Gate::closed()];
+    let (count, gates) = (Arc::clone(&asked), arrived.clone());
+    let upstream = Upstream::start(None, move |_, socket| {
+        let (count, gates) = (Arc::clone(&count), gates.clone());
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let gate = Arc::clone(&gates[usize::from(request.uri().path() == "/length")]);
+                tokio::runtime::Handle::current().spawn(async move {
+                    let path = request.uri().path().to_owned();
+                    let mut head = Response::builder()
+                        .header("content-type", "text/css")
+                        .header("cache-control", "max-age=60");
+                    if path != "/stream" {
+                        head = head.header("content-length", "8");
+                    }
+                    let mut out = respond.send_response(head.body(()).unwrap(), false).unwrap();
+                    out.send_data(Bytes::from("half"), false).unwrap();
+                    if path == "/whole" {
+                        // Its request's body is not wanted: h2 says so by a reset (RFC 9113 §8.1).
+                        return out.send_data(Bytes::from("half"), true).unwrap();
+                    }
+                    tokio::task::spawn_blocking(move || gate.pass()).await.unwrap();
+                    out.send_reset(h2::Reason::NO_ERROR);
+                });
+            }
+        })
+    });
+    let settings = "origin.http2 = \"always\"";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    for (nth, path) in ["/stream", "/length"].into_iter().enumerate() {
+        let mut client = proxy.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: shop.test\r\n\r\n").as_bytes());
+        let begun = client.head();
+        arrived[nth].open();
+        assert!(!client.rest(begun).body.whole, "{path}");
+    }
+    // Nothing of it is kept.
+    for path in ["/stream", "/length"] {
+        drop(proxy.get(path).try_send_on(&mut proxy.connect()));
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 4);
+    for _ in 0..3 {
+        let mut client = proxy.connect();
+        client
+            .send(b"POST /whole HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 90000\r\n\r\nbegun");
+        client.until("\r\n\r\nhalfhalf");
+    }
+}

@@ -1,0 +1,193 @@
+//! Visitors who show certificates.
+
+use std::fs;
+
+use super::{Files, hello};
+use crate::support::client::{Answer, SITE};
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::Proxy;
+use crate::support::tls::{Authority, Browser, Issued};
+use crate::support::{free_port, wait_until};
+
+/// Those who are let in.
+struct People {
+    files: Files,
+    authority: Authority,
+}
+
+impl People {
+    fn new() -> Self {
+        let people = Self { files: Files::new(), authority: Authority::new("people") };
+        fs::write(people.files.path("people.crt"), &people.authority.cert).unwrap();
+        people
+    }
+
+    fn listen(&self, whether: &str) -> String {
+        let file = self.files.path("people.crt");
+        self.files.listen(&format!(", client_certs = \"{whether}\", client_ca = {file:?}"))
+    }
+}
+
+fn visit(proxy: &Proxy, browser: &Browser, target: &str) -> Option<Answer> {
+    let (mut client, _) = browser.try_visit(proxy.address(), SITE, b"")?;
+    proxy.get(target).try_send_on(&mut client)
+}
+
+#[test]
+fn only_those_with_a_certificate_get_in_where_one_is_required() {
+    let (people, origin) = (People::new(), hello());
+    let proxy = Proxy::embedded(&origin, &people.listen("required"));
+    assert!(visit(&proxy, &Browser::new(), "/").is_none());
+    let stranger = Authority::new("people").person("Ada");
+    assert!(visit(&proxy, &Browser::of(&stranger), "/").is_none());
+    assert_eq!(origin.count(), 0);
+    wait_until("they are counted", || proxy.metric("anteroom_tls_handshakes_failed_total") == 2.0);
+
+    let ada = Browser::of(&people.authority.person("Ada, OU=admin"));
+    assert_eq!(visit(&proxy, &ada, "/").unwrap().text(), "hello");
+    let last = origin.last();
+    let subject = last.header("x-anteroom-client-cert-subject");
+    assert_eq!(subject, Some(r"CN=Ada\, OU\=admin"));
+    assert_eq!(last.header("x-anteroom-client-cert-fingerprint").unwrap().len(), 64);
+    assert!(last.header("client-cert").unwrap().starts_with(":MII"));
+    // Who comes again is known still.
+    assert_eq!(visit(&proxy, &ada, "/").unwrap().text(), "hello");
+    assert_eq!(origin.last().header("x-anteroom-client-cert-subject"), subject);
+}
+
+#[test]
+fn nobody_can_say_that_he_has_shown_one() {
+    let (people, origin) = (People::new(), hello());
+    let proxy = Proxy::embedded(&origin, &people.listen("optional"));
+    let names = [
+        "Client-Cert",
+        "client_cert",
+        "Client-Cert-Chain",
+        "X-Anteroom-Client-Cert-Subject",
+        "x_anteroom_client.cert_subject",
+        "X-SSL-Client-S-DN",
+        "X-Forwarded-Client-Cert",
+        "X-Client-Cert",
+    ];
+    let forged = |browser: &Browser| {
+        let (mut client, _) = browser.visit(proxy.address(), SITE);
+        let ask = names.iter().fold(proxy.post("/"), |ask, name| ask.header(name, "CN=root"));
+        assert_eq!(ask.send_on(&mut client).status, 200);
+        let told: Vec<_> =
+            origin.last().fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        assert!(!told.iter().any(|line| line.contains("CN=root")), "{told:?}");
+        told.iter().filter(|line| line.to_lowercase().contains("client-cert")).count()
+    };
+    assert_eq!(forged(&Browser::new()), 0);
+    assert_eq!(forged(&Browser::of(&people.authority.person("Ada"))), 3);
+}
+
+/// A page that says who asked for it, and wants to be shared.
+fn personal() -> Origin {
+    Origin::start(|request| {
+        let who = request.header("x-anteroom-client-cert-subject").unwrap_or("nobody");
+        Reply::html(&format!("<p>{who}</p>")).header("Cache-Control", "public, max-age=60")
+    })
+}
+
+#[test]
+fn what_one_is_shown_is_for_nobody_else() {
+    let people = People::new();
+    let origin = personal();
+    let proxy = Proxy::embedded(&origin, &people.listen("optional"));
+    let [ada, bob] = ["Ada", "Bob"].map(|name| Browser::of(&people.authority.person(name)));
+    for _ in 0..2 {
+        let answer = visit(&proxy, &ada, "/").unwrap();
+        assert_eq!(answer.text(), "<p>CN=Ada</p>");
+        assert!(answer.cache_status().contains("client-certificate"), "{}", answer.cache_status());
+        assert_eq!(visit(&proxy, &bob, "/").unwrap().text(), "<p>CN=Bob</p>");
+        assert_eq!(visit(&proxy, &Browser::new(), "/").unwrap().text(), "<p>nobody</p>");
+    }
+    assert!(visit(&proxy, &Browser::new(), "/").unwrap().is_hit());
+    assert_eq!(visit(&proxy, &ada, "/").unwrap().text(), "<p>CN=Ada</p>");
+}
+
+#[test]
+fn a_page_for_everyone_is_asked_for_without_it() {
+    let people = People::new();
+    let origin = personal();
+    let everyone = "[[route]]\nmatch.path = \"/all\"\nshare = \"everyone\"\n\
+                    [[route]]\nmatch.path = \"/public\"\ntrust_public = true";
+    let proxy = Proxy::embedded(&origin, &format!("{}\n{everyone}", people.listen("optional")));
+    let ada = Browser::of(&people.authority.person("Ada"));
+    for target in ["/all", "/public"] {
+        let first = visit(&proxy, &ada, target).unwrap();
+        assert_eq!(first.text(), "<p>nobody</p>", "{target}");
+        assert_eq!(origin.last().header("client-cert"), None);
+        assert!(visit(&proxy, &Browser::new(), target).unwrap().is_hit(), "{target}");
+    }
+    // What cannot be shared after all is asked for once more, as it came.
+    let origin = Origin::start(|request| {
+        let who = request.header("x-anteroom-client-cert-subject").unwrap_or("nobody");
+        Reply::html(who).header("Cache-Control", "private")
+    });
+    let proxy = Proxy::embedded(&origin, &format!("{}\n{everyone}", people.listen("optional")));
+    assert_eq!(visit(&proxy, &ada, "/all").unwrap().text(), "CN=Ada");
+}
+
+#[test]
+fn a_connection_is_for_the_site_that_it_was_made_for() {
+    let (people, origin) = (People::new(), hello());
+    let proxy = Proxy::embedded(&origin, &people.listen("optional"));
+    let ask = |browser: &Browser, name: &str, host: &str| {
+        let (mut client, _) = browser.visit(proxy.address(), name);
+        proxy.get("/").host(host).send_on(&mut client).status
+    };
+    assert_eq!(ask(&Browser::new(), SITE, "shop.test"), 200);
+    assert_eq!(ask(&Browser::new(), SITE, "SHOP.test:8443"), 200);
+    assert_eq!(ask(&Browser::new(), SITE, "other.test"), 421);
+    assert_eq!(ask(&Browser::new().nameless(), SITE, SITE), 421);
+    assert_eq!(ask(&Browser::new(), "127.0.0.1", "127.0.0.1"), 200);
+
+    let proxy = Proxy::embedded(&origin, &people.files.listen(""));
+    let (mut client, _) = Browser::new().visit(proxy.address(), SITE);
+    assert_eq!(proxy.get("/").host("other.test").send_on(&mut client).status, 200);
+}
+
+/// A second listener, with authorities of its own.
+fn two_listeners(people: &People, port: u16, file: &str) -> String {
+    let listen = people.listen("optional");
+    let cert = people.files.path("*.pem");
+    let other = format!(
+        ", {{ address = \"127.0.0.1:{port}\", tls = {{ cert = {cert:?}, \
+         client_certs = \"required\", client_ca = {file:?} }} }}]"
+    );
+    format!("{}{other}", listen.strip_suffix(']').unwrap())
+}
+
+#[test]
+fn what_was_shown_at_one_listener_opens_no_other() {
+    let (people, origin) = (People::new(), hello());
+    let file = people.files.path("others.crt");
+    fs::write(&file, Authority::new("others").cert).unwrap();
+    let port = free_port();
+    let proxy = Proxy::embedded(&origin, &two_listeners(&people, port, &file));
+    for browser in [Browser::new(), Browser::of(&people.authority.person("Ada"))] {
+        for _ in 0..2 {
+            assert_eq!(visit(&proxy, &browser, "/").unwrap().status, 200);
+        }
+        let before = origin.count();
+        let other = browser.try_visit(([127, 0, 0, 1], port).into(), SITE, b"");
+        let answer = other.and_then(|(mut client, _)| proxy.get("/").try_send_on(&mut client));
+        assert!(answer.is_none());
+        assert_eq!(origin.count(), before);
+    }
+}
+
+#[test]
+fn who_was_known_to_authorities_that_are_gone_is_a_stranger() {
+    let (people, origin) = (People::new(), hello());
+    let proxy = Proxy::embedded(&origin, &people.listen("required"));
+    let ada = Browser::of(&people.authority.person("Ada"));
+    assert_eq!(visit(&proxy, &ada, "/").unwrap().status, 200);
+    let new = Authority::new("new people");
+    fs::write(people.files.path("people.crt"), &new.cert).unwrap();
+    let bob: Issued = new.person("Bob");
+    wait_until("the new ones are asked for", || visit(&proxy, &Browser::of(&bob), "/").is_some());
+    assert!(visit(&proxy, &ada, "/").is_none(), "by her ticket or without");
+}

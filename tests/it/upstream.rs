@@ -1,0 +1,320 @@
+//! Towards the origin: TLS, HTTP/2 and Unix sockets.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{Method, Response, Version};
+use http_body_util::Full;
+use tempfile::TempDir;
+
+use crate::support::origin::Rendezvous;
+use crate::support::proxy::{Proxy, Storage};
+use crate::support::relay::Relay;
+use crate::support::upstream::{Authority, Seen, Upstream};
+use crate::support::{at_once, wait_until};
+
+fn page(text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let response = Response::builder().header("cache-control", "no-store");
+    response.body(Full::new(text.into())).unwrap()
+}
+
+fn hello(_: &Seen) -> Response<Full<Bytes>> {
+    page("hello")
+}
+
+/// A proxy before `https://<host>:<port>`, with further settings of `[origin]`.
+fn before(upstream: &Upstream, host: &str, settings: &[(&str, &str)]) -> Proxy {
+    let mut lines = format!("origin.url = \"https://{host}:{}\"\n", upstream.port());
+    for (key, value) in settings {
+        writeln!(lines, "origin.{key} = {value}").unwrap();
+    }
+    Proxy::before(upstream.address(), &Storage::Embedded, &lines)
+}
+
+/// The same before HTTP/2 in clear text.
+fn before_clear(upstream: &Upstream, settings: &str) -> Proxy {
+    let settings = format!("origin.http2 = \"always\"\n{settings}");
+    Proxy::before(upstream.address(), &Storage::Embedded, &settings)
+}
+
+fn quoted(path: &Path) -> String {
+    format!("{:?}", path.to_str().unwrap())
+}
+
+#[test]
+fn an_origin_is_who_its_certificate_says() {
+    let folder = TempDir::new().unwrap();
+    let (authority, other) = (Authority::new(), Authority::new());
+    let ca = quoted(&authority.file(folder.path()));
+    let good = authority.issue("localhost", false);
+    let ours = Upstream::http(Some(authority.server(&good, &[], false)), false, hello);
+    // The name may stand for several addresses, of which the first need not answer.
+    let proxy = before(&ours, "localhost", &[("tls.ca", &ca)]);
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    assert_eq!(ours.last().met.name.as_deref(), Some("localhost"));
+    // A name of its own.
+    let named = [("tls.ca", ca.as_str()), ("tls.server_name", "\"localhost\"")];
+    assert_eq!(before(&ours, "127.0.0.1", &named).get("/").send().status, 200);
+
+    let over = authority.issue("localhost", true);
+    let strange = other.issue("localhost", false);
+    for (certificate, signer, host, why) in [
+        (&strange, &other, "localhost", "UnknownIssuer"),
+        (&good, &authority, "127.0.0.1", "not valid for name"),
+        (&over, &authority, "localhost", "expired"),
+    ] {
+        let upstream = Upstream::http(Some(signer.server(certificate, &[], false)), false, hello);
+        let proxy = before(&upstream, host, &[("tls.ca", &ca)]);
+        assert_eq!(proxy.get("/").send().status, 502, "{why}");
+        assert_eq!(proxy.post("/").send().status, 502, "{why}");
+        wait_until(why, || proxy.complaints().contains(why));
+        assert!(upstream.seen().is_empty());
+        // Where the operator says so.
+        let blind = before(&upstream, host, &[("tls.verify", "false")]);
+        assert_eq!(blind.get("/").send().status, 200, "{why}");
+        assert!(
+            blind.complaints().contains("origin.tls.verify")
+                || blind.complaints().contains("verify")
+        );
+    }
+}
+
+#[test]
+fn an_origin_may_ask_who_we_are() {
+    let folder = TempDir::new().unwrap();
+    let authority = Authority::new();
+    let ca = quoted(&authority.file(folder.path()));
+    let server = authority.issue("localhost", false);
+    let us = authority.issue("proxy", false);
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    std::fs::write(&cert, us.cert.pem()).unwrap();
+    std::fs::write(&key, us.key.serialize_pem()).unwrap();
+    let upstream = Upstream::http(Some(authority.server(&server, &[], true)), false, hello);
+
+    let (cert, key) = (quoted(&cert), quoted(&key));
+    let with = [("tls.ca", ca.as_str()), ("tls.cert", &cert), ("tls.key", &key)];
+    assert_eq!(before(&upstream, "localhost", &with).get("/").send().status, 200);
+    assert_eq!(before(&upstream, "localhost", &[("tls.ca", &ca)]).get("/").send().status, 502);
+}
+
+#[test]
+fn a_session_of_tls_is_taken_up_again() {
+    let folder = TempDir::new().unwrap();
+    let authority = Authority::new();
+    let ca = quoted(&authority.file(folder.path()));
+    let issued = authority.issue("localhost", false);
+    let upstream = Upstream::http(Some(authority.server(&issued, &[], false)), false, hello);
+    let settings = [("tls.ca", ca.as_str()), ("keep_idle", "0")];
+    let proxy = before(&upstream, "localhost", &settings);
+    wait_until("a connection that resumes", || {
+        assert_eq!(proxy.get("/").send().status, 200);
+        upstream.last().met.resumed
+    });
+}
+
+#[test]
+fn a_handshake_is_part_of_connecting() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = silent.local_addr().unwrap();
+    let settings = format!(
+        "origin.url = \"https://{address}\"\norigin.connect_timeout = \"300ms\"\norigin.tls.verify = false"
+    );
+    let proxy = Proxy::before(address, &Storage::Embedded, &settings);
+    // All that wait for the one who connects give up with him.
+    let statuses = at_once(8, |_| proxy.get("/").send().status);
+    assert_eq!(statuses, [504; 8]);
+}
+
+#[test]
+fn http2_is_spoken_where_both_want_it() {
+    let folder = TempDir::new().unwrap();
+    let authority = Authority::new();
+    let ca = quoted(&authority.file(folder.path()));
+    let issued = authority.issue("localhost", false);
+    let both = authority.server(&issued, &["h2", "http/1.1"], false);
+    let upstream = Upstream::http(Some(both), false, |seen| page(seen.body.clone()));
+    let proxy = before(&upstream, "localhost", &[("tls.ca", &ca)]);
+    let answer = proxy
+        .ask("PUT", "/a?b=%20c")
+        .cookie("a=b; c=d")
+        .header("Connection", "x-hop, keep-alive")
+        .header("X-Hop", "1")
+        .header("Keep-Alive", "timeout=5")
+        .header("TE", "trailers, gzip")
+        .header("Expect", "100-continue")
+        .body(b"body")
+        .send();
+    assert_eq!((answer.status, answer.text().as_str()), (200, "body"));
+    assert_eq!(answer.reason, "OK");
+    let seen = upstream.last();
+    assert_eq!((seen.version, seen.method), (Version::HTTP_2, Method::PUT));
+    assert_eq!(seen.uri.to_string(), "https://shop.test/a?b=%20c");
+    assert_eq!(seen.headers.get("content-length").unwrap(), "4");
+    assert_eq!(seen.headers.get("te").unwrap(), "trailers");
+    assert_eq!(seen.headers.get_all("cookie").iter().collect::<Vec<_>>(), ["a=b; c=d"]);
+    for name in ["host", "connection", "x-hop", "keep-alive", "expect", "transfer-encoding"] {
+        assert!(!seen.headers.contains_key(name), "{name}");
+    }
+
+    // A log-in of the connection is not for a connection of many.
+    proxy.get("/").header("Authorization", "NTLM TlRMTVNTUAAB").send();
+    assert_eq!(upstream.last().version, Version::HTTP_11);
+    let never = before(&upstream, "localhost", &[("tls.ca", &ca), ("http2", "\"never\"")]);
+    never.get("/").send();
+    assert_eq!(upstream.last().version, Version::HTTP_11);
+
+    let old = authority.server(&issued, &["http/1.1"], false);
+    let upstream = Upstream::http(Some(old), false, hello);
+    let proxy = before(&upstream, "localhost", &[("tls.ca", &ca)]);
+    assert_eq!(at_once(8, |_| proxy.get("/").send().status), [200; 8]);
+    assert_eq!(upstream.last().version, Version::HTTP_11);
+}
+
+#[test]
+fn requests_share_a_connection_of_http2() {
+    let together = Rendezvous::of(20);
+    let met = Arc::clone(&together);
+    let upstream = Upstream::http(None, true, move |seen| {
+        if seen.uri.path() == "/together" {
+            met.arrive();
+        }
+        page("hello")
+    });
+    let proxy = before_clear(&upstream, "threads = 1");
+    assert_eq!(at_once(20, |_| proxy.get("/together").send().status), [200; 20]);
+    assert!(together.is_complete());
+    assert_eq!(upstream.connections(), 1);
+    assert_eq!(proxy.ask("HEAD", "/").send().status, 200);
+    assert_eq!(proxy.ask("OPTIONS", "*").send().status, 200);
+    assert_eq!(proxy.post("/").send().status, 200);
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn an_origin_that_takes_few_streams_gets_more_connections() {
+    let together = Rendezvous::of(7);
+    let met = Arc::clone(&together);
+    let upstream = Upstream::start(None, move |_, socket| {
+        let met = Arc::clone(&met);
+        Box::pin(async move {
+            let mut builder = h2::server::Builder::new();
+            let Ok(mut connection) =
+                builder.max_concurrent_streams(2).handshake::<_, Bytes>(socket).await
+            else {
+                return;
+            };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                let met = Arc::clone(&met);
+                tokio::runtime::Handle::current().spawn(async move {
+                    if request.uri().path() == "/together" {
+                        tokio::task::spawn_blocking(move || met.arrive()).await.unwrap();
+                    }
+                    drop(respond.send_response(Response::new(()), true));
+                });
+            }
+        })
+    });
+    let proxy = before_clear(&upstream, "threads = 1");
+    // It has told its bound by then.
+    assert_eq!(proxy.post("/").send().status, 200);
+    assert_eq!(at_once(7, |_| proxy.post("/together").send().status), [200; 7]);
+    assert!(together.is_complete());
+    assert_eq!(upstream.connections(), 4);
+}
+
+#[test]
+fn what_the_origin_has_not_looked_at_is_sent_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let upstream = Upstream::start(None, move |met, socket| {
+        let count = Arc::clone(&count);
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                let nth = count.fetch_add(1, Ordering::SeqCst);
+                match request.uri().path() {
+                    "/refused" if nth == 0 => respond.send_reset(h2::Reason::REFUSED_STREAM),
+                    "/never" => respond.send_reset(h2::Reason::REFUSED_STREAM),
+                    "/away" if met.nth == 0 => connection.graceful_shutdown(),
+                    "/reset" => respond.send_reset(h2::Reason::INTERNAL_ERROR),
+                    _ => drop(respond.send_response(Response::new(()), true)),
+                }
+            }
+        })
+    });
+    let proxy = before_clear(&upstream, "threads = 1");
+    let requests = |path: &str, body: Option<&[u8]>, method: &str| {
+        asked.store(0, Ordering::SeqCst);
+        let ask = proxy.ask(method, path);
+        let ask = if let Some(body) = body { ask.body(body) } else { ask };
+        (ask.send().status, asked.load(Ordering::SeqCst))
+    };
+    assert_eq!(requests("/refused", None, "GET"), (200, 2));
+    assert_eq!(requests("/refused", None, "DELETE"), (200, 2));
+    // Its body is gone.
+    assert_eq!(requests("/refused", Some(b"body"), "POST"), (502, 1));
+    assert_eq!(requests("/never", None, "DELETE"), (502, 2));
+    // It may have been looked at.
+    assert_eq!(requests("/reset", None, "DELETE"), (502, 1));
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn an_origin_that_goes_away_is_met_anew() {
+    let upstream = Upstream::start(None, move |met, socket| {
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                drop(respond.send_response(Response::new(()), true));
+                if met.nth < 3 {
+                    connection.graceful_shutdown();
+                }
+            }
+        })
+    });
+    let proxy = before_clear(&upstream, "threads = 1");
+    for _ in 0..6 {
+        assert_eq!(proxy.post("/").send().status, 200);
+    }
+    assert_eq!(upstream.connections(), 4);
+}
+
+#[test]
+fn a_connection_on_which_nothing_comes_is_found_out() {
+    let upstream = Upstream::http(None, true, hello);
+    let relay = Relay::start(upstream.port());
+    let settings = format!(
+        "origin.url = \"http://127.0.0.1:{}\"\norigin.http2 = \"always\"\norigin.http2_ping = \"200ms\"\nthreads = 1",
+        relay.port()
+    );
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, &settings);
+    assert_eq!(proxy.get("/").send().status, 200);
+    relay.hold();
+    // Not by its own time, which is a minute.
+    assert_eq!(proxy.post("/").send().status, 502);
+    relay.pass();
+    assert_eq!(proxy.get("/").send().status, 200);
+}
+
+#[test]
+fn an_origin_may_listen_on_a_unix_socket() {
+    use std::io::{BufRead as _, Write as _};
+
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("app.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut lines = std::io::BufReader::new(socket.try_clone().unwrap()).lines();
+        while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").unwrap();
+    });
+    let settings = format!("origin.url = \"unix:{}\"", path.display());
+    let nobody = std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let proxy = Proxy::before(nobody, &Storage::Embedded, &settings);
+    assert_eq!(proxy.get("/").send().text(), "hello");
+}
