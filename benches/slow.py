@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Clients that are slow on purpose: what slowhttptest says of the proxy, and what others notice.
+
+    benches/slow.py                     builds the release binary; heads, bodies and reads
+    benches/slow.py --only read --connections 1000 --seconds 20 --anteroom target/release/anteroom
+
+So many connections each send a head a few bytes at a time (slowloris), or a body, or read a page of a
+megabyte a few bytes at a time, while a visitor asks for a page ten times a second. It prints whether
+slowhttptest finds the service available, the longest that the visitor waited, and the memory of the proxy
+before, at most, and after. It fails where the visitor was not answered. Needs slowhttptest and nginx-light.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+import lab
+
+ATTACKS = {
+    "head": ["-H", "-i", "5", "-x", "24"],
+    "body": ["-B", "-i", "5", "-s", "8192", "-x", "10"],
+    "read": ["-X", "-n", "5", "-w", "10", "-y", "20", "-z", "32", "-k", "3"],
+}
+REPORTED = re.compile(r"(connected|error|closed|service available|Exit status)\s*:")
+COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def attack(arguments, path, port, options):
+    """The last report of slowhttptest, and how it ended."""
+    command = [lab.need("slowhttptest", "slowhttptest"), *arguments]
+    command += ["-c", str(options.connections), "-r", str(options.connections // 4)]
+    command += ["-l", str(options.seconds), "-p", "5", "-u", f"http://127.0.0.1:{port}{path}"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    said = COLOURS.sub("", done.stdout + done.stderr).splitlines()
+    lines = [line.strip() for line in said if REPORTED.match(line.strip())]
+    last = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines}
+    unavailable = sum(line.replace(" ", "") == "serviceavailable:NO" for line in lines)
+    return last, unavailable, done.returncode
+
+
+def main():
+    parser = argparse.ArgumentParser(description="What others notice of clients that are slow on purpose.")
+    parser.add_argument("--connections", type=int, default=4_000)
+    parser.add_argument("--seconds", type=int, default=40)
+    parser.add_argument("--only", choices=list(ATTACKS))
+    parser.add_argument("--anteroom", help="the binary to measure, instead of a release build")
+    options = parser.parse_args()
+
+    files = lab.many_files()
+    if files < options.connections + 1_000:
+        sys.exit(f"{options.connections} connections need more open files than {files}")
+    binary = lab.anteroom_binary(options.anteroom)
+    print(lab.machine())
+    # All come from one address here.
+    more = "[limits]\nconnections_per_address = 20_000\n"
+    failed = False
+    for name, arguments in ATTACKS.items():
+        if options.only not in (None, name):
+            continue
+        with lab.scratch_folder() as scratch:
+            folder = pathlib.Path(scratch)
+            with lab.nginx_origin(folder, more=lab.large_page(folder)) as origin:
+                with lab.anteroom(binary, folder, origin.port, more=more) as proxy:
+                    path = "/large.html" if name == "read" else "/page"
+                    proxy.reset_peak()
+                    before = proxy.memory_kib("VmRSS")
+                    with lab.Visitor(proxy.port) as visitor:
+                        last, unavailable, code = attack(arguments, path, proxy.port, options)
+                    most, after = proxy.memory_kib("VmHWM"), proxy.memory_kib("VmRSS")
+        print(f"{name}: slowhttptest ended with {code}; seconds without service: {unavailable}")
+        print("    " + ", ".join(f"{key} {value}" for key, value in last.items()))
+        print(f"    {visitor.told()}")
+        print(f"    memory: {before} KiB before, {most} KiB at most, {after} KiB after")
+        failed |= bool(visitor.failures)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
