@@ -23,7 +23,7 @@ use crate::support::wait_until;
 
 /// Messages are bytes as they are.
 #[derive(Clone, Copy, Debug, Default)]
-struct Plain;
+pub(crate) struct Plain;
 
 impl Codec for Plain {
     type Encode = Bytes;
@@ -116,7 +116,7 @@ impl StreamingService<Bytes> for Calls {
 }
 
 /// An origin that takes calls; the gate opens when one that hangs is called off.
-fn origin(called_off: &Arc<Gate>) -> Upstream {
+pub(crate) fn origin(called_off: &Arc<Gate>) -> Upstream {
     let called_off = Arc::clone(called_off);
     Upstream::start(None, move |_, socket| {
         let called_off = Arc::clone(&called_off);
