@@ -157,7 +157,7 @@ def certificate(folder, name="bench.test"):
         "extendedKeyUsage=serverAuth\n"
     )
     run("x509", "-req", "-in", "site.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-        "-days", "60", "-sha256", "-extfile", "site.ext", "-out", "site.crt")
+        "-days", "89", "-sha256", "-extfile", "site.ext", "-out", "site.crt")
     site = folder / "site.pem"
     site.write_text((folder / "site.crt").read_text() + (folder / "site.key").read_text())
     return site, folder / "ca.pem"
