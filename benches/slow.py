@@ -17,6 +17,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import lab
 
@@ -72,7 +73,10 @@ def main():
                     before = proxy.memory_kib("VmRSS")
                     with lab.Visitor(proxy.port) as visitor:
                         last, unavailable, code = attack(name, proxy.port, options)
-                    most, after = proxy.memory_kib("VmHWM"), proxy.memory_kib("VmRSS")
+                    most = proxy.memory_kib("VmHWM")
+                    # By then the proxy has noticed that they are gone.
+                    time.sleep(5)
+                    after = proxy.memory_kib("VmRSS")
         print(f"{name}: slowhttptest ended with {code}; reports of no service: {unavailable}")
         print("    " + ", ".join(f"{key} {value}" for key, value in last.items()))
         print(f"    {visitor.told()}")
