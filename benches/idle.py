@@ -4,13 +4,15 @@
     benches/idle.py                     builds the release binary and compares
     benches/idle.py --connections 5000
     benches/idle.py --only anteroom     one side alone
+    benches/idle.py --waves 5           opens them in so many parts, with silence behind each
     benches/idle.py --tls --http2       Anteroom alone, over TLS, over HTTP/2, or both
 
 Each proxy has one worker. So many connections are opened, each is answered one request, and then all
 of them say nothing. The figure is the anonymous memory of the proxy's processes then, less what they
 held before the first, divided by the connections. Anteroom lays a connection aside that has been idle
-for a moment: it is measured when it has had the time for that. At the end each connection asks again
-and has to be answered. Needs nginx-light and haproxy.
+for a moment: it is measured when it has had the time for that. What it held until then stays with the
+process, and is used again by whoever comes next: opened in waves, connections show what each keeps. At the
+end each connection asks again and has to be answered. Needs nginx-light and haproxy.
 """
 
 import argparse
@@ -139,22 +141,24 @@ def measure(proxy, options):
         time.sleep(options.settle)
         before = anonymous_kib(proxy)
         clients = []
-        for _ in range(options.connections):
-            peer, client = connect(proxy, options)
-            stack.enter_context(peer)
-            client.ask()
-            clients.append(client)
-        time.sleep(options.settle)
+        for _ in range(options.waves):
+            for _ in range(options.connections // options.waves):
+                peer, client = connect(proxy, options)
+                stack.enter_context(peer)
+                client.ask()
+                clients.append(client)
+            time.sleep(options.settle)
         grown = anonymous_kib(proxy) - before
         for client in clients:
             client.ask()
         awake = anonymous_kib(proxy) - before
-    return grown / options.connections, awake / options.connections
+    return grown / len(clients), awake / len(clients)
 
 
 def main():
     parser = argparse.ArgumentParser(description="Memory of idle connections beside nginx and HAProxy.")
     parser.add_argument("--connections", type=int, help="10,000; of HTTP/2, 2,000")
+    parser.add_argument("--waves", type=int, default=1)
     parser.add_argument("--settle", type=float, default=8, help="seconds of silence")
     parser.add_argument("--only", choices=["anteroom", "nginx", "haproxy"])
     parser.add_argument("--tls", action="store_true", help="Anteroom alone, over TLS")
