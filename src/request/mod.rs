@@ -8,6 +8,7 @@ mod body;
 mod cached;
 pub mod client;
 mod coder;
+pub mod crowd;
 mod deliver;
 mod endpoint;
 mod error;
@@ -58,6 +59,7 @@ use crate::visit::{Ranks, VisitQueue};
 
 pub use body::{Body, BodyError};
 use client::Client;
+use crowd::Crowd;
 pub use coder::Coder;
 pub use endpoint::Endpoint;
 use error::Error;
@@ -68,7 +70,7 @@ pub use outlive::Left;
 use outlive::Outliving;
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
-pub use tunnel::{Tunnel, TunnelSlot, Tunnels};
+pub use tunnel::{Tunnel, TunnelSlot};
 pub use visitor::CookieRules;
 
 /// Stands for the address of all who have none, where views are counted.
@@ -95,6 +97,8 @@ pub struct Settings {
     pub stall: std::time::Duration,
     /// How many tunnels may be open.
     pub tunnels: usize,
+    /// How many of them one address may have.
+    pub tunnels_per_address: usize,
     /// How long a tunnel may rest.
     pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
@@ -149,7 +153,7 @@ pub struct Room {
     /// Requests that go on without their clients.
     pub left: Rc<Left>,
     /// The tunnels that are open, shared by all threads.
-    pub tunnels: Arc<Tunnels>,
+    pub tunnels: Arc<Crowd>,
 }
 
 /// Answers a request. Never fails: an error is a response, too. One that may change something goes on

@@ -9,8 +9,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,6 +20,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::Room;
 use super::client::Client;
+use super::crowd::Place;
 use super::trail::Trail;
 use crate::metrics::{Count, TunnelEnd};
 use crate::origin::Switched;
@@ -30,39 +29,6 @@ use crate::origin::Switched;
 const PART: usize = 16 * 1024;
 /// So many parts go one way before others of the thread have their turn.
 const PARTS_MAX: usize = 16;
-
-/// How many tunnels are open, over all threads.
-#[derive(Debug, Default)]
-pub struct Tunnels {
-    open: AtomicUsize,
-}
-
-impl Tunnels {
-    /// Tunnels open now, and those that the origin is being asked for.
-    #[must_use]
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Room for one more where there may be `max`; `None` at the bound.
-    pub(super) fn enter(self: &Arc<Self>, max: usize) -> Option<Place> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= max {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(Place(Arc::clone(self)))
-    }
-}
-
-/// A tunnel's place under the bound; given back when dropped.
-#[derive(Debug)]
-pub(super) struct Place(Arc<Tunnels>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// What a tunnel is made of, while its request is being answered.
 #[derive(Debug)]

@@ -16,12 +16,14 @@ use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
+use super::crowd::Place;
 use super::error::Error;
 use super::forward::{self, Unanswered};
 use super::trail::Trail;
 use super::tunnel::Opened;
 use super::{Body, Case, deliver, outgoing};
 use crate::http::hop;
+use crate::http::peer::Peer;
 use crate::http::tags::strip_tags;
 use crate::http::upgrade::{self, Protocol};
 use crate::ident::StoredToken;
@@ -78,12 +80,22 @@ pub(super) async fn answer(case: &Case<'_>, body: Incoming, trail: &mut Trail) -
     response
 }
 
+/// A place for one more tunnel, in all and for the visitor's address. A proxy of ours that does not say
+/// for whom it asks is not counted, and neither is who has no address.
+fn place(case: &Case<'_>) -> Option<Place> {
+    let settings = &case.room.settings;
+    let mut place = case.room.tunnels.enter(settings.tunnels)?;
+    let peer = case.admitted.address.map(Peer::at);
+    let counted = peer.filter(|peer| !peer.is_among(&settings.trusted_proxies));
+    counted.is_none_or(|peer| place.count_for(peer, settings.tunnels_per_address)).then_some(place)
+}
+
 async fn ask(case: &Case<'_>, body: Incoming, trail: &mut Trail) -> Result<Response<Body>, Error> {
     let room = case.room;
     let Some(protocol) = asked(case.head, false) else {
         return forward::forward(case, body, Reason::Upgrade, trail).await;
     };
-    let Some(place) = room.tunnels.enter(room.settings.tunnels) else {
+    let Some(place) = place(case) else {
         room.sheet.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };

@@ -310,6 +310,45 @@ fn a_tunnel_goes_on_while_the_proxy_drains_and_is_cut_then() {
 }
 
 #[test]
+fn no_address_has_more_than_its_part_of_them() {
+    let settings = "limits.tunnels_per_address = 1\nclient.trusted_proxies = \"127.0.0.1\"";
+    let stage = Stage::set(settings);
+    let ask = |by: &str| {
+        let mut client = End::to(stage.proxy.address());
+        client.send(&format!(
+            "GET /chat HTTP/1.1\r\nHost: shop.test\r\nConnection: Upgrade\r\nUpgrade: x\r\n{by}\r\n"
+        ));
+        client
+    };
+    let one = "X-Forwarded-For: 192.0.2.1\r\n";
+    let mut first = ask(one);
+    let (mut origin, _) = stage.asked();
+    origin.send(&agreed("x"));
+    assert!(first.head().starts_with("HTTP/1.1 101 "));
+    let refused = ask(one).rest();
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert_eq!(stage.proxy.metric("anteroom_tunnels_refused_total"), 1.0);
+    // Others have theirs, and a proxy of ours that does not say for whom it asks is not counted.
+    let others: Vec<_> = ["X-Forwarded-For: 192.0.2.2\r\n", "", ""]
+        .into_iter()
+        .map(|by| {
+            let mut client = ask(by);
+            let (mut origin, _) = stage.asked();
+            origin.send(&agreed("x"));
+            assert!(client.head().starts_with("HTTP/1.1 101 "), "{by}");
+            (client, origin)
+        })
+        .collect();
+    drop((first, origin));
+    wait_until("its place is free", || stage.proxy.metric("anteroom_tunnels") == 3.0);
+    drop(others);
+    let mut again = ask(one);
+    let (mut origin, _) = stage.asked();
+    origin.send(&agreed("x"));
+    assert!(again.head().starts_with("HTTP/1.1 101 "));
+}
+
+#[test]
 fn what_the_origin_says_of_itself_and_of_sessions_stays_here() {
     let stage = Stage::set("session.mint = true");
     let mut client = stage.client("websocket", "");

@@ -1,8 +1,12 @@
 //! A connection of HTTP/2: hyper's http2 within bounds of ours, until either side ends it.
 //!
 //! What one connection may hold of our memory, at worst: two MiB of bodies that nobody has read yet
-//! ([`CONNECTION_WINDOW`]), and 48 KiB of each of its hundred responses ([`SEND_BUFFER`] and a frame):
-//! seven MiB. A page from memory is not copied for it.
+//! ([`CONNECTION_WINDOW`]); and for each of its hundred requests ([`STREAMS`]) a head of 16 KiB
+//! ([`HEADER_LIST`]), 48 KiB of its response that the client does not take ([`SEND_BUFFER`] and a frame),
+//! and what is left of the part that came from the origin last, 64 KiB. Together 15 MiB. It is more where
+//! parts of bodies are small that nobody reads: the library keeps each in the buffer into which it was
+//! read, with what came beside it. A page from memory is not copied. How many requests one address has, on
+//! all its connections, is counted ([`Caps`](super::accept::Caps)).
 
 mod meter;
 mod pace;
@@ -68,10 +72,16 @@ pub(super) async fn serve(line: Line<'_>) {
     let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&door.sheet));
     let (asker, house, paces) = (Rc::clone(&client), Rc::clone(door), streams.clone());
     let service = service_fn(move |request| {
-        let (room, client, pace) = (house.inside.room(), Rc::clone(&asker), paces.pace());
+        let (room, client) = (house.inside.room(), Rc::clone(&asker));
+        let pace = house.caps.enter_request(client.peer).map(|place| paces.pace(place));
         async move {
+            let Some(pace) = pace else {
+                room.sheet.count(Count::StreamsRefused);
+                // It was not looked at, and may be sent again (RFC 9113 §8.7).
+                return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+            };
             let response = respond(room, client, request).await;
-            Ok::<_, std::convert::Infallible>(response.map(|body| Paced::new(body, pace)))
+            Ok(response.map(|body| Paced::new(body, pace)))
         }
     });
     let mut connection = http2::Builder::new(streams.clone())

@@ -21,6 +21,7 @@ use super::super::io::LazyTimer;
 use super::FRAME;
 use super::wire::Flow;
 use crate::metrics::{Count, Sheet};
+use crate::request::crowd::Place;
 use crate::request::{Body, BodyError};
 
 /// How much longer a client may take that has taken something, for it may have much else to take. What
@@ -105,8 +106,8 @@ pub(super) struct Streams {
     pub(super) stall: Duration,
     pub(super) flow: Rc<Flow>,
     pub(super) sheet: Arc<Sheet>,
-    /// The pace of the request that hyper is about to give a task: it calls the service, and then us.
-    next: Rc<RefCell<Option<Rc<Pace>>>>,
+    /// The request that hyper is about to give a task: it calls the service, and then us.
+    next: Rc<RefCell<Option<(Rc<Pace>, Place)>>>,
 }
 
 impl Streams {
@@ -114,17 +115,18 @@ impl Streams {
         Self { tasks: TaskTracker::new(), stall, flow, sheet, next: Rc::default() }
     }
 
-    /// The pace of a request that has just come.
-    pub(super) fn pace(&self) -> Rc<Pace> {
+    /// The pace of a request that has just come, and has this place until its task ends.
+    pub(super) fn pace(&self, place: Place) -> Rc<Pace> {
         let pace = Rc::<Pace>::default();
-        *self.next.borrow_mut() = Some(Rc::clone(&pace));
+        *self.next.borrow_mut() = Some((Rc::clone(&pace), place));
         pace
     }
 }
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     fn execute(&self, work: F) {
-        let watch = self.next.borrow_mut().take().map(|pace| Watch {
+        let watch = self.next.borrow_mut().take().map(|(pace, place)| Watch {
+            _place: place,
             pace,
             flow: Rc::clone(&self.flow),
             stall: self.stall,
@@ -153,6 +155,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
 /// Looks after a response whose client may not take it.
 #[derive(Debug)]
 struct Watch {
+    _place: Place,
     pace: Rc<Pace>,
     flow: Rc<Flow>,
     stall: Duration,
