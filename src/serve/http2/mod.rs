@@ -23,7 +23,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
-use self::pace::{Paced, Streams};
+use self::meter::Meter;
+use self::pace::{BACKLOG, Paced, Streams};
 use self::wire::{Flow, Wire};
 use super::connection::Line;
 use crate::metrics::{Count, Cut, Sheet};
@@ -52,10 +53,15 @@ const SEND_BUFFER: usize = 32 * 1024;
 /// Requests that may be taken back before we have looked at them (CVE-2023-44487).
 const UNSEEN_RESETS: usize = 20;
 
+/// The same of a proxy or a load balancer, which may pass on many such requests at once.
+const UNSEEN_RESETS_OF_MANY: usize = 200;
+
 /// Requests that a client may make us take back, by frames that make no sense (CVE-2025-8671).
 const ERROR_RESETS: usize = 256;
 
-/// How often a client is asked whether it is there, and how long it may take to say so.
+/// How often a client is asked whether it is there. The question waits behind all that the system holds for
+/// a client that takes a response slowly, and nothing but the answer counts: so it has as long as a response
+/// may take that is half taken. Who is not there any more is found by the deadline of writes, mostly.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// How long an idle client may take to answer a farewell.
@@ -67,7 +73,13 @@ pub(super) async fn serve(line: Line<'_>) {
     let Line { mut io, client, settings, door } = line;
     io.put_off_idle(FAREWELL);
     let flow = Rc::<Flow>::default();
-    let io = Wire::new(io, Rc::clone(&client.pulse), Rc::clone(&flow));
+    // It may be the connection of many, of whom each is free to leave.
+    let carries_many = door.inside.room().settings.carries_many(client.peer);
+    let (meter, unseen_resets) = match carries_many {
+        true => (Meter::of_many(), UNSEEN_RESETS_OF_MANY),
+        false => (Meter::default(), UNSEEN_RESETS),
+    };
+    let io = Wire::new(io, meter, Rc::clone(&client.pulse), Rc::clone(&flow));
     let stall = settings.deadlines.stall;
     let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&door.sheet));
     let (asker, house, paces) = (Rc::clone(&client), Rc::clone(door), streams.clone());
@@ -92,10 +104,10 @@ pub(super) async fn serve(line: Line<'_>) {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(UNSEEN_RESETS)
+        .max_pending_accept_reset_streams(unseen_resets)
         .max_local_error_reset_streams(ERROR_RESETS)
         .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_EVERY)
+        .keep_alive_timeout(stall + BACKLOG)
         .enable_connect_protocol()
         .serve_connection(TokioIo::new(io), service);
     let ended = tokio::select! {

@@ -26,7 +26,7 @@ use crate::request::{Body, BodyError};
 
 /// How much longer a client may take that has taken something, for it may have much else to take. What
 /// was handed over before is at most [`super::SEND_BUFFER`] and a part: three hundred bytes a second.
-const BACKLOG: Duration = Duration::from_secs(160);
+pub(super) const BACKLOG: Duration = Duration::from_secs(160);
 
 /// How far a response has come.
 #[derive(Debug, Default)]
