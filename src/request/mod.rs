@@ -59,8 +59,8 @@ use crate::visit::{Ranks, VisitQueue};
 
 pub use body::{Body, BodyError};
 use client::Client;
-use crowd::Crowd;
 pub use coder::Coder;
+use crowd::Crowd;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use explain::{Explanation, Question, Unclear, explain};
@@ -177,11 +177,15 @@ async fn carry_out(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let mut trail = Trail::begin(&room, &client, &request);
+    let asks_for_connection = upgrade::asks_for_connection(&request);
     let mut response = match answer(&room, &client, request, &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
     };
     redirect::insist(&client, response.headers_mut());
+    if asks_for_connection {
+        upgrade::end_unless_switched(&mut response);
+    }
     trail.attach(response)
 }
 
@@ -232,7 +236,7 @@ async fn answer(
     let response = match access {
         // RFC 9111 §5.2.1.7.
         Access::Bypass(_) if takes_stored_only(&head) => Err(Error::NotStored),
-        Access::Bypass(Reason::Upgrade) => Ok(upgrade::answer(&case, body, trail).await),
+        Access::Bypass(Reason::Upgrade) => upgrade::answer(&case, body, trail).await,
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await

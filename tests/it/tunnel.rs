@@ -294,22 +294,6 @@ fn no_more_than_the_bound_are_open() {
 }
 
 #[test]
-fn a_tunnel_goes_on_while_the_proxy_drains_and_is_cut_then() {
-    let mut stage = Stage::set("limits.drain_timeout = \"1s\"");
-    let (mut client, mut origin) = stage.tunnel("websocket");
-    stage.proxy.terminate();
-    wait_until("new connections are refused", || {
-        TcpStream::connect(stage.proxy.address()).is_err()
-    });
-    client.send("still here");
-    assert_eq!(origin.read(10), "still here");
-    assert_eq!(client.rest(), "");
-    assert_eq!(stage.proxy.exit_code(), Some(0));
-    let line = &stage.proxy.access_log(1)[0];
-    assert_eq!((&line["status"], &line["received"]), (&101.into(), &10.into()));
-}
-
-#[test]
 fn no_address_has_more_than_its_part_of_them() {
     let settings = "limits.tunnels_per_address = 1\nclient.trusted_proxies = \"127.0.0.1\"";
     let stage = Stage::set(settings);
@@ -346,6 +330,22 @@ fn no_address_has_more_than_its_part_of_them() {
     let (mut origin, _) = stage.asked();
     origin.send(&agreed("x"));
     assert!(again.head().starts_with("HTTP/1.1 101 "));
+}
+
+#[test]
+fn a_tunnel_goes_on_while_the_proxy_drains_and_is_cut_then() {
+    let mut stage = Stage::set("limits.drain_timeout = \"1s\"");
+    let (mut client, mut origin) = stage.tunnel("websocket");
+    stage.proxy.terminate();
+    wait_until("new connections are refused", || {
+        TcpStream::connect(stage.proxy.address()).is_err()
+    });
+    client.send("still here");
+    assert_eq!(origin.read(10), "still here");
+    assert_eq!(client.rest(), "");
+    assert_eq!(stage.proxy.exit_code(), Some(0));
+    let line = &stage.proxy.access_log(1)[0];
+    assert_eq!((&line["status"], &line["received"]), (&101.into(), &10.into()));
 }
 
 #[test]
@@ -533,11 +533,16 @@ impl Streams {
 
     /// Asks for a protocol by an extended CONNECT.
     fn ask(&self, protocol: &'static str) -> (ResponseFuture, SendStream<Bytes>) {
+        self.ask_at("/chat", protocol)
+    }
+
+    /// The same of another path.
+    fn ask_at(&self, path: &str, protocol: &'static str) -> (ResponseFuture, SendStream<Bytes>) {
         let mut sender = self.runtime.block_on(self.sender.clone().ready()).unwrap();
         wait_until("extended CONNECT is offered", || sender.is_extended_connect_protocol_enabled());
         let mut request = Request::builder()
             .method("CONNECT")
-            .uri("http://shop.test/chat")
+            .uri(format!("http://shop.test{path}"))
             .header("sec-websocket-version", "13")
             .header("sec-websocket-protocol", "chat")
             .body(())
