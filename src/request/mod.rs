@@ -163,8 +163,9 @@ pub async fn respond(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    // Who calls by gRPC, and leaves, calls it off.
-    if request.method().is_safe() || media::is_grpc(request.headers()) {
+    // Who calls by gRPC, and leaves, calls it off. CONNECT asks for a WebSocket, as GET does over HTTP/1.1.
+    let may_be_left = request.method().is_safe() || *request.method() == Method::CONNECT;
+    if may_be_left || media::is_grpc(request.headers()) {
         return carry_out(room, client, request).await;
     }
     let left = Rc::clone(&room.left);
@@ -359,13 +360,14 @@ impl Case<'_> {
 
 /// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of
 /// others only that an item was viewed. An item counts as viewed when a GET of it was answered 200 or
-/// 304, but not by a prefetch, and not where `{item}` names a row.
+/// 304, but not by a prefetch, not by a WebSocket, and not where `{item}` names a row.
 fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
     let visits = &case.room.visits;
     let prefetch = case.head.headers.contains_key("sec-purpose");
     let seen = case.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
         && !prefetch
+        && !upgrade::is_extended(case.head)
         && case.route.rows.is_none();
     // What the app says of its own page outweighs what the route makes of its address.
     let item = response.extensions().get::<Item>().cloned().or(item).filter(|_| seen);

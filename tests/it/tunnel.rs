@@ -640,3 +640,36 @@ fn a_stream_that_is_reset_ends_its_origin_s_connection() {
     drop(origin);
     wait_until("the tunnel has ended", || stage.ended("client") == 1.0);
 }
+
+#[test]
+fn a_stream_that_is_reset_before_the_answer_leaves_no_tunnel() {
+    let stage = Stage::set("");
+    let client = Streams::open(stage.proxy.address());
+    let (_answer, mut up) = client.ask("websocket");
+    let (mut origin, _) = stage.asked();
+    up.send_reset(h2::Reason::CANCEL);
+    assert_eq!(origin.rest(), "");
+    wait_until("its place is free", || stage.proxy.metric("anteroom_tunnels") == 0.0);
+}
+
+#[test]
+fn a_websocket_is_no_view_and_no_answer_of_ours() {
+    let settings =
+        "visitor.endpoints = [\"me\", \"top\"]\n[[route]]\nmatch.path = \"/chat/{item}\"";
+    let stage = Stage::set(settings);
+    let client = Streams::open(stage.proxy.address());
+    let (answer, _up) = client.ask_at("/_anteroom/me", "websocket");
+    assert_eq!(client.run(answer).unwrap().status(), 405, "2xx would mean that it is open");
+    let (answer, _up) = client.ask_at("/chat/7", "websocket");
+    let (mut origin, asked) = stage.asked();
+    origin.send(&agreed_with(&asked));
+    assert_eq!(client.run(answer).unwrap().status(), 200);
+    // What is viewed afterwards is counted afterwards.
+    let mut asking = stage.proxy.get("/chat/8").start();
+    let (mut its_origin, _) = stage.asked();
+    its_origin.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+    assert_eq!(asking.answer().text(), "hi");
+    let top = || stage.proxy.get("/_anteroom/top").send().text();
+    wait_until("the view is counted", || top().contains("\"8\""));
+    assert!(!top().contains("\"7\""), "{}", top());
+}
