@@ -187,7 +187,7 @@ async fn carry_out(
     if asks_for_connection {
         upgrade::end_unless_switched(&mut response);
     }
-    trail.attach(response)
+    trail.attach(response, &room)
 }
 
 /// The steps of a request's life.

@@ -278,6 +278,18 @@ fn a_websocket_of_which_one_side_has_ended_is_over_soon() {
 }
 
 #[test]
+fn what_one_side_never_reads_is_not_held_for_long() {
+    let stage = Stage::set("limits.stall_timeout = \"300ms\"");
+    let (mut client, _origin) = stage.tunnel("x");
+    let writing = std::thread::spawn(move || {
+        let part = [b'x'; 64 << 10];
+        (0..1_024).all(|_| client.0.write_all(&part).is_ok())
+    });
+    wait_until("the tunnel has ended", || stage.ended("idle") == 1.0);
+    assert!(!writing.join().unwrap(), "all was taken");
+}
+
+#[test]
 fn no_more_than_the_bound_are_open() {
     let stage = Stage::set("limits.tunnels = 1");
     let (mut client, mut origin) = stage.tunnel("x");
@@ -650,6 +662,24 @@ fn a_stream_that_is_reset_before_the_answer_leaves_no_tunnel() {
     up.send_reset(h2::Reason::CANCEL);
     assert_eq!(origin.rest(), "");
     wait_until("its place is free", || stage.proxy.metric("anteroom_tunnels") == 0.0);
+}
+
+#[test]
+fn an_end_that_cannot_be_told_is_not_waited_for_long() {
+    let stage = Stage::set("limits.stall_timeout = \"300ms\"");
+    let client = Streams::open(stage.proxy.address());
+    let (answer, _up) = client.ask("websocket");
+    let (mut origin, asked) = stage.asked();
+    origin.send(&agreed_with(&asked));
+    // Its window is never opened again.
+    let _down = client.run(answer).unwrap().into_body();
+    // More than the window, and no more than lies behind it while the client does not read.
+    origin.send(&"x".repeat(65_535 + 1_000));
+    wait_until("all is taken", || {
+        stage.proxy.metric("anteroom_tunnel_sent_bytes_total") == 66_535.0
+    });
+    origin.shut();
+    wait_until("the tunnel has ended", || stage.ended("idle") == 1.0);
 }
 
 #[test]
