@@ -160,6 +160,12 @@ impl Trail {
         self.sent += bytes;
     }
 
+    /// So much of it came back unsent.
+    pub(super) fn take_back(&mut self, bytes: u64) {
+        self.sent = self.sent.saturating_sub(bytes);
+        self.whole = false;
+    }
+
     /// So many bytes came from the client and went to it in a tunnel.
     pub(super) fn tunnelled(&mut self, received: u64, sent: u64) {
         self.tunnelled = Some((received, sent));

@@ -58,6 +58,15 @@ impl Paced {
     }
 }
 
+impl Drop for Paced {
+    fn drop(&mut self) {
+        // It came in one part, and counted as sent.
+        if !self.rest.is_empty() {
+            self.body.take_back(self.rest.len());
+        }
+    }
+}
+
 impl http_body::Body for Paced {
     type Data = Bytes;
     type Error = BodyError;
