@@ -108,6 +108,9 @@ impl http_body::Body for Paced {
     }
 }
 
+/// A request that has just come: its pace, and the place that it has until its task ends.
+type Next = (Rc<Pace>, Place);
+
 /// Runs the requests of a connection on this thread, each in a task of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Streams {
@@ -116,7 +119,7 @@ pub(super) struct Streams {
     pub(super) flow: Rc<Flow>,
     pub(super) sheet: Arc<Sheet>,
     /// The request that hyper is about to give a task: it calls the service, and then us.
-    next: Rc<RefCell<Option<(Rc<Pace>, Place)>>>,
+    next: Rc<RefCell<Option<Next>>>,
 }
 
 impl Streams {
