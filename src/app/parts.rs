@@ -20,9 +20,9 @@ use crate::page::Pages;
 use crate::page::flight::Flights;
 use crate::page::purge::Purged;
 use crate::purge::Purger;
+use crate::request::crowd::Crowd;
 use crate::request::{
     CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
-    Tunnels,
 };
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
@@ -45,7 +45,7 @@ pub(super) struct Shared {
     pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
-    pub(super) tunnels: Arc<Tunnels>,
+    pub(super) tunnels: Arc<Crowd>,
     pub(super) reloads: Arc<Reloads>,
 }
 
@@ -149,6 +149,7 @@ pub(super) fn most(plan: &Plan) -> Most {
     Most {
         all: plan.limits.connections,
         per_address: plan.limits.connections_per_address,
+        requests_per_address: plan.limits.requests_at_once_per_address,
         trusted: plan.client.trusted_proxies.clone(),
     }
 }
@@ -200,6 +201,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         body_max: plan.limits.max_body,
         stall: plan.limits.stall_timeout,
         tunnels: plan.limits.tunnels,
+        tunnels_per_address: plan.limits.tunnels_per_address,
         tunnel_idle: plan.limits.tunnel_idle,
         cookies: CookieRules {
             session: session.cookies.clone(),

@@ -8,6 +8,7 @@ mod body;
 mod cached;
 pub mod client;
 mod coder;
+pub mod crowd;
 mod deliver;
 mod endpoint;
 mod error;
@@ -59,6 +60,7 @@ use crate::visit::{Ranks, VisitQueue};
 pub use body::{Body, BodyError};
 use client::Client;
 pub use coder::Coder;
+use crowd::Crowd;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use explain::{Explanation, Question, Unclear, explain};
@@ -68,7 +70,7 @@ pub use outlive::Left;
 use outlive::Outliving;
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
-pub use tunnel::{Tunnel, TunnelSlot, Tunnels};
+pub use tunnel::{Tunnel, TunnelSlot};
 pub use visitor::CookieRules;
 
 /// Stands for the address of all who have none, where views are counted.
@@ -95,6 +97,8 @@ pub struct Settings {
     pub stall: std::time::Duration,
     /// How many tunnels may be open.
     pub tunnels: usize,
+    /// How many of them one address may have.
+    pub tunnels_per_address: usize,
     /// How long a tunnel may rest.
     pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
@@ -149,7 +153,7 @@ pub struct Room {
     /// Requests that go on without their clients.
     pub left: Rc<Left>,
     /// The tunnels that are open, shared by all threads.
-    pub tunnels: Arc<Tunnels>,
+    pub tunnels: Arc<Crowd>,
 }
 
 /// Answers a request. Never fails: an error is a response, too. One that may change something goes on
@@ -159,8 +163,9 @@ pub async fn respond(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    // Who calls by gRPC, and leaves, calls it off.
-    if request.method().is_safe() || media::is_grpc(request.headers()) {
+    // Who calls by gRPC, and leaves, calls it off. CONNECT asks for a WebSocket, as GET does over HTTP/1.1.
+    let may_be_left = request.method().is_safe() || *request.method() == Method::CONNECT;
+    if may_be_left || media::is_grpc(request.headers()) {
         return carry_out(room, client, request).await;
     }
     let left = Rc::clone(&room.left);
@@ -173,12 +178,16 @@ async fn carry_out(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let mut trail = Trail::begin(&room, &client, &request);
+    let asks_for_connection = upgrade::asks_for_connection(&request);
     let mut response = match answer(&room, &client, request, &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
     };
     redirect::insist(&client, response.headers_mut());
-    trail.attach(response)
+    if asks_for_connection {
+        upgrade::end_unless_switched(&mut response);
+    }
+    trail.attach(response, &room)
 }
 
 /// The steps of a request's life.
@@ -228,7 +237,7 @@ async fn answer(
     let response = match access {
         // RFC 9111 §5.2.1.7.
         Access::Bypass(_) if takes_stored_only(&head) => Err(Error::NotStored),
-        Access::Bypass(Reason::Upgrade) => Ok(upgrade::answer(&case, body, trail).await),
+        Access::Bypass(Reason::Upgrade) => upgrade::answer(&case, body, trail).await,
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await
@@ -351,13 +360,14 @@ impl Case<'_> {
 
 /// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of
 /// others only that an item was viewed. An item counts as viewed when a GET of it was answered 200 or
-/// 304, but not by a prefetch, and not where `{item}` names a row.
+/// 304, but not by a prefetch, not by a WebSocket, and not where `{item}` names a row.
 fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
     let visits = &case.room.visits;
     let prefetch = case.head.headers.contains_key("sec-purpose");
     let seen = case.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
         && !prefetch
+        && !upgrade::is_extended(case.head)
         && case.route.rows.is_none();
     // What the app says of its own page outweighs what the route makes of its address.
     let item = response.extensions().get::<Item>().cloned().or(item).filter(|_| seen);
