@@ -179,6 +179,10 @@ impl Watched {
         Self { route: Arc::clone(route), lax }
     }
 
+    fn limits(&self) -> &Limits {
+        &self.route.limits
+    }
+
     fn fits(&self, asked: &Asked<'_>) -> bool {
         self.route.fits(asked).is_some()
     }
@@ -187,6 +191,10 @@ impl Watched {
     fn fits_laxly(&self, asked: &Asked<'_>, path: &str) -> bool {
         self.route.fits_by(&self.lax, &Asked { path, ..*asked }).is_some()
     }
+}
+
+fn is_limited(route: &Arc<Route>) -> bool {
+    !route.limits.is_none()
 }
 
 /// Whether the origin may take a path for any other: `target` is the path as it came.
@@ -200,6 +208,8 @@ pub struct Routes {
     listed: Vec<Arc<Route>>,
     /// Those with `allow_from`.
     guarded: Vec<Watched>,
+    /// Those that say of a request whether a route counts it; none where none does.
+    counting: Vec<Watched>,
     rest: Arc<Route>,
 }
 
@@ -210,7 +220,14 @@ impl Routes {
         let listed: Vec<_> = listed.into_iter().map(Arc::new).collect();
         let is_guarded = |route: &&Arc<Route>| !route.allow_from.is_empty();
         let guarded = listed.iter().filter(is_guarded).map(Watched::new).collect();
-        Self { listed, guarded, rest: Arc::new(rest) }
+        // What a parameter of the query takes to another route, a client takes there as he likes.
+        let counts = |route: &&Arc<Route>| is_limited(route) || route.query.is_empty();
+        let counting = if listed.iter().any(is_limited) {
+            listed.iter().filter(counts).map(Watched::new).collect()
+        } else {
+            Vec::new()
+        };
+        Self { listed, guarded, counting, rest: Arc::new(rest) }
     }
 
     /// Whether some route serves only some.
@@ -236,6 +253,26 @@ impl Routes {
         let strictly = self.guarded.iter().find(|watched| watched.fits(asked));
         let laxly = self.guarded.iter().find(|watched| watched.fits_laxly(asked, &lax));
         strictly.is_none_or(allows) && laxly.is_none_or(allows)
+    }
+
+    /// The limits of the routes by which a request is counted. It is the first route that fits, but for
+    /// those without limits that wait for a parameter of the query; and where that has none, the first
+    /// that fits what a lax origin reads. A path that could mean any other counts for all.
+    #[must_use]
+    pub fn limits(&self, asked: &Asked<'_>, target: &str) -> Vec<&Limits> {
+        if self.counting.is_empty() {
+            return Vec::new();
+        }
+        let limited = |watched: &&Watched| is_limited(&watched.route);
+        if may_be_any(asked, target) {
+            return self.counting.iter().filter(limited).map(Watched::limits).collect();
+        }
+        let strictly = self.counting.iter().find(|watched| watched.fits(asked)).filter(limited);
+        let laxly = || {
+            let lax = path::as_read_laxly(asked.path);
+            self.counting.iter().find(|watched| watched.fits_laxly(asked, &lax)).filter(limited)
+        };
+        strictly.or_else(laxly).map(Watched::limits).into_iter().collect()
     }
 
     /// The route of a request, and the item that it names.

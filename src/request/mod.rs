@@ -214,11 +214,12 @@ async fn answer(
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
-    turn.count(&route.limits)?;
+    let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
+    limits.iter().try_for_each(|limits| turn.count(limits))?;
     let visitor = visitor::recognise(room, &head, route, now, Look::Use).await.over(client);
     trail.visitor(&visitor, room.settings.log_user);
     turn.count_visitor(&room.settings.rates.all, &visitor)?;
-    turn.count_visitor(&route.limits, &visitor)?;
+    limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
     let access = access(&case, item.as_ref(), has_body, Look::Use).await;
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
