@@ -210,7 +210,10 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
-        origins: origins::named(plan).map(|(_, origin)| origin_rules(plan, origin)).collect(),
+        origins: origins::named(plan)
+            .enumerate()
+            .map(|(place, (_, origin))| origin_rules(plan, origin, place))
+            .collect(),
         status: match plan.cache.status {
             config::StatusDetail::Full => StatusDetail::Full,
             config::StatusDetail::Short => StatusDetail::Short,
@@ -226,10 +229,12 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     }
 }
 
-fn origin_rules(plan: &Plan, origin: &config::Origin) -> OriginRules {
+/// `place`: the origin's among all.
+fn origin_rules(plan: &Plan, origin: &config::Origin, place: usize) -> OriginRules {
     OriginRules {
         host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
         sessions: origin.sessions,
+        is_apart: !origin.sessions && place != 0,
         identity: plan.session.identity_header.clone(),
         secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
         pass_underscores: plan.client.pass_underscore_headers,

@@ -83,6 +83,9 @@ pub struct OriginRules {
     pub host: Option<HeaderValue>,
     /// Whether it is told who the visitor is, and its `Anteroom-*` believed.
     pub sessions: bool,
+    /// Whether sessions are kept from it, in cookies too: it is a further origin that has no part in them.
+    /// The first one without a part may have sessions of its own under that name.
+    pub is_apart: bool,
     /// The field with the user's name.
     pub identity: HeaderName,
     /// The key of the signature.
@@ -129,7 +132,7 @@ pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
     introduce(case, &mut headers, &case.admitted.host, case.admitted.address);
     if rules.sessions {
         identify(case, &mut headers);
-    } else {
+    } else if rules.is_apart {
         keep_sessions_from(case, &mut headers);
     }
     let body = outgoing_body(case, body);
@@ -234,7 +237,7 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
 }
 
-/// An origin that has nothing to do with sessions gets no cookie that may mean one.
+/// An origin that is apart from sessions gets no cookie that may mean one.
 fn keep_sessions_from(case: &Case<'_>, headers: &mut HeaderMap) {
     let rules = &case.room.settings.cookies;
     if !cookies(headers).any(|(name, _)| rules.is_session(name)) {
