@@ -229,6 +229,12 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     }
 }
 
+/// Whether a route serves only some, or counts them.
+fn is_watched(route: &config::Route) -> bool {
+    let rates = [route.requests_per_address, route.requests_per_session];
+    !route.allow_from.is_empty() || rates.iter().any(Option::is_some)
+}
+
 /// `place`: the origin's among all.
 fn origin_rules(plan: &Plan, origin: &config::Origin, place: usize) -> OriginRules {
     OriginRules {
@@ -238,7 +244,11 @@ fn origin_rules(plan: &Plan, origin: &config::Origin, place: usize) -> OriginRul
         identity: plan.session.identity_header.clone(),
         secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
         pass_underscores: plan.client.pass_underscore_headers,
-        no_detours: plan.routes.iter().any(|route| !route.allow_from.is_empty()),
+        no_detours: plan.routes.iter().any(is_watched),
+        no_other_method: plan
+            .routes
+            .iter()
+            .any(|route| is_watched(route) && !route.methods.is_empty()),
         call_stall: origin.stream_timeout,
         fill_client_address: plan.cache.fill_client_address,
     }

@@ -348,6 +348,10 @@ impl<'a> Check<'a> {
             self.problem(&at("match.query"), "{item} stands once, in the path or in the query");
         }
         self.names_origin(&at("origin"), route.origin.as_deref());
+        if !route.allow_from.is_empty() && !route.query.is_empty() {
+            let text = "beside match.query guards nothing: a client writes the query as he likes";
+            self.problem(&at("allow_from"), text);
+        }
         // Another spelling of the host, with a port for one, would fall under no such route.
         if !route.allow_from.is_empty()
             && !route.hosts.is_empty()

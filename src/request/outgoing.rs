@@ -94,6 +94,8 @@ pub struct OriginRules {
     pub pass_underscores: bool,
     /// Whether no client may name another path or host than that of his request: some are guarded.
     pub no_detours: bool,
+    /// Whether no client may name another method: some are guarded or counted by it.
+    pub no_other_method: bool,
     /// Whether a fill names the visitor's address, and not ours.
     pub fill_client_address: bool,
     /// How long a body may pause where it is one side of a call (gRPC).
@@ -195,6 +197,7 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
     !(fwd::is_reserved(text)
         || fwd::same_name(text, rules.identity.as_str())
         || (rules.no_detours && fwd::is_detour(text))
+        || (rules.no_other_method && fwd::is_other_method(text))
         || (fwd::has_underscore(text) && !rules.pass_underscores))
 }
 
