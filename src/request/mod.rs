@@ -199,12 +199,15 @@ async fn answer(
     let admitted = admit::admit(&room.settings, client, &head, (address, length))?;
     trail.admitted(&admitted);
     gate::admit_to_route(room, &head, &admitted)?;
-    if let Some(method) = purge::method(room, &head) {
-        return purge::answer(method, room, client, (&head, &admitted), trail).await;
-    }
     let has_body = !http_body::Body::is_end_stream(&body);
     let turn = gate::Turn { room, address, has_body };
-    turn.count(&room.settings.rates.all)?;
+    let purge = purge::method(room, &head);
+    if !purge.is_some_and(|method| method.is_for(client)) {
+        turn.count(&room.settings.rates.all)?;
+    }
+    if let Some(method) = purge {
+        return purge::answer(method, room, client, (&head, &admitted), trail).await;
+    }
     if let Some(redirect) = redirect::wanted(client, &admitted) {
         return redirect::answer(redirect, &head, &admitted, trail);
     }

@@ -142,6 +142,19 @@ requests_per_address = "1/h""#,
 }
 
 #[test]
+fn a_purge_is_counted_for_whoever_may_not_purge() {
+    let origin = page();
+    let settings = "limits.requests_per_address = \"1/h\"\n[purge]\nmethod = true\npurge_token = \"none\"\npurge_from = \"10.0.0.0/8\"";
+    let proxy = Proxy::embedded(&origin, settings);
+    let purge = || proxy.ask("PURGE", "/").send().status;
+    assert_eq!((purge(), purge()), (403, 429));
+    let settings = settings.replace("10.0.0.0", "127.0.0.0");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let purge = || proxy.ask("PURGE", "/").send().status;
+    assert_eq!((purge(), purge()), (200, 200));
+}
+
+#[test]
 fn some_are_not_counted() {
     let origin = page();
     let settings = r#"limits.requests_per_address = "1/h"
