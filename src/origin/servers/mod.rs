@@ -22,7 +22,7 @@ use budget::Budget;
 use line::{Line, Wants};
 pub(super) use place::Place;
 pub use standing::Patience;
-use standing::{Change, Standing};
+use standing::{Change, Standing, Trial};
 
 /// How the servers of an origin are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,13 @@ pub(super) struct Wish<'w> {
     pub(super) not: Option<usize>,
     /// The server to which its connection is bound, whatever else is said.
     pub(super) only: Option<usize>,
+}
+
+impl Wish<'_> {
+    /// As which it tries a server.
+    fn trial(&self) -> Trial {
+        Trial::by(self.is_repeatable)
+    }
 }
 
 /// What was found for a request.
@@ -188,9 +195,9 @@ impl Roster {
     fn find(self: &Arc<Self>, wish: &Wish<'_>, now: Instant) -> Found {
         let mut state = self.lock();
         let state = &mut *state;
-        let (server, is_trial) = match self.choose(state, wish, now) {
-            Choice::Server(server) => (server, false),
-            Choice::Trial(server) => (server, true),
+        let (server, trial) = match self.choose(state, wish, now) {
+            Choice::Server(server) => (server, None),
+            Choice::Trial(server) => (server, Some(wish.trial())),
             Choice::None => return Found::Resting,
             Choice::Busy(wants) => {
                 let (tell, told) = oneshot::channel();
@@ -201,10 +208,10 @@ impl Roster {
             }
         };
         state.busy[server] += 1;
-        if is_trial {
-            state.standings[server].try_it(now);
+        if let Some(trial) = trial {
+            state.standings[server].try_it(trial, now);
         }
-        Found::Place(Place::new(Arc::clone(self), server, is_trial))
+        Found::Place(Place::new(Arc::clone(self), server, trial))
     }
 
     /// Which server, as things are.
@@ -222,7 +229,7 @@ impl Roster {
         }
         let others = (0..self.servers.len()).filter(|server| wish.not != Some(*server));
         let standings = &state.standings;
-        let due = |server: &usize| standings[*server].may_be_tried(wish.is_repeatable, now);
+        let due = |server: &usize| standings[*server].may_be_tried(wish.trial(), now);
         if let Some(due) = others.clone().find(due) {
             return Choice::Trial(due);
         }
@@ -251,7 +258,7 @@ impl Roster {
             if wish.not == Some(server) {
                 continue;
             }
-            if standing.may_be_tried(wish.is_repeatable, now) {
+            if standing.may_be_tried(wish.trial(), now) {
                 return Choice::Trial(server);
             }
             if self.is_up(state, server) {
@@ -272,8 +279,9 @@ impl Roster {
         if wish.not.is_some() {
             return Choice::None;
         }
-        let order =
-            |server: usize| state.standings[server].last_resort().map(|rank| (rank, server));
+        let order = |server: usize| {
+            state.standings[server].last_resort(wish.trial()).map(|rank| (rank, server))
+        };
         let next = (0..self.servers.len()).filter_map(order).min();
         next.map_or(Choice::None, |(_, server)| Choice::Trial(server))
     }
@@ -294,9 +302,10 @@ impl Roster {
     }
 
     /// A request is over: its place goes to the next in the line.
-    fn leave(self: &Arc<Self>, server: usize, is_unjudged_trial: bool) {
-        if is_unjudged_trial {
-            self.lock().standings[server].tried_in_vain();
+    /// `unjudged`: it was to show whether the server is back, and has not.
+    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<Trial>) {
+        if let Some(trial) = unjudged {
+            self.lock().standings[server].tried_in_vain(trial);
         }
         loop {
             let next = {
@@ -309,7 +318,7 @@ impl Roster {
                 next
             };
             let Some(tell) = next else { return };
-            match tell.send(Place::new(Arc::clone(self), server, false)) {
+            match tell.send(Place::new(Arc::clone(self), server, None)) {
                 Ok(()) => return,
                 // He has left in this instant.
                 Err(place) => place.forget(),
@@ -317,17 +326,17 @@ impl Roster {
         }
     }
 
-    fn judge(self: &Arc<Self>, server: usize, is_trial: bool, failure: Option<Failure>) {
+    fn judge(self: &Arc<Self>, server: usize, trial: Option<Trial>, failure: Option<Failure>) {
         let now = Instant::now();
         let change = {
             let mut state = self.lock();
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
             let change = match failure {
-                None => state.standings[server].succeeded(is_trial, now),
+                None => state.standings[server].succeeded(trial, now),
                 Some(failure) => {
                     let may_rest = self.may_rest(failure, self.servers.len() - up);
                     let patience = &self.rules.patience;
-                    state.standings[server].failed(is_trial, may_rest, patience, now)
+                    state.standings[server].failed(trial, may_rest, patience, now)
                 }
             };
             self.after(&mut state, server, change, up, now);
@@ -409,7 +418,7 @@ impl Roster {
                 tell
             };
             // Whoever has left meanwhile gives the place back by dropping it.
-            drop(tell.send(Place::new(Arc::clone(self), server, false)));
+            drop(tell.send(Place::new(Arc::clone(self), server, None)));
         }
     }
 }

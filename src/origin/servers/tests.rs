@@ -85,6 +85,17 @@ async fn a_trial_that_is_given_up_leaves_the_next_one_to_try() {
 }
 
 #[test]
+fn an_upload_that_tries_the_last_server_leaves_it_to_others_too() {
+    let roster = roster(2, rules());
+    (0..2).for_each(|server| fail(&roster, server, Failure::Unreachable));
+    let upload = Wish { is_repeatable: false, ..WISH };
+    let _dripped = [now_placed(&roster, &upload).unwrap(), now_placed(&roster, &upload).unwrap()];
+    assert_eq!(now_placed(&roster, &upload).unwrap_err(), NoPlace::Resting);
+    let back = server(&roster, &WISH);
+    assert!(up(&roster)[back]);
+}
+
+#[test]
 fn what_a_request_can_bring_about_takes_half_of_the_servers_out_at_most() {
     let four = roster(4, rules());
     (0..4).for_each(|server| fail(&four, server, Failure::Unanswered));
