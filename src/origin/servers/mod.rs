@@ -292,9 +292,13 @@ impl Roster {
         Candidate { server, share, busy: state.busy[server] }
     }
 
-    /// Whether a server gets requests as they come. One alone does, for there is no other.
+    /// Whether a server gets requests as they come. One alone does, for there is no other. Where none is up
+    /// those do that nothing but their checks has taken out: more likely it is the checks that are wrong.
     fn is_up(&self, state: &State, server: usize) -> bool {
-        self.servers.len() == 1 || state.standings[server].is_up()
+        let standings = &state.standings;
+        self.servers.len() == 1
+            || standings[server].is_up()
+            || (standings[server].is_out_by_checks() && !standings.iter().any(Standing::is_up))
     }
 
     fn has_room(&self, state: &State, server: usize) -> bool {
@@ -363,9 +367,17 @@ impl Roster {
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
             let change = state.standings[server].checked(is_well, &self.rules.patience, now);
             self.after(&mut state, server, change, up, now);
-            change
+            let is_last = !state.standings.iter().any(Standing::is_up);
+            change.map(|change| (change, is_last))
         };
-        self.tell(server, change);
+        self.tell(server, change.map(|(change, _)| change));
+        if let Some((Change::Sick, true)) = change {
+            let origin = &*self.name;
+            tracing::warn!(
+                origin,
+                "no server is up: those that checks call sick are asked after all"
+            );
+        }
     }
 
     /// What a change means for the others. `up`: how many were up before.

@@ -147,6 +147,25 @@ fn checks_take_a_server_out_and_bring_it_back() {
 }
 
 #[test]
+fn where_checks_take_all_out_they_are_not_believed() {
+    for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Sticky] {
+        let roster = roster(3, Rules { balance, ..rules() });
+        (0..3).for_each(|server| roster.checked(server, false));
+        assert_eq!(up(&roster), [false; 3]);
+        let wish = Wish { session: Some("a-token"), ..WISH };
+        let places: Vec<_> = (0..9).map(|_| now_placed(&roster, &wish).unwrap()).collect();
+        assert_eq!(places.len(), 9, "no trial holds up the others");
+        drop(places);
+        // Those that fail requests, too, are out.
+        fail(&roster, 0, Failure::Unreachable);
+        assert!((0..9).all(|_| server(&roster, &wish) != 0));
+        // One that is well is enough.
+        roster.checked(2, true);
+        assert!((0..9).all(|_| server(&roster, &wish) == 2));
+    }
+}
+
+#[test]
 fn a_session_stays_and_moves_only_while_its_server_is_out() {
     let roster = roster(3, Rules { balance: Balance::Sticky, ..rules() });
     let session =
