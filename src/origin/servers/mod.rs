@@ -126,6 +126,17 @@ impl Roster {
         Arc::new(Self { name: name.into(), servers, rules, state })
     }
 
+    /// What `old` knows of servers that this one has, too, by their names. A rest goes on as it was.
+    pub fn learn_from(&self, old: &Self) {
+        let known = old.lock().standings.clone();
+        let mut state = self.lock();
+        for (standing, (name, _)) in state.standings.iter_mut().zip(&self.servers) {
+            if let Some(at) = old.servers.iter().position(|(own, _)| own == name) {
+                *standing = known[at].taken_over();
+            }
+        }
+    }
+
     /// Whether it is the same origin with the same servers, used in the same way.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {

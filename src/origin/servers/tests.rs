@@ -165,6 +165,20 @@ fn where_checks_take_all_out_they_are_not_believed() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_roster_learns_how_servers_stand_by_their_names() {
+    let old = roster(2, rules());
+    fail(&old, 1, Failure::Unreachable);
+    tokio::time::advance(10 * SECOND).await;
+    let _trial = now_placed(&old, &WISH).unwrap();
+    let servers = vec![("s1:1".to_owned(), 1), ("s7:1".to_owned(), 1)];
+    let new = Roster::new("origin", servers, rules());
+    new.learn_from(&old);
+    assert_eq!(up(&new), [false, true]);
+    assert_eq!(server(&new, &WISH), 0, "whoever tried it before is not waited for");
+    assert_eq!(up(&new), [true, true]);
+}
+
 #[test]
 fn a_session_stays_and_moves_only_while_its_server_is_out() {
     let roster = roster(3, Rules { balance: Balance::Sticky, ..rules() });
