@@ -212,7 +212,10 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
-        origins: origins::named(plan).map(|(_, origin)| origin_rules(plan, origin)).collect(),
+        origins: origins::named(plan)
+            .enumerate()
+            .map(|(place, (_, origin))| origin_rules(plan, origin, place))
+            .collect(),
         status: match plan.cache.status {
             config::StatusDetail::Full => StatusDetail::Full,
             config::StatusDetail::Short => StatusDetail::Short,
@@ -228,14 +231,26 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     }
 }
 
-fn origin_rules(plan: &Plan, origin: &config::Origin) -> OriginRules {
+/// Whether a route serves only some, or counts them.
+fn is_watched(route: &config::Route) -> bool {
+    let rates = [route.requests_per_address, route.requests_per_session];
+    !route.allow_from.is_empty() || rates.iter().any(Option::is_some)
+}
+
+/// `place`: the origin's among all.
+fn origin_rules(plan: &Plan, origin: &config::Origin, place: usize) -> OriginRules {
     OriginRules {
         host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
         sessions: origin.sessions,
+        is_apart: !origin.sessions && place != 0,
         identity: plan.session.identity_header.clone(),
         secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
         pass_underscores: plan.client.pass_underscore_headers,
-        no_detours: plan.routes.iter().any(|route| !route.allow_from.is_empty()),
+        no_detours: plan.routes.iter().any(is_watched),
+        no_other_method: plan
+            .routes
+            .iter()
+            .any(|route| is_watched(route) && !route.methods.is_empty()),
         call_stall: origin.stream_timeout,
         fill_client_address: plan.cache.fill_client_address,
     }

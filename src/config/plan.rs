@@ -3,7 +3,7 @@
 //! Defaults live here, those of an origin's servers in `servers`, and nowhere else. Reading files is not done here.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -199,6 +199,20 @@ impl Address {
             Self::Unix(_) | Self::Systemd(_) => None,
         }
     }
+
+    /// Whether two different addresses cannot both be listened on.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        let (Self::Tcp(one), Self::Tcp(other)) = (self, other) else { return false };
+        // Port 0 is another port each time.
+        let same_port = one.port() == other.port() && one.port() != 0;
+        same_port && (covers_address(one.ip(), other.ip()) || covers_address(other.ip(), one.ip()))
+    }
+}
+
+/// Whether who listens on all addresses of `wide` listens on `narrow`, too: `[::]` serves IPv4.
+fn covers_address(wide: IpAddr, narrow: IpAddr) -> bool {
+    wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
 }
 
 /// `[client]`: what is believed of clients.

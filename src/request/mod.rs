@@ -208,12 +208,15 @@ async fn answer(
     let admitted = admit::admit(&room.settings, client, &head, (address, length))?;
     trail.admitted(&admitted);
     gate::admit_to_route(room, &head, &admitted)?;
-    if let Some(method) = purge::method(room, &head) {
-        return purge::answer(method, room, client, (&head, &admitted), trail).await;
-    }
     let has_body = !http_body::Body::is_end_stream(&body);
     let turn = gate::Turn { room, address, has_body };
-    turn.count(&room.settings.rates.all)?;
+    let purge = purge::method(room, &head);
+    if !purge.is_some_and(|method| method.is_for(client)) {
+        turn.count(&room.settings.rates.all)?;
+    }
+    if let Some(method) = purge {
+        return purge::answer(method, room, client, (&head, &admitted), trail).await;
+    }
     if let Some(redirect) = redirect::wanted(client, &admitted) {
         return redirect::answer(redirect, &head, &admitted, trail);
     }
@@ -223,11 +226,12 @@ async fn answer(
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
-    turn.count(&route.limits)?;
+    let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
+    limits.iter().try_for_each(|limits| turn.count(limits))?;
     let visitor = visitor::recognise(room, &head, route, now, Look::Use).await.over(client);
     trail.visitor(&visitor, room.settings.log_user);
     turn.count_visitor(&room.settings.rates.all, &visitor)?;
-    turn.count_visitor(&route.limits, &visitor)?;
+    limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
     let access = access(&case, item.as_ref(), has_body, Look::Use).await;
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {

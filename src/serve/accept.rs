@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt as _;
+use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -169,7 +170,9 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>) {
 
 /// Who stands in the queue of a listener that closes would be turned away by a reset.
 fn let_in_the_rest(listener: &Listener, terms: &ArcSwap<Terms>, door: &Rc<Door>) {
-    while let Some(Ok((socket, peer))) = listener.accept().now_or_never() {
+    // A task's budget would end before a long queue does.
+    let next = || unconstrained(listener.accept()).now_or_never();
+    while let Some(Ok((socket, peer))) = next() {
         admit(Arrival::new(socket, peer, terms), door);
     }
 }
