@@ -95,8 +95,7 @@ fn another_origin_learns_nothing_of_sessions() {
 #[test]
 fn the_first_origin_keeps_a_session_of_its_own_where_it_has_no_part_in_ours() {
     let main = Origin::always(Reply::unstored("shop").header("Set-Cookie", "login=the-app-s-own"));
-    let blog = Origin::always(Reply::unstored("blog"));
-    let proxy = before(&main, &blog, &Storage::Embedded, "origin.sessions = false");
+    let proxy = Proxy::embedded(&main, "origin.sessions = false");
     let answer = proxy.post("/").cookie("login=a-token; a=1").send();
     assert!(answer.set_cookie("login").is_some());
     let seen = main.last();
