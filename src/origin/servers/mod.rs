@@ -325,8 +325,11 @@ impl Roster {
         loop {
             let next = {
                 let mut state = self.lock();
-                let next =
-                    if self.is_up(&state, server) { state.line.first_for(server) } else { None };
+                // With his own he may have more than he may: then it goes to nobody.
+                let busy = state.busy[server];
+                let is_over = self.rules.max_busy.is_some_and(|max| busy > max);
+                let takes = self.is_up(&state, server) && !is_over;
+                let next = if takes { state.line.first_for(server) } else { None };
                 if next.is_none() {
                     state.busy[server] = state.busy[server].saturating_sub(1);
                 }
