@@ -94,7 +94,7 @@ pub struct Order {
 #[derive(Debug)]
 pub enum Led {
     /// The response, unshared.
-    Own(OriginResponse, Reason),
+    Own(Box<OriginResponse>, Reason),
     /// The shared response.
     Shared {
         /// Its head.

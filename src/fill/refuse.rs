@@ -32,7 +32,7 @@ impl Filler {
         let (head, body) = came.response.into_parts();
         if reason != Reason::Anteroom && fetch.loss.spares(&head) {
             let response = ::http::Response::from_parts(head, body);
-            say(tell, Led::Own(OriginResponse { response, ..came }, reason));
+            say(tell, Led::Own(Box::new(OriginResponse { response, ..came }), reason));
         } else {
             say(tell, Led::Again(reason));
         }

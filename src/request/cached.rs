@@ -508,7 +508,7 @@ async fn lead(
             Ok(()) => Fetched::from(hit(want, &entry, From::Store, trail).await),
             Err(reason) => Fetched::Forward(reason),
         },
-        Ok(Led::Own(came, reason)) => Fetched::Own(came, reason),
+        Ok(Led::Own(came, reason)) => Fetched::Own(*came, reason),
         Ok(Led::Again(reason)) => Fetched::Forward(reason),
         Ok(Led::Failed(error)) => Fetched::Failed(error.into()),
         Err(_) => Fetched::Forward(Reason::Origin),

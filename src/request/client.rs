@@ -309,9 +309,12 @@ impl Pulse {
         }
     }
 
-    /// A write does not move, or does again.
+    /// A write does not move, or does again: a client that takes long to read is not idle meanwhile.
     pub fn stalls(&self, stalls: bool) {
         self.stalled.set(stalls);
+        if !stalls {
+            self.idle_since.set(Instant::now());
+        }
     }
 
     /// The request that begins has a body, or none.
@@ -344,6 +347,19 @@ impl Pulse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_was_long_in_reading_is_idle_from_then_on() {
+        let pulse = Pulse::new();
+        pulse.request_begins();
+        pulse.request_ends();
+        let (_, ended) = pulse.waits();
+        pulse.stalls(true);
+        assert!(!pulse.may_rest());
+        pulse.stalls(false);
+        let (phase, since) = pulse.waits();
+        assert!(phase == Phase::Idle && since > ended && pulse.may_rest());
+    }
 
     #[test]
     fn a_connection_is_idle_when_its_last_request_has_ended() {

@@ -70,6 +70,8 @@ impl Rest {
             return Some((socket, ahead));
         }
         tokio::select! {
+            biased;
+            // What has come already is answered, even when we are about to stop.
             readable = socket.readable() => match readable {
                 Ok(()) => return Some((socket, ahead)),
                 Err(error) => tracing::debug!(client = %client.peer, %error, "a connection broke"),
@@ -120,6 +122,8 @@ async fn converse(
         .max_buf_size(BUFFER.max(head_max))
         .serve_connection(TokioIo::new(io), service);
     let ended = tokio::select! {
+        // First, so that what has come is read before anybody asks whether it is idle.
+        biased;
         result = &mut connection => Some(result),
         () = door.drain.cancelled() => None,
         () = idle(&client.pulse) => {

@@ -95,9 +95,7 @@ fn http_at_a_port_for_https_is_told_so() {
         assert!(answer.body.whole);
     }
     assert_eq!(origin.count(), 0);
-    wait_until("both are counted", || {
-        proxy.metric("anteroom_tls_handshakes_failed_total") >= 2.0
-    });
+    wait_until("both are counted", || proxy.metric("anteroom_tls_handshakes_failed_total") >= 2.0);
 }
 
 #[test]
