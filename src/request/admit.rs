@@ -121,9 +121,10 @@ pub(super) fn admit(
     Ok(Admitted { by_proxy, host, site, scheme, address, path })
 }
 
-/// Whether `Expect` names the one thing that there is to be expected (RFC 9110 §10.1.1).
+/// Whether `Expect` names nothing, or the one thing that there is to be expected (RFC 9110 §10.1.1).
 fn is_continue(line: &[u8]) -> bool {
-    line.trim_ascii().eq_ignore_ascii_case(b"100-continue")
+    let line = line.trim_ascii();
+    line.is_empty() || line.eq_ignore_ascii_case(b"100-continue")
 }
 
 /// Whether a request carries credentials that log its connection in.
