@@ -97,7 +97,8 @@ fn keep_hidden(
 ) {
     let found: HashSet<PathBuf> = certificates.iter().map(|one| one.path.clone()).collect();
     let is_hidden = |one: &Certificate| {
-        faults.iter().any(|fault| certificate::means(&fault.path.to_string_lossy(), &one.path))
+        let mut silent = faults.iter().filter(|fault| matches!(fault.wrong, Wrong::NoFile));
+        silent.any(|fault| certificate::means(&fault.path.to_string_lossy(), &one.path))
             || std::fs::metadata(&one.path).is_err_and(|error| error.kind() != ErrorKind::NotFound)
     };
     let hidden = last.iter().filter(|one| !found.contains(&one.path) && is_hidden(one));
