@@ -5,8 +5,10 @@ Python's standard library only. It measures nothing by itself.
 
 import contextlib
 import json
+import multiprocessing
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -89,6 +91,78 @@ def cpu_ticks(pid):
     return int(fields[11]) + int(fields[12])
 
 
+class Visitor:
+    """Somebody who asks for a page ten times a second, on a connection of its own each time.
+
+    It is a process of its own, for a bench keeps its own interpreter busy. When the `with` block has ended,
+    `asked`, `failures` and `worst_ms` tell how it was served.
+    """
+
+    def __init__(self, port, path="/page", patience_s=10):
+        self.over = multiprocessing.Event()
+        self.near, far = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(
+            target=visit, args=(port, path, patience_s, self.over, far), daemon=True
+        )
+
+    def __enter__(self):
+        self.process.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.asked, self.failures, self.worst_ms = self.near.recv()
+        self.process.join()
+
+    def told(self):
+        """One line on it, with the first failures."""
+        line = f"a visitor: {self.asked} requests, {len(self.failures)} failed, worst {self.worst_ms:.0f} ms"
+        return "\n    ".join([line, *self.failures[:5]])
+
+
+def visit(port, path, patience_s, over, told):
+    asked, failures, worst_s = 0, [], 0
+    while not over.wait(0.1):
+        since = time.monotonic()
+        asked += 1
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=patience_s) as answer:
+                answer.read()
+        except OSError as error:
+            failures.append(f"after {time.monotonic() - since:.1f} s: {error}")
+        worst_s = max(worst_s, time.monotonic() - since)
+    told.send((asked, failures, worst_s * 1_000))
+
+
+def many_files():
+    """Lets this process and its children open as many files as the system allows; how many."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    return files
+
+
+def certificate(folder, name="bench.test"):
+    """A certificate with its key in one file, and the file of the authority that it is from."""
+    openssl = need("openssl", "openssl")
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+
+    def run(*arguments):
+        subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True)
+
+    run("req", "-x509", *key, "-subj", "/CN=bench authority", "-days", "90", "-keyout", "ca.key",
+        "-out", "ca.pem")
+    run("req", *key, "-subj", f"/CN={name}", "-keyout", "site.key", "-out", "site.csr")
+    (folder / "site.ext").write_text(
+        f"subjectAltName=DNS:{name}\nbasicConstraints=CA:FALSE\nkeyUsage=digitalSignature\n"
+        "extendedKeyUsage=serverAuth\n"
+    )
+    run("x509", "-req", "-in", "site.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+        "-days", "89", "-sha256", "-extfile", "site.ext", "-out", "site.crt")
+    site = folder / "site.pem"
+    site.write_text((folder / "site.crt").read_text() + (folder / "site.key").read_text())
+    return site, folder / "ca.pem"
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
@@ -103,10 +177,10 @@ def anteroom_binary(given):
     return target / "release" / "anteroom"
 
 
-def anteroom(binary, folder, origin_port, core=None, store=None, more=""):
+def anteroom(binary, folder, origin_port, core=None, store=None, more="", listen=""):
     """Anteroom with one thread, its access log in a file; the embedded store if none is named.
 
-    `more` is further configuration: tables that are not set here.
+    `more` is further configuration: tables that are not set here; `listen` are further keys of its listener.
     """
     port, admin_port = free_port(), free_port()
     config = folder / "proxy.toml"
@@ -114,6 +188,7 @@ def anteroom(binary, folder, origin_port, core=None, store=None, more=""):
         f"""threads = 1
 [[listen]]
 address = "127.0.0.1:{port}"
+{listen}
 [origin]
 url = "http://127.0.0.1:{origin_port}"
 [store]
@@ -309,6 +384,19 @@ http {{
 """
     )
     return Process("origin", [need("nginx", "nginx-light"), "-c", config], port, core)
+
+
+def large_page(folder, body_bytes=1 << 20):
+    """The location of a large page at /large.html, for an origin's `more`."""
+    pages = folder / "pages"
+    pages.mkdir()
+    page = "<!doctype html><title>A large page</title>"
+    (pages / "large.html").write_text(page.ljust(body_bytes, "x"))
+    return f"""location = /large.html {{
+            types {{ text/html html; }}
+            root {pages};
+            add_header Cache-Control "max-age=3600";
+        }}"""
 
 
 def need(program, package):

@@ -171,6 +171,14 @@ pub struct Limits {
     pub session: Option<Arc<Limit>>,
 }
 
+impl Limits {
+    /// Whether nothing is counted.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.address.is_none() && self.session.is_none()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use governor::clock::FakeRelativeClock;

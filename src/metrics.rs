@@ -82,6 +82,8 @@ pub enum Count {
     ParseErrors,
     /// Responses over HTTP/2 that the client did not take.
     StreamsStalled,
+    /// Requests over HTTP/2 that were refused because a cap was reached.
+    StreamsRefused,
     /// Bytes of bodies sent to clients.
     BytesSent,
     /// Requests sent to the origin.
@@ -137,7 +139,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 36] = [
+    const ALL: [(Self, &'static str, &'static str); 37] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -168,6 +170,7 @@ impl Count {
             "anteroom_http2_streams_stalled",
             "Responses over HTTP/2 that the client did not take",
         ),
+        (Self::StreamsRefused, "anteroom_http2_streams_refused", "Requests over HTTP/2 over a cap"),
         (Self::BytesSent, "anteroom_sent_bytes", "Bytes of bodies sent to clients"),
         (Self::OriginRequests, "anteroom_origin_requests", "Requests sent to the origin"),
         (

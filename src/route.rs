@@ -124,6 +124,11 @@ impl Route {
 
     /// `None` where the route does not fit; the item, if it names one.
     fn fits(&self, asked: &Asked<'_>) -> Option<Option<Item>> {
+        self.fits_by(&self.paths, asked)
+    }
+
+    /// The same by other patterns than its own.
+    fn fits_by(&self, paths: &[PathPattern], asked: &Asked<'_>) -> Option<Option<Item>> {
         if !self.methods.is_empty() && !self.methods.contains(asked.method) {
             return None;
         }
@@ -131,8 +136,8 @@ impl Route {
             return None;
         }
         let mut item = None;
-        if !self.paths.is_empty() {
-            let fit = self.paths.iter().find_map(|pattern| pattern.matches(asked.path))?;
+        if !paths.is_empty() {
+            let fit = paths.iter().find_map(|pattern| pattern.matches(asked.path))?;
             item = fit.item.and_then(Item::new);
         }
         for (name, value) in &self.query {
@@ -160,12 +165,51 @@ pub struct Asked<'a> {
     pub query: &'a str,
 }
 
+/// A route that must be found in any spelling of its path.
+#[derive(Clone, Debug)]
+struct Watched {
+    route: Arc<Route>,
+    /// Its patterns for paths as they are read laxly.
+    lax: Vec<PathPattern>,
+}
+
+impl Watched {
+    fn new(route: &Arc<Route>) -> Self {
+        let lax = route.paths.iter().map(PathPattern::laxly).collect();
+        Self { route: Arc::clone(route), lax }
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.route.limits
+    }
+
+    fn fits(&self, asked: &Asked<'_>) -> bool {
+        self.route.fits(asked).is_some()
+    }
+
+    /// `path` is the path as it is read laxly.
+    fn fits_laxly(&self, asked: &Asked<'_>, path: &str) -> bool {
+        self.route.fits_by(&self.lax, &Asked { path, ..*asked }).is_some()
+    }
+}
+
+fn is_limited(route: &Arc<Route>) -> bool {
+    !route.limits.is_none()
+}
+
+/// Whether the origin may take a path for any other: `target` is the path as it came.
+fn may_be_any(asked: &Asked<'_>, target: &str) -> bool {
+    path::is_odd(target) || path::has_encoding_left(asked.path)
+}
+
 /// All routes, in order.
 #[derive(Clone, Debug)]
 pub struct Routes {
     listed: Vec<Arc<Route>>,
     /// Those with `allow_from`.
-    guarded: Vec<Arc<Route>>,
+    guarded: Vec<Watched>,
+    /// Those that say of a request whether a route counts it; none where none does.
+    counting: Vec<Watched>,
     rest: Arc<Route>,
 }
 
@@ -175,8 +219,15 @@ impl Routes {
     pub fn new(listed: Vec<Route>, rest: Route) -> Self {
         let listed: Vec<_> = listed.into_iter().map(Arc::new).collect();
         let is_guarded = |route: &&Arc<Route>| !route.allow_from.is_empty();
-        let guarded = listed.iter().filter(is_guarded).cloned().collect();
-        Self { listed, guarded, rest: Arc::new(rest) }
+        let guarded = listed.iter().filter(is_guarded).map(Watched::new).collect();
+        // What a parameter of the query takes to another route, a client takes there as he likes.
+        let counts = |route: &&Arc<Route>| is_limited(route) || route.query.is_empty();
+        let counting = if listed.iter().any(is_limited) {
+            listed.iter().filter(counts).map(Watched::new).collect()
+        } else {
+            Vec::new()
+        };
+        Self { listed, guarded, counting, rest: Arc::new(rest) }
     }
 
     /// Whether some route serves only some.
@@ -194,15 +245,34 @@ impl Routes {
         if self.guarded.is_empty() {
             return true;
         }
-        let allows = |route: &Arc<Route>| is_in(address, &route.allow_from);
-        if path::is_odd(target) {
+        let allows = |watched: &Watched| is_in(address, &watched.route.allow_from);
+        if may_be_any(asked, target) {
             return self.guarded.iter().all(allows);
         }
-        let may_come = |path: &str| {
-            let asked = Asked { path, ..*asked };
-            self.guarded.iter().find(|route| route.fits(&asked).is_some()).is_none_or(allows)
+        let lax = path::as_read_laxly(asked.path);
+        let strictly = self.guarded.iter().find(|watched| watched.fits(asked));
+        let laxly = self.guarded.iter().find(|watched| watched.fits_laxly(asked, &lax));
+        strictly.is_none_or(allows) && laxly.is_none_or(allows)
+    }
+
+    /// The limits of the routes by which a request is counted. It is the first route that fits, but for
+    /// those without limits that wait for a parameter of the query; and where that has none, the first
+    /// that fits what a lax origin reads. A path that could mean any other counts for all.
+    #[must_use]
+    pub fn limits(&self, asked: &Asked<'_>, target: &str) -> Vec<&Limits> {
+        if self.counting.is_empty() {
+            return Vec::new();
+        }
+        let limited = |watched: &&Watched| is_limited(&watched.route);
+        if may_be_any(asked, target) {
+            return self.counting.iter().filter(limited).map(Watched::limits).collect();
+        }
+        let strictly = self.counting.iter().find(|watched| watched.fits(asked)).filter(limited);
+        let laxly = || {
+            let lax = path::as_read_laxly(asked.path);
+            self.counting.iter().find(|watched| watched.fits_laxly(asked, &lax)).filter(limited)
         };
-        may_come(asked.path) && may_come(&path::as_read_laxly(asked.path))
+        strictly.or_else(laxly).map(Watched::limits).into_iter().collect()
     }
 
     /// The route of a request, and the item that it names.
@@ -277,6 +347,7 @@ mod tests {
                     allow_from: net("10.0.0.0/8"),
                     ..route()
                 },
+                Route { paths: vec![pattern("/Panel/")], allow_from: net("10.0.0.0/8"), ..route() },
             ],
             route(),
         );
@@ -297,6 +368,12 @@ mod tests {
             ("/a/..;/admin", "", true),
             ("/a%2f..%2fadmin", "", true),
             ("/%2561dmin/%252e", "", true),
+            ("/%2561dmin/x", "", true),
+            ("/panel", "", true),
+            ("/Panel", "", true),
+            ("/panel/", "", true),
+            ("/panel;x", "", true),
+            ("/panel/x", "", false),
             ("/a\\..\\admin", "", true),
         ] {
             let path = path::decoded(target).unwrap();

@@ -69,6 +69,21 @@ impl Socket {
         }
     }
 
+    /// Lets in whom this `mode` does, from now on.
+    ///
+    /// # Errors
+    /// When the system refuses, or the file there is not ours any more.
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        if !self.is_ours()? {
+            return Err(io::Error::new(ErrorKind::NotFound, "another file is in its place"));
+        }
+        fs::set_permissions(&self.path, Permissions::from_mode(mode))
+    }
+
+    fn is_ours(&self) -> io::Result<bool> {
+        fs::symlink_metadata(&self.path).map(|file| file.ino() == self.number)
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -92,8 +107,9 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.number);
-        if ours && let Err(error) = fs::remove_file(&self.path) {
+        if self.is_ours().unwrap_or_default()
+            && let Err(error) = fs::remove_file(&self.path)
+        {
             tracing::debug!(%error, "the socket's file stays behind");
         }
     }

@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const BESIDE: u64 = 256;
 
 /// Raises the limit as far as the system lets us, and says where it is lower than `connections` need:
-/// each may have one to the origin beside it.
+/// each may have one to the origin beside it, and as many again may be for requests of HTTP/2.
 pub(super) fn allow(connections: usize) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -17,7 +17,7 @@ pub(super) fn allow(connections: usize) {
             limit.current
         }
     };
-    let needed = 2 * connections as u64 + BESIDE;
+    let needed = 3 * connections as u64 + BESIDE;
     if let Some(allowed) = allowed.filter(|allowed| *allowed < needed) {
         tracing::warn!(
             allowed,

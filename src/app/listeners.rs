@@ -100,16 +100,36 @@ impl Listeners {
     pub(super) fn prepare(&mut self, all: &[Listen]) -> Result<Change, StartError> {
         let mut change = Change { opened: Vec::new(), kept: Vec::new() };
         for one in all {
-            let same = |open: &Open| open.plan.address == one.address && open.plan.mode == one.mode;
-            match self.open.iter().position(same) {
+            // Of several with port 0 each is a listener of its own.
+            let is_kept = |place: usize| change.kept.iter().any(|(kept, ..)| *kept == place);
+            let same = |(place, open): &(usize, &Open)| {
+                open.plan.address == one.address && !is_kept(*place)
+            };
+            match self.open.iter().enumerate().find(same).map(|(place, _)| place) {
                 Some(place) => {
                     let terms = terms(one, Some(&self.open[place].terms.load()))?;
                     change.kept.push((place, one.clone(), terms));
                 }
-                None => change.opened.push(self.open_one(one, false)?),
+                None => {
+                    self.is_free_of_ours(&one.address)?;
+                    change.opened.push(self.open_one(one, false)?);
+                }
             }
         }
         Ok(change)
+    }
+
+    /// An address of ours that goes at the end of a reload is still there while it is tried.
+    fn is_free_of_ours(&self, address: &Address) -> Result<(), StartError> {
+        let mut own = self.open.iter().map(|open| &open.plan.address);
+        let Some(own) = own.find(|own| own.meets(address)) else { return Ok(()) };
+        let text = format!("we listen on {own} ourselves, which is in its way: restart for that");
+        Err(StartError::Listen {
+            address: address.to_string(),
+            what: "visitors",
+            flag: "--listen",
+            source: io::Error::new(io::ErrorKind::AddrInUse, text),
+        })
     }
 
     /// Closes what the new plan has no more, and puts its terms into force.
@@ -117,6 +137,11 @@ impl Listeners {
         let mut old: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
         for (place, plan, terms) in change.kept {
             if let Some(mut open) = old[place].take() {
+                if let Some(file) = open.file.as_ref().filter(|_| open.plan.mode != plan.mode)
+                    && let Err(error) = file.set_mode(plan.mode)
+                {
+                    tracing::warn!(%error, address = %plan.address, "its mode stays as it was");
+                }
                 open.plan = plan;
                 open.terms.store(Arc::new(terms));
                 self.open.push(open);

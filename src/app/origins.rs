@@ -37,7 +37,7 @@ pub(super) fn place(plan: &Plan, name: Option<&str>) -> usize {
 }
 
 impl Origins {
-    /// Those of a plan. What an origin of `old` knows of its servers stays known where they are the same.
+    /// Those of a plan. What an origin of `old` knows of its servers stays known.
     /// Reads the certificates that it names.
     pub(super) fn new(plan: &Plan, old: &Self) -> Result<Self, StartError> {
         let one = |(name, origin): (&str, &config::Origin)| {
@@ -47,6 +47,10 @@ impl Origins {
             });
             let roster = Roster::new(name, servers.collect(), rules(&origin.servers));
             let same = old.0.iter().find(|(old, _)| old.is_like(&roster));
+            if let (None, Some((old, _))) = (same, old.0.iter().find(|(old, _)| old.name() == name))
+            {
+                roster.learn_from(old);
+            }
             let roster = same.map_or(roster, |(same, _)| Arc::clone(same));
             let servers = origin.urls().iter().map(|url| server(origin, url));
             Ok((roster, servers.collect::<Result<_, StartError>>()?))

@@ -20,9 +20,9 @@ use crate::page::Pages;
 use crate::page::flight::Flights;
 use crate::page::purge::Purged;
 use crate::purge::Purger;
+use crate::request::crowd::Crowd;
 use crate::request::{
     CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
-    Tunnels,
 };
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
@@ -45,7 +45,7 @@ pub(super) struct Shared {
     pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
-    pub(super) tunnels: Arc<Tunnels>,
+    pub(super) tunnels: Arc<Crowd>,
     pub(super) reloads: Arc<Reloads>,
 }
 
@@ -149,6 +149,7 @@ pub(super) fn most(plan: &Plan) -> Most {
     Most {
         all: plan.limits.connections,
         per_address: plan.limits.connections_per_address,
+        requests_per_address: plan.limits.requests_at_once_per_address,
         trusted: plan.client.trusted_proxies.clone(),
     }
 }
@@ -200,6 +201,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         body_max: plan.limits.max_body,
         stall: plan.limits.stall_timeout,
         tunnels: plan.limits.tunnels,
+        tunnels_per_address: plan.limits.tunnels_per_address,
         tunnel_idle: plan.limits.tunnel_idle,
         cookies: CookieRules {
             session: session.cookies.clone(),
@@ -210,7 +212,10 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
-        origins: origins::named(plan).map(|(_, origin)| origin_rules(plan, origin)).collect(),
+        origins: origins::named(plan)
+            .enumerate()
+            .map(|(place, (_, origin))| origin_rules(plan, origin, place))
+            .collect(),
         status: match plan.cache.status {
             config::StatusDetail::Full => StatusDetail::Full,
             config::StatusDetail::Short => StatusDetail::Short,
@@ -226,14 +231,26 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
     }
 }
 
-fn origin_rules(plan: &Plan, origin: &config::Origin) -> OriginRules {
+/// Whether a route serves only some, or counts them.
+fn is_watched(route: &config::Route) -> bool {
+    let rates = [route.requests_per_address, route.requests_per_session];
+    !route.allow_from.is_empty() || rates.iter().any(Option::is_some)
+}
+
+/// `place`: the origin's among all.
+fn origin_rules(plan: &Plan, origin: &config::Origin, place: usize) -> OriginRules {
     OriginRules {
         host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
         sessions: origin.sessions,
+        is_apart: !origin.sessions && place != 0,
         identity: plan.session.identity_header.clone(),
         secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
         pass_underscores: plan.client.pass_underscore_headers,
-        no_detours: plan.routes.iter().any(|route| !route.allow_from.is_empty()),
+        no_detours: plan.routes.iter().any(is_watched),
+        no_other_method: plan
+            .routes
+            .iter()
+            .any(|route| is_watched(route) && !route.methods.is_empty()),
         call_stall: origin.stream_timeout,
         fill_client_address: plan.cache.fill_client_address,
     }

@@ -4,7 +4,6 @@
 //! What one value may be is the business of its form.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 use super::plan::{
     Address, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie, Share,
@@ -118,9 +117,7 @@ impl<'a> Check<'a> {
                 {
                     if one == other {
                         self.problem(&setting, format!("{other} is listened on already"));
-                    } else if covers_address(one.ip(), other.ip())
-                        || covers_address(other.ip(), one.ip())
-                    {
+                    } else if earlier.address.meets(&listen.address) {
                         self.problem(
                             &setting,
                             format!("{one} and {other} have addresses in common"),
@@ -348,6 +345,10 @@ impl<'a> Check<'a> {
             self.problem(&at("match.query"), "{item} stands once, in the path or in the query");
         }
         self.names_origin(&at("origin"), route.origin.as_deref());
+        if !route.allow_from.is_empty() && !route.query.is_empty() {
+            let text = "beside match.query guards nothing: a client writes the query as he likes";
+            self.problem(&at("allow_from"), text);
+        }
         // Another spelling of the host, with a port for one, would fall under no such route.
         if !route.allow_from.is_empty()
             && !route.hosts.is_empty()
@@ -537,11 +538,6 @@ impl<'a> Check<'a> {
 /// The network that is everyone, where one is named.
 fn everyone(named: &[Peers]) -> Option<&IpNet> {
     named.iter().filter_map(Peers::network).find(|net| net.prefix_len() == 0)
-}
-
-/// Whether who listens on all addresses of `wide` listens on `narrow`, too: `[::]` serves IPv4.
-fn covers_address(wide: IpAddr, narrow: IpAddr) -> bool {
-    wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
 }
 
 /// Whether no stranger can have an address of a network.

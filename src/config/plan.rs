@@ -3,7 +3,7 @@
 //! Defaults live here, those of an origin's servers in `servers`, and nowhere else. Reading files is not done here.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -199,6 +199,20 @@ impl Address {
             Self::Unix(_) | Self::Systemd(_) => None,
         }
     }
+
+    /// Whether two different addresses cannot both be listened on.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        let (Self::Tcp(one), Self::Tcp(other)) = (self, other) else { return false };
+        // Port 0 is another port each time.
+        let same_port = one.port() == other.port() && one.port() != 0;
+        same_port && (covers_address(one.ip(), other.ip()) || covers_address(other.ip(), one.ip()))
+    }
+}
+
+/// Whether who listens on all addresses of `wide` listens on `narrow`, too: `[::]` serves IPv4.
+fn covers_address(wide: IpAddr, narrow: IpAddr) -> bool {
+    wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
 }
 
 /// `[client]`: what is believed of clients.
@@ -664,6 +678,8 @@ pub struct Limits {
     pub connections: usize,
     /// `connections_per_address`, 1,000; trusted proxies are not counted.
     pub connections_per_address: usize,
+    /// `requests_at_once_per_address`, 2,000: requests of HTTP/2; trusted proxies are not counted.
+    pub requests_at_once_per_address: usize,
     /// `requests_per_address`, `"none"`: how many one address may send.
     pub requests_per_address: Option<Rate>,
     /// `requests_per_session`, `"none"`: how many one session may send.
@@ -682,6 +698,8 @@ pub struct Limits {
     pub visit_queue: usize,
     /// `tunnels`, 10,000: connections that speak another protocol than HTTP, in all.
     pub tunnels: usize,
+    /// `tunnels_per_address`, 1,000; trusted proxies are not counted.
+    pub tunnels_per_address: usize,
     /// `tunnel_idle`, 1 h: how long one of them may rest.
     pub tunnel_idle: Duration,
     /// `drain_timeout`, 30 s.
@@ -916,6 +934,7 @@ impl Default for Limits {
             stall_timeout: Duration::from_secs(30),
             connections: 20_000,
             connections_per_address: 1_000,
+            requests_at_once_per_address: 2_000,
             requests_per_address: None,
             requests_per_session: None,
             requests_exempt: Vec::new(),
@@ -925,6 +944,7 @@ impl Default for Limits {
             variants: 32,
             visit_queue: 100_000,
             tunnels: 10_000,
+            tunnels_per_address: 1_000,
             tunnel_idle: Duration::from_secs(3_600),
             drain_timeout: Duration::from_secs(30),
         }

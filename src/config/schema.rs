@@ -347,6 +347,8 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
     at.key("stall_timeout", &mut limits.stall_timeout, &TIMEOUT);
     at.key("connections", &mut limits.connections, &count(1, 10_000_000));
     at.key("connections_per_address", &mut limits.connections_per_address, &count(1, 10_000_000));
+    let at_once = &mut limits.requests_at_once_per_address;
+    at.key("requests_at_once_per_address", at_once, &count(1, 10_000_000));
     at.key("requests_per_address", &mut limits.requests_per_address, &Either("none", RATE));
     at.key("requests_per_session", &mut limits.requests_per_session, &Either("none", RATE));
     at.key("requests_exempt", &mut limits.requests_exempt, &networks());
@@ -357,6 +359,7 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
     at.key("variants", &mut limits.variants, &count(1, 256));
     at.key("visit_queue", &mut limits.visit_queue, &count(1, 10_000_000));
     at.key("tunnels", &mut limits.tunnels, &count(0, 10_000_000));
+    at.key("tunnels_per_address", &mut limits.tunnels_per_address, &count(1, 10_000_000));
     at.key("tunnel_idle", &mut limits.tunnel_idle, &TIMEOUT);
     at.key("drain_timeout", &mut limits.drain_timeout, &Span { min: Duration::ZERO, max: DAY });
 }

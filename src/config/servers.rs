@@ -113,7 +113,7 @@ pub(super) fn servers(at: &mut impl Walk, servers: &mut Servers) {
     at.key("retry_percent", &mut servers.retry_percent, &count(0, 100));
     let most = Either("none", count(1, 1_000_000));
     at.key("max_connections", &mut servers.max_connections, &most);
-    at.key("max_waiting", &mut servers.max_waiting, &count(0, 100_000));
+    at.key("max_waiting", &mut servers.max_waiting, &count(0, 10_000));
     at.key("wait_timeout", &mut servers.wait_timeout, &TIMEOUT);
     at.section("health", |at| health(at, &mut servers.health));
 }

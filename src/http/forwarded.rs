@@ -84,7 +84,16 @@ pub fn is_override(name: &str) -> bool {
 /// Whether an origin could let the field `name` replace path or host of the request.
 #[must_use]
 pub fn is_detour(name: &str) -> bool {
-    is_override(name) && !begins(name, "x-http-method") && !begins(name, "x-method")
+    is_override(name) && !is_other_method(name)
+}
+
+/// Whether an origin could let the field `name` replace the method of the request.
+#[must_use]
+pub fn is_other_method(name: &str) -> bool {
+    is_override(name)
+        && ["x-http-method", "x-method", "x-original-method"]
+            .iter()
+            .any(|start| begins(name, start))
 }
 
 /// Whether the name holds an underscore, which CGI and WSGI cannot tell from `-`.

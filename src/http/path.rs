@@ -51,6 +51,16 @@ pub fn as_read_laxly(path: &str) -> String {
     if trimmed.is_empty() { "/".to_owned() } else { trimmed.to_owned() }
 }
 
+/// Whether something is still percent-encoded in a path that was decoded: an origin that decodes twice
+/// reads another.
+#[must_use]
+pub fn has_encoding_left(decoded: &str) -> bool {
+    decoded
+        .as_bytes()
+        .windows(3)
+        .any(|window| matches!(window, [b'%', high, low] if hex_pair(*high, *low).is_some()))
+}
+
 /// A pattern of paths, matched segment by segment against the percent-decoded path.
 ///
 /// `*` stands for one segment, or for a part of one (`*.css`); `**` for any number of segments,
@@ -112,6 +122,27 @@ enum Segment {
     Item { prefix: Box<str>, suffix: Box<str> },
 }
 
+impl Segment {
+    /// As [`as_read_laxly`] reads a segment.
+    fn laxly(&self) -> Self {
+        let bare = |text: &str| text.split(';').next().unwrap_or_default().to_lowercase().into();
+        match self {
+            Self::Exact(text) => Self::Exact(bare(text)),
+            // What follows a parameter is gone with it.
+            Self::Star { prefix, .. } | Self::Item { prefix, .. } if prefix.contains(';') => {
+                Self::Exact(bare(prefix))
+            }
+            Self::Star { prefix, suffix } | Self::Item { prefix, suffix } => {
+                Self::Star { prefix: bare(prefix), suffix: bare(suffix) }
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Exact(text) if text.is_empty())
+    }
+}
+
 impl PathPattern {
     /// The pattern in `text`.
     ///
@@ -151,6 +182,23 @@ impl PathPattern {
         let skipped = tail.len().checked_sub(after.len())?;
         all_match(after, &mut tail.into_iter().skip(skipped), &mut item)?;
         Some(Match { item })
+    }
+
+    /// The pattern for paths [as they are read laxly](as_read_laxly): what it matches, read so, this
+    /// matches.
+    #[must_use]
+    pub fn laxly(&self) -> Self {
+        let lax = |segments: &[Segment]| segments.iter().map(Segment::laxly).collect::<Vec<_>>();
+        let (mut before, mut after) = (lax(&self.before), self.after.as_deref().map(lax));
+        // Only the root is left with an empty segment.
+        let (last, least) = match &mut after {
+            Some(after) => (after, 0),
+            None => (&mut before, 1),
+        };
+        while last.len() > least && last.last().is_some_and(Segment::is_empty) {
+            last.pop();
+        }
+        Self { text: self.text.clone(), before, after }
     }
 
     /// The pattern as it was written.
@@ -450,6 +498,28 @@ mod tests {
         ] {
             let parsed = PathPattern::parse(pattern).unwrap();
             assert_eq!(parsed.matches(path).is_some(), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn a_lax_pattern_matches_what_is_read_laxly() {
+        for (pattern, path, expected) in [
+            ("/", "/", true),
+            ("/Admin", "/ADMIN/", true),
+            ("/admin/", "/admin", true),
+            ("/admin/", "/", false),
+            ("/Admin/**", "/admin/x", true),
+            ("/**/Admin/", "/a/admin", true),
+            ("/**/Admin/", "/a", false),
+            ("/A-*.PHP", "/a-b.php", true),
+            ("/a;v=1/b", "/a/b", true),
+            ("/a;v=*/b", "/a;v=2/b", true),
+            ("/*.php;x", "/a.php", true),
+            ("/User/{item}", "/user/Bob", true),
+            ("/user/{item}", "/user", false),
+        ] {
+            let lax = PathPattern::parse(pattern).unwrap().laxly();
+            assert_eq!(lax.matches(&as_read_laxly(path)).is_some(), expected, "{pattern} {path}");
         }
     }
 

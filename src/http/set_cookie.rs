@@ -68,9 +68,14 @@ pub fn remove_named(headers: &mut HeaderMap, unwanted: impl Fn(&[u8]) -> bool) {
 }
 
 /// The name of the cookie in a line. Without `=` it has none, and what stands there is its value
-/// (RFC 6265bis §5.6); but clients send that back like a name, and so it is read as one.
+/// (RFC 6265bis §5.6); but clients send that back like a name, and so it is read as one. With an empty
+/// name they send back the value alone, and with it the name of another cookie that stands there.
 fn name(line: &[u8]) -> &[u8] {
-    trim(divide(divide(line, b';').0, b'=').0)
+    let mut pair = trim(divide(line, b';').0);
+    while let [b'=', value @ ..] = pair {
+        pair = trim(value);
+    }
+    trim(divide(pair, b'=').0)
 }
 
 /// Whether a `Max-Age` leaves nothing; `None` where it is no number and so ignored (§5.2.2).
@@ -155,7 +160,10 @@ mod tests {
             ("login=", "login"),
             ("login", "login"),
             ("login; Path=/", "login"),
-            ("=1", ""),
+            ("=1", "1"),
+            ("=login=1; Path=/", "login"),
+            (" = =login=1", "login"),
+            ("=", ""),
             ("", ""),
             ("a=b=c", "a"),
             ("Login=1", "Login"),

@@ -1,6 +1,12 @@
 //! What can go wrong between us and the origin.
 
+use std::io::ErrorKind;
+
 use super::body::BodyFault;
+
+/// Too many files are open, in the system or in this process (errno(3)).
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 
 /// Why there is no response, or not all of it.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +71,14 @@ impl OriginError {
         matches!(self, Self::Connect(_) | Self::Tls(_) | Self::ConnectTimedOut)
     }
 
+    /// Whether it is this machine that has no room for a connection, which says nothing of a server.
+    #[must_use]
+    pub(super) fn is_ours(&self) -> bool {
+        let Self::Connect(error) = self else { return false };
+        error.kind() == ErrorKind::AddrNotAvailable
+            || matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+    }
+
     /// Whether the request was not sent, for there was no server for it.
     #[must_use]
     pub fn unavailable(&self) -> bool {
@@ -75,5 +89,25 @@ impl OriginError {
     #[must_use]
     pub fn timed_out(&self) -> bool {
         matches!(self, Self::ConnectTimedOut | Self::FirstByteTimedOut | Self::BodyTimedOut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+
+    use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_is_no_fault_of_a_server() {
+        for (error, expected) in [
+            (Error::from_raw_os_error(EMFILE), true),
+            (Error::from_raw_os_error(ENFILE), true),
+            (ErrorKind::AddrNotAvailable.into(), true),
+            (ErrorKind::ConnectionRefused.into(), false),
+            (ErrorKind::HostUnreachable.into(), false),
+        ] {
+            assert_eq!(OriginError::Connect(error).is_ours(), expected);
+        }
     }
 }

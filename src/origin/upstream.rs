@@ -124,6 +124,7 @@ impl Upstream {
                 place.judge(None);
                 switched.hold(place);
             }
+            Err(error) if error.is_ours() => {}
             Err(error) => place.judge(Some(failure(error))),
         }
         came
@@ -160,10 +161,11 @@ impl Upstream {
                 place.judge(fails.then_some(Failure::Unanswered));
                 came.response.body_mut().hold(place);
             }
-            // A client's own fault says nothing of the server.
+            // A client's own fault says nothing of the server, and neither does ours.
             Err(Failed {
                 error: OriginError::ClientBody(_) | OriginError::Unsendable(_), ..
             }) => {}
+            Err(Failed { error, .. }) if error.is_ours() => {}
             Err(Failed { error, .. }) => place.judge(Some(failure(error))),
         }
         sent

@@ -88,6 +88,13 @@ impl Body {
         }
     }
 
+    /// So many bytes that were handed over are not sent any more.
+    pub fn take_back(&mut self, bytes: usize) {
+        if let Some(trail) = &mut self.trail {
+            trail.take_back(bytes as u64);
+        }
+    }
+
     fn ended(&mut self) {
         if let Some(trail) = &mut self.trail {
             trail.whole();

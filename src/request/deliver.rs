@@ -71,7 +71,7 @@ pub(super) fn own(
     }
     remove_own(&mut head.headers);
     strip_tags(&mut head.headers);
-    if !case.rules().sessions {
+    if case.rules().is_apart {
         // Nor may it give a visitor a session.
         let sessions = &case.room.settings.cookies;
         set_cookie::remove_named(&mut head.headers, |name| sessions.is_session(name));

@@ -33,6 +33,13 @@ impl Settings {
         let is_open = self.guests == Guests::default();
         is_open || peer.is_among(&self.trusted_proxies) || self.guests.may_come(own_address(peer))
     }
+
+    /// Whether a connection of `peer` may be that of many visitors: a trusted proxy's, or that of a load
+    /// balancer that does not say whom it carries.
+    #[must_use]
+    pub fn carries_many(&self, peer: Peer) -> bool {
+        matches!(peer, Peer::Carried(_)) || peer.is_among(&self.trusted_proxies)
+    }
 }
 
 /// The address that is the peer's own.

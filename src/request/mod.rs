@@ -8,6 +8,7 @@ mod body;
 mod cached;
 pub mod client;
 mod coder;
+pub mod crowd;
 mod deliver;
 mod endpoint;
 mod error;
@@ -59,6 +60,7 @@ use crate::visit::{Ranks, VisitQueue};
 pub use body::{Body, BodyError};
 use client::Client;
 pub use coder::Coder;
+use crowd::Crowd;
 pub use endpoint::Endpoint;
 use error::Error;
 pub use explain::{Explanation, Question, Unclear, explain};
@@ -68,7 +70,7 @@ pub use outlive::Left;
 use outlive::{Outliving, Tie};
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
-pub use tunnel::{Tunnel, TunnelSlot, Tunnels};
+pub use tunnel::{Tunnel, TunnelSlot};
 pub use visitor::CookieRules;
 
 /// Stands for the address of all who have none, where views are counted.
@@ -95,6 +97,8 @@ pub struct Settings {
     pub stall: std::time::Duration,
     /// How many tunnels may be open.
     pub tunnels: usize,
+    /// How many of them one address may have.
+    pub tunnels_per_address: usize,
     /// How long a tunnel may rest.
     pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
@@ -149,7 +153,7 @@ pub struct Room {
     /// Requests that go on without their clients.
     pub left: Rc<Left>,
     /// The tunnels that are open, shared by all threads.
-    pub tunnels: Arc<Tunnels>,
+    pub tunnels: Arc<Crowd>,
 }
 
 /// Answers a request. Never fails: an error is a response, too. One that may change something goes on
@@ -160,7 +164,8 @@ pub async fn respond(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let tie = Tie::default();
-    if request.method().is_safe() {
+    // CONNECT asks for a WebSocket, as GET does over HTTP/1.1.
+    if request.method().is_safe() || *request.method() == Method::CONNECT {
         return carry_out(room, client, request, &tie).await;
     }
     let (left, bond) = (Rc::clone(&room.left), tie.clone());
@@ -175,12 +180,16 @@ async fn carry_out(
     tie: &Tie,
 ) -> Response<Body> {
     let mut trail = Trail::begin(&room, &client, &request);
+    let asks_for_connection = upgrade::asks_for_connection(&request);
     let mut response = match answer(&room, &client, request, tie, &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
     };
     redirect::insist(&client, response.headers_mut());
-    trail.attach(response)
+    if asks_for_connection {
+        upgrade::end_unless_switched(&mut response);
+    }
+    trail.attach(response, &room)
 }
 
 /// The steps of a request's life.
@@ -202,12 +211,15 @@ async fn answer(
     let admitted = admit::admit(&room.settings, client, &head, (address, length))?;
     trail.admitted(&admitted);
     gate::admit_to_route(room, &head, &admitted)?;
-    if let Some(method) = purge::method(room, &head) {
-        return purge::answer(method, room, client, (&head, &admitted), trail).await;
-    }
     let has_body = !http_body::Body::is_end_stream(&body);
     let turn = gate::Turn { room, address, has_body };
-    turn.count(&room.settings.rates.all)?;
+    let purge = purge::method(room, &head);
+    if !purge.is_some_and(|method| method.is_for(client)) {
+        turn.count(&room.settings.rates.all)?;
+    }
+    if let Some(method) = purge {
+        return purge::answer(method, room, client, (&head, &admitted), trail).await;
+    }
     if let Some(redirect) = redirect::wanted(client, &admitted) {
         return redirect::answer(redirect, &head, &admitted, trail);
     }
@@ -217,12 +229,13 @@ async fn answer(
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
-    turn.count(&route.limits)?;
+    let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
+    limits.iter().try_for_each(|limits| turn.count(limits))?;
     let visitor = visitor::recognise(room, &head, route, now, Look::Use).await;
     let visitor = visitor.over(admitted.certificate(client));
     trail.visitor(&visitor, room.settings.log_user);
     turn.count_visitor(&room.settings.rates.all, &visitor)?;
-    turn.count_visitor(&route.limits, &visitor)?;
+    limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
     if case.is_call() {
         // Who calls, and leaves, calls it off.
@@ -236,7 +249,7 @@ async fn answer(
     let response = match access {
         // RFC 9111 §5.2.1.7.
         Access::Bypass(_) if takes_stored_only(&head) => Err(Error::NotStored),
-        Access::Bypass(Reason::Upgrade) => Ok(upgrade::answer(&case, body, trail).await),
+        Access::Bypass(Reason::Upgrade) => upgrade::answer(&case, body, trail).await,
         Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
         Access::Shared(_) | Access::StaticOnly(_) => {
             cached::answer(&case, body, access, trail).await
@@ -375,13 +388,14 @@ impl Case<'_> {
 
 /// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of
 /// others only that an item was viewed. An item counts as viewed when a GET of it was answered 200 or
-/// 304, but not by a prefetch, and not where `{item}` names a row.
+/// 304, but not by a prefetch, not by a WebSocket, and not where `{item}` names a row.
 fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
     let visits = &case.room.visits;
     let prefetch = case.head.headers.contains_key("sec-purpose");
     let seen = case.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
         && !prefetch
+        && !upgrade::is_extended(case.head)
         && case.route.rows.is_none();
     // What the app says of its own page outweighs what the route makes of its address.
     let item = response.extensions().get::<Item>().cloned().or(item).filter(|_| seen);

@@ -83,6 +83,9 @@ pub struct OriginRules {
     pub host: Option<HeaderValue>,
     /// Whether it is told who the visitor is, and its `Anteroom-*` believed.
     pub sessions: bool,
+    /// Whether sessions are kept from it, in cookies too: it is a further origin that has no part in them.
+    /// The first one without a part may have sessions of its own under that name.
+    pub is_apart: bool,
     /// The field with the user's name.
     pub identity: HeaderName,
     /// The key of the signature.
@@ -91,6 +94,8 @@ pub struct OriginRules {
     pub pass_underscores: bool,
     /// Whether no client may name another path or host than that of his request: some are guarded.
     pub no_detours: bool,
+    /// Whether no client may name another method: some are guarded or counted by it.
+    pub no_other_method: bool,
     /// Whether a fill names the visitor's address, and not ours.
     pub fill_client_address: bool,
     /// How long a body may pause where it is one side of a call (gRPC).
@@ -129,7 +134,7 @@ pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
     introduce(case, &mut headers, &case.admitted.host, case.admitted.address);
     if rules.sessions {
         identify(case, &mut headers);
-    } else {
+    } else if rules.is_apart {
         keep_sessions_from(case, &mut headers);
     }
     let body = outgoing_body(case, body);
@@ -195,6 +200,7 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
     !(fwd::is_reserved(text)
         || fwd::same_name(text, rules.identity.as_str())
         || (rules.no_detours && fwd::is_detour(text))
+        || (rules.no_other_method && fwd::is_other_method(text))
         || (fwd::has_underscore(text) && !rules.pass_underscores))
 }
 
@@ -237,7 +243,7 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
 }
 
-/// An origin that has nothing to do with sessions gets no cookie that may mean one.
+/// An origin that is apart from sessions gets no cookie that may mean one.
 fn keep_sessions_from(case: &Case<'_>, headers: &mut HeaderMap) {
     let rules = &case.room.settings.cookies;
     if !cookies(headers).any(|(name, _)| rules.is_session(name)) {

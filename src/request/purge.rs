@@ -44,6 +44,13 @@ pub(super) fn method<'r>(room: &'r Room, head: &Parts) -> Option<&'r PurgeMethod
     room.settings.purge.as_ref().filter(|_| head.method.as_str() == "PURGE")
 }
 
+impl PurgeMethod {
+    /// Whether a peer's purges are not counted: nobody else may purge.
+    pub(super) fn is_for(&self, client: &Client) -> bool {
+        client.peer.is_among(&self.from)
+    }
+}
+
 /// Purges the page at the request's URL. It goes no further, whoever asks.
 pub(super) async fn answer(
     method: &PurgeMethod,
@@ -53,7 +60,7 @@ pub(super) async fn answer(
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
     let peer = client.peer;
-    let is_from = peer.is_among(&method.from);
+    let is_from = method.is_for(client);
     let has_token =
         method.token.as_ref().is_none_or(|token| bearer::carries(&head.headers, &token.0));
     if !is_from || !has_token {

@@ -18,8 +18,8 @@ use super::visitor::Visitor;
 use super::{Body, Room};
 use crate::clock::unix_now;
 use crate::ident::User;
-use crate::log::{Record, VisitorClass};
-use crate::metrics::{Count, Outcome};
+use crate::log::{Pen, Record, VisitorClass};
+use crate::metrics::{Count, Outcome, Sheet};
 use crate::reason::Reason;
 
 /// The status that is logged when the client left before there was one (nginx's custom).
@@ -28,7 +28,9 @@ const CLIENT_LEFT: u16 = 499;
 /// What happened to a request so far.
 #[derive(Debug)]
 pub(super) struct Trail {
-    room: Rc<Room>,
+    /// Not the room, which a tunnel would keep through reloads.
+    sheet: Arc<Sheet>,
+    pen: Option<Arc<Pen>>,
     client: Rc<Client>,
     begun: Instant,
     at: f64,
@@ -66,7 +68,8 @@ impl Trail {
         let logged =
             |headers: &HeaderMap, name| room.pen.as_ref().and_then(|_| headers.get(name).cloned());
         Box::new(Self {
-            room: Rc::clone(room),
+            sheet: Arc::clone(&room.sheet),
+            pen: room.pen.clone(),
             client: Rc::clone(client),
             begun: Instant::now(),
             at: unix_now(),
@@ -98,7 +101,7 @@ impl Trail {
 
     /// The site that the visitor asks for.
     pub(super) fn admitted(&mut self, admitted: &Admitted) {
-        if self.room.pen.is_some() {
+        if self.pen.is_some() {
             self.host = Some(admitted.site.as_str().into());
         }
     }
@@ -133,15 +136,19 @@ impl Trail {
     }
 
     /// Ties the trail to the response's body, or to the tunnel behind it.
-    pub(super) fn attach(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
+    pub(super) fn attach(
+        mut self: Box<Self>,
+        response: Response<Body>,
+        room: &Room,
+    ) -> Response<Body> {
         self.status = response.status().as_u16();
         if let Some(opened) = self.opened.take() {
             // A tunnel's time is not the time to answer.
             let took = self.begun.elapsed();
-            self.room.sheet.answered(self.status, self.outcome, self.reason, took);
+            self.sheet.answered(self.status, self.outcome, self.reason, took);
             self.is_counted = true;
-            let (room, client) = (Rc::clone(&self.room), Rc::clone(&self.client));
-            Tunnel::begin(opened, self, &room, &client);
+            let client = Rc::clone(&self.client);
+            Tunnel::begin(opened, self, room, &client);
             return response;
         }
         let (head, body) = response.into_parts();
@@ -151,6 +158,12 @@ impl Trail {
     /// Part of the body was handed to the connection.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
+    }
+
+    /// So much of it came back unsent.
+    pub(super) fn take_back(&mut self, bytes: u64) {
+        self.sent = self.sent.saturating_sub(bytes);
+        self.whole = false;
     }
 
     /// So many bytes came from the client and went to it in a tunnel.
@@ -176,12 +189,12 @@ impl Drop for Trail {
     fn drop(&mut self) {
         self.client.pulse.request_ends();
         let took = self.begun.elapsed();
-        let sheet = &self.room.sheet;
+        let sheet = &self.sheet;
         if !self.is_counted {
             sheet.answered(self.status, self.outcome, self.reason, took);
         }
         sheet.add(Count::BytesSent, self.sent);
-        let Some(pen) = &self.room.pen else { return };
+        let Some(pen) = &self.pen else { return };
         pen.write(Record {
             at: self.at,
             client: self.address,

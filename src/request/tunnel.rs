@@ -10,7 +10,6 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,47 +21,15 @@ use tokio::time::{Instant, Sleep};
 
 use super::Room;
 use super::client::Client;
+use super::crowd::Place;
 use super::trail::Trail;
-use crate::metrics::{Count, TunnelEnd};
+use crate::metrics::{Count, Sheet, TunnelEnd};
 use crate::origin::Switched;
 
 /// The most that is read at once, and so what each way holds.
 const PART: usize = 16 * 1024;
 /// So many parts go one way before others of the thread have their turn.
 const PARTS_MAX: usize = 16;
-
-/// How many tunnels are open, over all threads.
-#[derive(Debug, Default)]
-pub struct Tunnels {
-    open: AtomicUsize,
-}
-
-impl Tunnels {
-    /// Tunnels open now, and those that the origin is being asked for.
-    #[must_use]
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Room for one more where there may be `max`; `None` at the bound.
-    pub(super) fn enter(self: &Arc<Self>, max: usize) -> Option<Place> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= max {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(Place(Arc::clone(self)))
-    }
-}
-
-/// A tunnel's place under the bound; given back when dropped.
-#[derive(Debug)]
-pub(super) struct Place(Arc<Tunnels>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// What a tunnel is made of, while its request is being answered.
 #[derive(Debug)]
@@ -80,7 +47,10 @@ pub type TunnelSlot = Rc<RefCell<Option<Box<Tunnel>>>>;
 /// A tunnel to the origin whose client has been told so. It ends when it is dropped, and is logged then.
 #[derive(Debug)]
 pub struct Tunnel {
-    room: Rc<Room>,
+    sheet: Arc<Sheet>,
+    /// How long nothing may move, and what nobody takes may wait. Not the room, which goes at a reload.
+    idle: Duration,
+    stall: Duration,
     origin: Switched,
     is_websocket: bool,
     trail: Box<Trail>,
@@ -92,9 +62,9 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// Begins one, and sees to it that it is carried once its client has been told.
-    pub(super) fn begin(mut opened: Opened, trail: Box<Trail>, room: &Rc<Room>, client: &Client) {
+    pub(super) fn begin(mut opened: Opened, trail: Box<Trail>, room: &Room, client: &Client) {
         let stream = opened.stream.take();
-        let tunnel = Self::new(opened, trail, Rc::clone(room));
+        let tunnel = Self::new(opened, trail, room);
         match stream {
             Some(stream) => room.left.carry_on(tunnel.carry_stream(stream)),
             None => client.become_tunnel(tunnel),
@@ -109,13 +79,24 @@ impl Tunnel {
         }
     }
 
-    fn new(opened: Opened, trail: Box<Trail>, room: Rc<Room>) -> Self {
+    fn new(opened: Opened, trail: Box<Trail>, room: &Room) -> Self {
         let Opened { origin, is_websocket, place, .. } = opened;
         room.sheet.count(Count::TunnelsOpened);
         let (up, down) = (Flow::default(), Flow::default());
         // Until it is carried, a client who leaves is all that can end it.
         let end = TunnelEnd::Client;
-        Self { room, origin, is_websocket, trail, up, down, end, _place: place }
+        Self {
+            sheet: Arc::clone(&room.sheet),
+            idle: room.settings.tunnel_idle,
+            stall: room.settings.stall,
+            origin,
+            is_websocket,
+            trail,
+            up,
+            down,
+            end,
+            _place: place,
+        }
     }
 
     /// Carries bytes both ways until both sides have ended, one broke, or nothing moved for too long.
@@ -153,8 +134,8 @@ impl Tunnel {
         }
         let after = (self.up.moved, self.down.moved, self.up.held.len(), self.down.held.len());
         if before != after {
-            self.room.sheet.add(Count::TunnelBytesReceived, self.up.moved - before.0);
-            self.room.sheet.add(Count::TunnelBytesSent, self.down.moved - before.1);
+            self.sheet.add(Count::TunnelBytesReceived, self.up.moved - before.0);
+            self.sheet.add(Count::TunnelBytesSent, self.down.moved - before.1);
             rest.moved();
         }
         if rest.first.is_none() {
@@ -163,17 +144,21 @@ impl Tunnel {
         }
         match rest.first {
             Some(first) if self.up.is_over() && self.down.is_over() => Poll::Ready(first),
-            first => rest.poll(cx, self.patience(first.is_some())).map(|()| TunnelEnd::Idle),
+            _ => rest.poll(cx, self.patience()).map(|()| TunnelEnd::Idle),
         }
     }
 
-    /// For how long nothing may move. A WebSocket of which one side has ended has nothing more to say.
-    fn patience(&self, has_half_ended: bool) -> Duration {
-        let settings = &self.room.settings;
-        if has_half_ended && self.is_websocket {
-            settings.tunnel_idle.min(settings.stall)
+    /// For how long nothing may move. A WebSocket of which one side has ended has nothing more to say. And
+    /// who does not take what is there for him, be it the end, may be gone: while a way waits for its
+    /// receiver nobody listens to its sender, who may be gone as well.
+    fn patience(&self) -> Duration {
+        let ways = [&self.up, &self.down];
+        let has_half_ended = ways.iter().any(|way| way.phase != Phase::Open);
+        let waits = ways.iter().any(|way| way.waits_for_receiver());
+        if waits || (has_half_ended && self.is_websocket) {
+            self.idle.min(self.stall)
         } else {
-            settings.tunnel_idle
+            self.idle
         }
     }
 }
@@ -181,7 +166,7 @@ impl Tunnel {
 impl Drop for Tunnel {
     fn drop(&mut self) {
         self.trail.tunnelled(self.up.moved, self.down.moved);
-        self.room.sheet.tunnel_ended(self.end);
+        self.sheet.tunnel_ended(self.end);
     }
 }
 
@@ -260,6 +245,11 @@ struct Flow {
 impl Flow {
     fn is_over(&self) -> bool {
         self.phase == Phase::Over
+    }
+
+    /// Whether there is something that the receiver has not taken: bytes, or the end.
+    fn waits_for_receiver(&self) -> bool {
+        !self.held.is_empty() || self.phase == Phase::Ending
     }
 
     /// Moves what there is; ready when the sender has ended and the receiver knows.

@@ -3,7 +3,8 @@
 //!
 //! Such a request is always the visitor's own: it is forwarded, on an origin connection of its own.
 //! SECURITY: what a client says behind such a request is for the new protocol. Where none comes of it,
-//! nobody may take it for another request; so the client's connection ends with the answer.
+//! nobody may take it for another request; so the client's connection ends with the answer, whoever of us
+//! gives that.
 //!
 //! Over HTTP/2 WebSocket is asked for by an extended CONNECT, and its stream alone becomes the tunnel
 //! (RFC 8441). The origin is asked as over HTTP/1.1.
@@ -12,16 +13,18 @@ use ::http::header::{
     CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TE, TRAILER,
 };
 use ::http::request::Parts;
-use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
+use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
+use super::crowd::Place;
 use super::error::Error;
 use super::forward::{self, Unanswered};
 use super::trail::Trail;
 use super::tunnel::Opened;
 use super::{Body, Case, deliver, outgoing};
 use crate::http::hop;
+use crate::http::peer::Peer;
 use crate::http::tags::strip_tags;
 use crate::http::upgrade::{self, Protocol};
 use crate::ident::StoredToken;
@@ -49,41 +52,66 @@ pub(super) fn even_out(head: &mut Parts) {
     head.headers.insert(SEC_WEBSOCKET_KEY, upgrade::websocket_key(fastrand::u128(..)));
 }
 
+/// Whether a request was an extended CONNECT: a success would tell its client that the tunnel is open
+/// (RFC 8441 §5).
+pub(super) fn is_extended(head: &Parts) -> bool {
+    head.extensions.get::<Extended>().is_some()
+}
+
 /// The protocol that a request asks for, where it may have it. One with a body is answered in HTTP, and
 /// so is a WebSocket that is not asked for with GET (RFC 6455 §4.1).
 pub(super) fn asked(head: &Parts, has_body: bool) -> Option<Protocol> {
     if has_body {
         return None;
     }
-    if head.extensions.get::<Extended>().is_some() {
+    if is_extended(head) {
         return Some(Protocol::websocket());
     }
-    if head.version != Version::HTTP_11 {
+    asked_over_http1(head.version, &head.method, &head.headers)
+}
+
+fn asked_over_http1(version: Version, method: &Method, headers: &HeaderMap) -> Option<Protocol> {
+    if version != Version::HTTP_11 {
         return None;
     }
-    let protocol = Protocol::asked(&head.headers)?;
-    (!protocol.is_websocket() || head.method == Method::GET).then_some(protocol)
+    let protocol = Protocol::asked(headers)?;
+    (!protocol.is_websocket() || *method == Method::GET).then_some(protocol)
+}
+
+/// Whether a request asks that its very connection become another protocol's, whatever comes of it.
+pub(super) fn asks_for_connection<B: http_body::Body>(request: &Request<B>) -> bool {
+    let asked = asked_over_http1(request.version(), request.method(), request.headers());
+    asked.is_some() && request.body().is_end_stream()
+}
+
+/// Ends the connection of such a request with its answer, unless that is the other protocol's beginning.
+pub(super) fn end_unless_switched(response: &mut Response<Body>) {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// A place for one more tunnel, in all and for the visitor's address. A proxy of ours that does not say
+/// for whom it asks is not counted, and neither is who has no address.
+fn place(case: &Case<'_>) -> Option<Place> {
+    let settings = &case.room.settings;
+    let mut place = case.room.tunnels.enter(settings.tunnels)?;
+    let peer = case.admitted.address.map(Peer::at);
+    let counted = peer.filter(|peer| !peer.is_among(&settings.trusted_proxies));
+    counted.is_none_or(|peer| place.count_for(peer, settings.tunnels_per_address)).then_some(place)
 }
 
 /// Forwards a request for another protocol; it was found to be one, and has no body.
-pub(super) async fn answer(case: &Case<'_>, body: Incoming, trail: &mut Trail) -> Response<Body> {
-    let mut response = match ask(case, body, trail).await {
-        Ok(response) => response,
-        Err(error) => error.into_response(case.room, trail),
-    };
-    let is_http1 = case.head.version == Version::HTTP_11;
-    if is_http1 && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
-}
-
-async fn ask(case: &Case<'_>, body: Incoming, trail: &mut Trail) -> Result<Response<Body>, Error> {
+pub(super) async fn answer(
+    case: &Case<'_>,
+    body: Incoming,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Error> {
     let room = case.room;
     let Some(protocol) = asked(case.head, false) else {
         return forward::forward(case, body, Reason::Upgrade, trail).await;
     };
-    let Some(place) = room.tunnels.enter(room.settings.tunnels) else {
+    let Some(place) = place(case) else {
         room.sheet.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };

@@ -1,14 +1,13 @@
 //! Accepting: caps in all and for each address, and patience when the system runs out of files.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt as _;
+use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,27 +17,29 @@ use super::stream::Listener;
 use crate::http::peer::{Peer, Peers};
 use crate::metrics::{Count, Sheet};
 use crate::request::Room;
+use crate::request::crowd::{self, Crowd};
 
 /// How long to wait when accepting fails (out of file descriptors, mostly).
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 
-/// How many connections may be open, over all threads.
+/// How many connections and requests may be open, over all threads.
 #[derive(Debug)]
 pub struct Caps {
     most: ArcSwap<Most>,
-    open: AtomicUsize,
-    /// Connections by peer; those without an address count as one. Guarded by a plain mutex: held for
-    /// one look-up a connection.
-    by_peer: Mutex<HashMap<Peer, usize>>,
+    connections: Arc<Crowd>,
+    /// Those of HTTP/2, which stand side by side on a connection.
+    requests: Arc<Crowd>,
 }
 
 /// How many may be open.
 #[derive(Clone, Debug)]
 pub struct Most {
-    /// In all.
+    /// In all: connections, and requests of HTTP/2 as well.
     pub all: usize,
-    /// From one address.
+    /// Connections from one address.
     pub per_address: usize,
+    /// Requests of HTTP/2 from one address.
+    pub requests_per_address: usize,
     /// Proxies, of which each may have as many as there may be in all.
     pub trusted: Vec<Peers>,
 }
@@ -48,7 +49,7 @@ impl Caps {
     #[must_use]
     pub fn new(most: Most) -> Self {
         let most = ArcSwap::from_pointee(most);
-        Self { most, open: AtomicUsize::new(0), by_peer: Mutex::default() }
+        Self { most, connections: Arc::default(), requests: Arc::default() }
     }
 
     /// So many from now on. Those that are open stay.
@@ -59,17 +60,24 @@ impl Caps {
     /// Connections open now.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.connections.open()
     }
 
-    /// Room for one more, whoever it is; `None` at the cap.
+    /// Room for one more connection, whoever it is; `None` at the cap.
     #[must_use]
     pub fn enter(self: &Arc<Self>) -> Option<Place> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.most.load().all {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(Place { caps: Arc::clone(self), counted: None })
+        let place = self.connections.enter(self.most.load().all)?;
+        Some(Place { caps: Arc::clone(self), place })
+    }
+
+    /// Room for one more request beside others on a connection of `peer`; `None` at a cap. A load balancer
+    /// that does not say whom it carries is not counted, for that may be everybody.
+    #[must_use]
+    pub fn enter_request(&self, peer: Peer) -> Option<crowd::Place> {
+        let most = self.most.load();
+        let mut place = self.requests.enter(most.all)?;
+        let is_free = matches!(peer, Peer::Carried(_)) || peer.is_among(&most.trusted);
+        (is_free || place.count_for(peer, most.requests_per_address)).then_some(place)
     }
 }
 
@@ -77,7 +85,7 @@ impl Caps {
 #[derive(Debug)]
 pub struct Place {
     caps: Arc<Caps>,
-    counted: Option<Peer>,
+    place: crowd::Place,
 }
 
 impl Place {
@@ -85,31 +93,7 @@ impl Place {
     #[must_use]
     pub fn count_for(&mut self, peer: Peer) -> bool {
         let most = self.caps.most.load();
-        if peer.is_among(&most.trusted) {
-            return true;
-        }
-        let mut by_peer = self.caps.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = by_peer.entry(peer).or_default();
-        if *count >= most.per_address {
-            return false;
-        }
-        *count += 1;
-        self.counted = Some(peer);
-        true
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.caps.open.fetch_sub(1, Ordering::Relaxed);
-        let Some(peer) = self.counted else { return };
-        let mut by_peer = self.caps.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = by_peer.get_mut(&peer) {
-            *count -= 1;
-            if *count == 0 {
-                by_peer.remove(&peer);
-            }
-        }
+        peer.is_among(&most.trusted) || self.place.count_for(peer, most.per_address)
     }
 }
 
@@ -186,7 +170,9 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>) {
 
 /// Who stands in the queue of a listener that closes would be turned away by a reset.
 fn let_in_the_rest(listener: &Listener, terms: &ArcSwap<Terms>, door: &Rc<Door>) {
-    while let Some(Ok((socket, peer))) = listener.accept().now_or_never() {
+    // A task's budget would end before a long queue does.
+    let next = || unconstrained(listener.accept()).now_or_never();
+    while let Some(Ok((socket, peer))) = next() {
         admit(Arrival::new(socket, peer, terms), door);
     }
 }
@@ -222,7 +208,7 @@ mod tests {
 
     /// So many in all, and one from each address.
     fn at_most(all: usize, trusted: Vec<Peers>) -> Caps {
-        Caps::new(Most { all, per_address: 1, trusted })
+        Caps::new(Most { all, per_address: 1, requests_per_address: 2, trusted })
     }
 
     fn enter(caps: &Arc<Caps>, peer: Peer) -> Option<Place> {
@@ -243,6 +229,22 @@ mod tests {
         drop(first);
         let _again = enter(&caps, one).unwrap();
         assert_eq!(caps.open(), 3);
+    }
+
+    #[test]
+    fn requests_have_caps_of_their_own() {
+        let caps = Arc::new(at_most(4, vec![Peers::Network("10.0.0.0/8".parse().unwrap())]));
+        let one = at("192.0.2.1");
+        let _connection = enter(&caps, one).unwrap();
+        let first = caps.enter_request(one).unwrap();
+        let _second = caps.enter_request(one).unwrap();
+        assert!(caps.enter_request(one).is_none(), "two for each address");
+        drop(first);
+        let _third = caps.enter_request(one).unwrap();
+        let _proxy = caps.enter_request(at("10.1.2.3")).unwrap();
+        let _balancer = caps.enter_request(Peer::Carried(one.address())).unwrap();
+        assert!(caps.enter_request(at("10.1.2.3")).is_none(), "four in all");
+        assert_eq!(caps.open(), 1);
     }
 
     #[test]

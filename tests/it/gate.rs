@@ -149,6 +149,20 @@ fn no_field_leads_to_a_guarded_route() {
 }
 
 #[test]
+fn no_field_leads_to_a_guarded_method() {
+    let origin = page();
+    let settings = "[[route]]\nmatch.method = \"DELETE\"\nallow_from = \"10.0.0.0/8\"";
+    let proxy = Proxy::embedded(&origin, settings);
+    let ask = proxy.post("/item/1");
+    assert_eq!(
+        ask.header("X-HTTP-Method-Override", "DELETE").header("X-A", "b").send().status,
+        200
+    );
+    let seen = origin.last();
+    assert_eq!((seen.header("x-http-method-override"), seen.header("x-a")), (None, Some("b")));
+}
+
+#[test]
 fn a_reload_keeps_out_who_is_connected_already() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, "client.deny = []");

@@ -23,7 +23,7 @@ use crate::support::wait_until;
 
 /// Messages are bytes as they are.
 #[derive(Clone, Copy, Debug, Default)]
-struct Plain;
+pub(crate) struct Plain;
 
 impl Codec for Plain {
     type Encode = Bytes;
@@ -122,7 +122,7 @@ impl StreamingService<Bytes> for Calls {
 }
 
 /// An origin that takes calls.
-fn origin(gate: &Arc<Gate>) -> Upstream {
+pub(crate) fn origin(gate: &Arc<Gate>) -> Upstream {
     let gate = Arc::clone(gate);
     Upstream::start(None, move |_, socket| {
         let gate = Arc::clone(&gate);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::origin::{Origin, Reply};
+use crate::support::frames::{Frames, Outcome, code, get};
+use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
 use crate::support::{DEADLINE, wait_until};
@@ -115,6 +116,55 @@ fn a_trusted_proxy_s_connections_are_not_counted() {
     let proxy = Proxy::embedded(&origin, settings);
     let mut clients: Vec<_> = (0..5).map(|_| proxy.connect()).collect();
     assert!(clients.iter_mut().all(|client| proxy.get("/").send_on(client).status == 200));
+}
+
+/// Requests that the origin does not answer yet, side by side on a connection of HTTP/2.
+fn side_by_side(proxy: &Proxy, count: u32) -> Frames {
+    let mut client = Frames::open(proxy.address());
+    (0..count).for_each(|n| assert!(client.send(&get(2 * n + 1, &format!("/{n}")))));
+    client
+}
+
+#[test]
+fn one_address_has_so_many_requests_at_once_and_no_more() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::start(move |_| {
+        held.pass();
+        Reply::unstored("hello")
+    });
+    let settings = "limits.requests_at_once_per_address = 3";
+    let proxy = Proxy::embedded(&origin, settings);
+    let mut first = side_by_side(&proxy, 2);
+    wait_until("the origin is asked", || origin.count() == 2);
+    let mut second = side_by_side(&proxy, 2);
+    assert_eq!(second.outcome(), Outcome::Reset(3, code::REFUSED));
+    assert_eq!(proxy.metric("anteroom_http2_streams_refused_total") as u64, 1);
+    gate.open();
+    let mut open = 2;
+    while open > 0 {
+        open -= usize::from(first.next().expect("it goes on").ends_stream());
+    }
+    assert!(first.is_served(5, "/"), "there is room again");
+    assert!(second.is_served(5, "/"), "and the connection goes on");
+    assert_eq!(origin.seen().iter().filter(|seen| seen.path() == "/1").count(), 1);
+}
+
+#[test]
+fn a_trusted_proxy_s_requests_at_once_are_not_counted() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::start(move |_| {
+        held.pass();
+        Reply::unstored("hello")
+    });
+    let settings =
+        "limits.requests_at_once_per_address = 1\nclient.trusted_proxies = [\"127.0.0.0/8\"]";
+    let proxy = Proxy::embedded(&origin, settings);
+    let client = side_by_side(&proxy, 5);
+    wait_until("the origin is asked", || origin.count() == 5);
+    gate.open();
+    drop(client);
 }
 
 #[test]

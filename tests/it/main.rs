@@ -43,6 +43,7 @@ mod purge_contract;
 mod races;
 mod rates;
 mod reload;
+mod renewal;
 mod requests;
 mod responses;
 mod revalidation;

@@ -93,6 +93,17 @@ fn another_origin_learns_nothing_of_sessions() {
 }
 
 #[test]
+fn the_first_origin_keeps_a_session_of_its_own_where_it_has_no_part_in_ours() {
+    let main = Origin::always(Reply::unstored("shop").header("Set-Cookie", "login=the-app-s-own"));
+    let proxy = Proxy::embedded(&main, "origin.sessions = false");
+    let answer = proxy.post("/").cookie("login=a-token; a=1").send();
+    assert!(answer.set_cookie("login").is_some());
+    let seen = main.last();
+    assert_eq!(header_of(&seen, "cookie").as_deref(), Some("login=a-token; a=1"));
+    assert_eq!(header_of(&seen, "x-anteroom-session"), None);
+}
+
+#[test]
 fn another_origin_that_is_trusted_is_told_as_the_first_is() {
     let main = shop(|_| Reply::unstored("shop"));
     let blog = Origin::always(Reply::unstored("blog"));

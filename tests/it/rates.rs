@@ -105,6 +105,56 @@ requests_per_address = "3/h""#,
 }
 
 #[test]
+fn a_route_counts_its_path_in_any_spelling_and_whatever_route_is_used() {
+    let origin = page();
+    let proxy = limited(
+        &origin,
+        r#"[[route]]
+match.query = { p = "1" }
+[[route]]
+match.path = "/static/**"
+[[route]]
+match.path = "/Log-in"
+requests_per_address = "1/h"
+[[route]]
+match.path = "/static/a.css"
+requests_per_address = "1/h""#,
+    );
+    for (number, target) in [
+        "/Log-in?p=1",
+        "/log-in",
+        "/Log-in/",
+        "/LOG-IN;x=1",
+        "//Log-in",
+        "/./Log-in",
+        "/a/..;/Log-in",
+        "/%254cog-in",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let address = format!("192.0.2.{number}");
+        assert_eq!(served(&proxy, target, &address), 1, "{target}");
+        assert_eq!(served(&proxy, "/Log-in", &address), 0, "{target}");
+        assert_eq!(served(&proxy, "/", &address), 6, "{target}");
+    }
+    assert_eq!(served(&proxy, "/static/a.css", "192.0.2.99"), 6, "a route before counts nothing");
+}
+
+#[test]
+fn a_purge_is_counted_for_whoever_may_not_purge() {
+    let origin = page();
+    let settings = "limits.requests_per_address = \"1/h\"\n[purge]\nmethod = true\npurge_token = \"none\"\npurge_from = \"10.0.0.0/8\"";
+    let proxy = Proxy::embedded(&origin, settings);
+    let purge = || proxy.ask("PURGE", "/").send().status;
+    assert_eq!((purge(), purge()), (403, 429));
+    let settings = settings.replace("10.0.0.0", "127.0.0.0");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let purge = || proxy.ask("PURGE", "/").send().status;
+    assert_eq!((purge(), purge()), (200, 200));
+}
+
+#[test]
 fn some_are_not_counted() {
     let origin = page();
     let settings = r#"limits.requests_per_address = "1/h"

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
@@ -117,6 +118,33 @@ fn listeners_come_and_go_and_connections_stay() {
     wait_until("the old address is closed", || TcpStream::connect(proxy.address()).is_err());
     assert_eq!(proxy.get("/").send_on(&mut client).status, 200, "who was there stays");
     assert_eq!(Ask::new(further, "GET", "/").send_on(&mut late).status, 200);
+}
+
+#[test]
+fn a_unix_socket_gets_another_mode() {
+    let origin = Origin::start(|_| Reply::unstored("hello"));
+    let listen = |mode: &str| format!("{{ address = \"unix:./web.sock\", mode = \"{mode}\" }}");
+    let proxy = Proxy::embedded(&origin, &format!("listen = [{}]", listen("0600")));
+    let socket = proxy.folder().join("web.sock");
+    let mode = || fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    proxy.edit(|text| text.replace(&listen("0600"), &listen("0666")));
+    assert!(proxy.reload());
+    assert_eq!(mode(), 0o666);
+    assert_eq!(proxy.get("/").send_on(&mut Client::unix(&socket)).status, 200);
+}
+
+#[test]
+fn an_address_that_our_own_is_in_the_way_of_needs_a_restart() {
+    let origin = Origin::start(|_| Reply::unstored("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    let address = proxy.address();
+    let wide = format!("0.0.0.0:{}", address.port());
+    proxy.edit(|text| text.replace(&address.to_string(), &wide));
+    assert!(!proxy.reload());
+    let complaints = proxy.complaints();
+    assert!(complaints.contains("restart for that"), "{complaints}");
+    assert_eq!(proxy.get("/").send().status, 200);
 }
 
 #[test]

@@ -294,6 +294,11 @@ fn a_reload_forgets_nothing_of_servers_that_stay() {
 
     proxy.edit(|text| text.replace("\"300s\"", "\"200s\""));
     assert!(proxy.reload());
-    assert!(up(&proxy, dead), "it is judged anew by other rules");
-    assert_eq!(proxy.post("/").send().text(), "other");
+    assert!(!up(&proxy, dead), "other rules are no reason to ask it");
+    let third = nowhere();
+    let first = format!("\"http://{dead}\", ");
+    proxy.edit(|text| text.replace(&first, &format!("{first}\"http://{third}\", ")));
+    assert!(proxy.reload());
+    assert!(!up(&proxy, dead), "nor is another server");
+    assert!(up(&proxy, third));
 }

@@ -1,13 +1,16 @@
 //! Real app servers as the origin: they fold field names (`-`, `_`, and in PHP a dot are one), so that a
 //! field that only looks different from ours would arrive as ours. The app tells its whole environment,
-//! and whatever a client says, it is the one that an honest request of the same visitor makes.
+//! and whatever a client says, over HTTP/1.1 or HTTP/2, it is the one that an honest request of the same
+//! visitor makes.
 
 use std::collections::BTreeMap;
 
+use ::http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use crate::support::apps::App;
 use crate::support::client::{Ask, Client};
+use crate::support::multiplexed::{self, Multiplexed};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::redis::RedisServer;
 
@@ -79,11 +82,41 @@ fn forgeries() -> Vec<Vec<(String, String)>> {
     forgeries
 }
 
-fn sent(ask: &Ask, fields: &[(String, String)]) -> String {
-    let ask = fields.iter().fold(ask.clone(), |ask, (name, value)| ask.header(name, value));
-    let answer = ask.send();
-    assert_eq!(answer.status, 200, "{fields:?}: {}", answer.text());
-    answer.text()
+/// How a visitor comes, and the cookie that he sends.
+struct Visitor<'a> {
+    proxy: &'a Proxy,
+    cookie: Option<&'a str>,
+    /// His connection of HTTP/2; else each request has a connection of HTTP/1.1.
+    http2: Option<Multiplexed>,
+}
+
+impl Visitor<'_> {
+    /// What the app was told of a request with these fields.
+    fn sent(&mut self, fields: &[(String, String)]) -> String {
+        let usual = [("user-agent", Some("test")), ("cookie", self.cookie)];
+        let usual = usual.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let more = fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let all: Vec<_> = usual.chain(more).collect();
+        let (status, text) = match &mut self.http2 {
+            None => {
+                let ask = self.proxy.post("/");
+                let ask = all.iter().fold(ask, |ask, (name, value)| ask.header(name, value));
+                let answer = ask.send();
+                (answer.status, answer.text())
+            }
+            Some(client) => {
+                let answer = client.get(multiplexed::ask("POST", "/", &all)).unwrap();
+                (answer.status, answer.text())
+            }
+        };
+        assert_eq!(status, 200, "{fields:?}: {text}");
+        text
+    }
+
+    /// Whether a forgery can be sent at all: HTTP/2 has no fields of the connection.
+    fn can_send(&self, forgery: &[(String, String)]) -> bool {
+        self.http2.is_none() || forgery.iter().all(|(name, _)| name != "Connection")
+    }
 }
 
 /// Fields where no fields belong: in trailers, and in a line that goes on.
@@ -109,6 +142,81 @@ fn odd_places(cookie: &str) -> Vec<Vec<u8>> {
     heads.map(String::into_bytes).to_vec()
 }
 
+/// Fields behind the body, over HTTP/2: each name in all spellings, said before or not.
+fn no_trailer_reaches(visitor: &mut Visitor<'_>, identity: &str, user: Option<&str>) {
+    let client = visitor.http2.as_mut().unwrap();
+    for name in NAMES {
+        let names: Vec<HeaderName> = spellings(name).iter().map(|n| n.parse().unwrap()).collect();
+        let forged = |name: &HeaderName| (name.clone(), HeaderValue::from_static(FORGED));
+        let trailers: HeaderMap = names.iter().map(forged).collect();
+        let said = names.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(", ");
+        for (body, more) in [
+            ("", [("te", "trailers"), ("x", "")]),
+            ("text", [("te", "trailers"), ("trailer", &said)]),
+            ("text", [("x", ""), ("trailer", &said)]),
+        ] {
+            let cookie = visitor.cookie.map(|cookie| ("cookie", cookie));
+            let fields: Vec<_> = cookie.into_iter().chain(more).collect();
+            let ask = multiplexed::ask("POST", "/", &fields);
+            let trailers = Some(trailers.clone());
+            let answer = client.send(ask, Some(body.as_bytes()), trailers).unwrap();
+            let text = answer.text();
+            assert!([200, 400].contains(&answer.status), "{} {name}: {text}", answer.status);
+            assert!(!text.contains(FORGED), "{fields:?} {name}: {text}");
+            if answer.status == 200 {
+                let told = environment(&text);
+                assert_eq!(told.get(identity).map(String::as_str), user, "{fields:?} {name}");
+            }
+        }
+    }
+}
+
+/// The same of lines of HTTP/1.1 that are not quite fields, or stand behind the body.
+fn no_odd_place_reaches(visitor: &Visitor<'_>, identity: &str, user: Option<&str>) {
+    let line = visitor.cookie.map_or_else(String::new, |cookie| format!("Cookie: {cookie}\r\n"));
+    for bytes in odd_places(&line) {
+        let mut client = Client::open(visitor.proxy.address());
+        client.send(&bytes);
+        let Some(answer) = client.try_answer("POST") else { continue };
+        let shown = String::from_utf8_lossy(&bytes);
+        assert!([200, 400].contains(&answer.status), "{} {shown}", answer.status);
+        assert!(!answer.text().contains(FORGED), "{shown}: {}", answer.text());
+        if answer.status == 200 {
+            let told = environment(&answer.text());
+            assert_eq!(told.get(identity).map(String::as_str), user, "{shown}");
+        }
+    }
+}
+
+/// What an honest visitor's app is told is what it is told of every forgery.
+fn no_forgery_reaches(
+    visitor: &mut Visitor<'_>,
+    (identity, user): (&str, Option<&str>),
+    passes: bool,
+) -> Environment {
+    let honest = environment(&visitor.sent(&[]));
+    assert_eq!(honest.get(identity).map(String::as_str), user);
+    let session = if user.is_some() { "known" } else { "none" };
+    assert_eq!(honest.get("HTTP_X_ANTEROOM_SESSION").map(String::as_str), Some(session));
+    assert_eq!(honest.get("HTTP_PROXY"), None);
+
+    let other = environment(&visitor.sent(&[("X_Other".into(), "1".into())]));
+    assert_eq!(other.contains_key("HTTP_X_OTHER"), passes);
+
+    let mut all = forgeries();
+    all.retain(|forgery| visitor.can_send(forgery));
+    for forgery in all {
+        let text = visitor.sent(&forgery);
+        // A name that is ours by the configuration only may be another app's, where it is not.
+        let is_free = forgery.iter().any(|(name, _)| name.to_lowercase().contains("staff"));
+        if is_free && identity != "HTTP_X_STAFF_ID" {
+            continue;
+        }
+        assert_eq!(environment(&text), honest, "{forgery:?}");
+    }
+    honest
+}
+
 fn no_spelling_reaches(app: &App) {
     let server = RedisServer::start();
     server.command::<()>(&["HSET", "login:", TOKEN, "alice"]);
@@ -127,42 +235,21 @@ fn no_spelling_reaches(app: &App) {
     ] {
         let proxy = Proxy::before(app.address, &storage, settings);
         let passes = settings.contains("pass");
-        for (cookie, user, session) in
-            [("", None, "none"), (token.as_str(), Some("alice"), "known")]
-        {
-            let ask = proxy.post("/").header("User-Agent", "test");
-            let ask = if cookie.is_empty() { ask } else { ask.cookie(cookie) };
-            let honest = environment(&sent(&ask, &[]));
-            assert_eq!(honest.get(identity).map(String::as_str), user, "{settings}");
-            assert_eq!(honest.get("HTTP_X_ANTEROOM_SESSION").map(String::as_str), Some(session));
-            assert_eq!(honest.get("HTTP_PROXY"), None);
+        for (cookie, user) in [(None, None), (Some(token.as_str()), Some("alice"))] {
+            let mut by_http1 = Visitor { proxy: &proxy, cookie, http2: None };
+            let mut told = no_forgery_reaches(&mut by_http1, (identity, user), passes);
+            no_odd_place_reaches(&by_http1, identity, user);
 
-            let other = environment(&sent(&ask, &[("X_Other".into(), "1".into())]));
-            assert_eq!(other.contains_key("HTTP_X_OTHER"), passes, "{settings}");
-
-            for forgery in forgeries() {
-                let text = sent(&ask, &forgery);
-                // A name that is ours by the configuration only may be another app's, where it is not.
-                let is_free = forgery.iter().any(|(name, _)| name.to_lowercase().contains("staff"));
-                if is_free && identity != "HTTP_X_STAFF_ID" {
-                    continue;
-                }
-                assert_eq!(environment(&text), honest, "{settings} {forgery:?}");
-            }
-            let line =
-                if cookie.is_empty() { String::new() } else { format!("Cookie: {cookie}\r\n") };
-            for bytes in odd_places(&line) {
-                let mut client = Client::open(proxy.address());
-                client.send(&bytes);
-                let Some(answer) = client.try_answer("POST") else { continue };
-                let shown = String::from_utf8_lossy(&bytes);
-                assert!([200, 400].contains(&answer.status), "{} {shown}", answer.status);
-                assert!(!answer.text().contains(FORGED), "{shown}: {}", answer.text());
-                if answer.status == 200 {
-                    let told = environment(&answer.text());
-                    assert_eq!(told.get(identity).map(String::as_str), user, "{shown}");
-                }
-            }
+            let http2 = Some(Multiplexed::open(proxy.address()));
+            let mut by_http2 = Visitor { proxy: &proxy, cookie, http2 };
+            let same = no_forgery_reaches(&mut by_http2, (identity, user), passes);
+            // Nothing else tells one version from the other.
+            assert_eq!(
+                told.insert("HTTP_VIA".into(), "2.0 anteroom".into()).unwrap(),
+                "1.1 anteroom"
+            );
+            assert_eq!(same, told);
+            no_trailer_reaches(&mut by_http2, identity, user);
         }
     }
 }

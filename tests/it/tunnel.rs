@@ -278,6 +278,18 @@ fn a_websocket_of_which_one_side_has_ended_is_over_soon() {
 }
 
 #[test]
+fn what_one_side_never_reads_is_not_held_for_long() {
+    let stage = Stage::set("limits.stall_timeout = \"300ms\"");
+    let (mut client, _origin) = stage.tunnel("x");
+    let writing = std::thread::spawn(move || {
+        let part = [b'x'; 64 << 10];
+        (0..1_024).all(|_| client.0.write_all(&part).is_ok())
+    });
+    wait_until("the tunnel has ended", || stage.ended("idle") == 1.0);
+    assert!(!writing.join().unwrap(), "all was taken");
+}
+
+#[test]
 fn no_more_than_the_bound_are_open() {
     let stage = Stage::set("limits.tunnels = 1");
     let (mut client, mut origin) = stage.tunnel("x");
@@ -291,6 +303,45 @@ fn no_more_than_the_bound_are_open() {
     drop((client, origin));
     wait_until("its place is free", || stage.proxy.metric("anteroom_tunnels") == 0.0);
     stage.tunnel("x");
+}
+
+#[test]
+fn no_address_has_more_than_its_part_of_them() {
+    let settings = "limits.tunnels_per_address = 1\nclient.trusted_proxies = \"127.0.0.1\"";
+    let stage = Stage::set(settings);
+    let ask = |by: &str| {
+        let mut client = End::to(stage.proxy.address());
+        client.send(&format!(
+            "GET /chat HTTP/1.1\r\nHost: shop.test\r\nConnection: Upgrade\r\nUpgrade: x\r\n{by}\r\n"
+        ));
+        client
+    };
+    let one = "X-Forwarded-For: 192.0.2.1\r\n";
+    let mut first = ask(one);
+    let (mut origin, _) = stage.asked();
+    origin.send(&agreed("x"));
+    assert!(first.head().starts_with("HTTP/1.1 101 "));
+    let refused = ask(one).rest();
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert_eq!(stage.proxy.metric("anteroom_tunnels_refused_total"), 1.0);
+    // Others have theirs, and a proxy of ours that does not say for whom it asks is not counted.
+    let others: Vec<_> = ["X-Forwarded-For: 192.0.2.2\r\n", "", ""]
+        .into_iter()
+        .map(|by| {
+            let mut client = ask(by);
+            let (mut origin, _) = stage.asked();
+            origin.send(&agreed("x"));
+            assert!(client.head().starts_with("HTTP/1.1 101 "), "{by}");
+            (client, origin)
+        })
+        .collect();
+    drop((first, origin));
+    wait_until("its place is free", || stage.proxy.metric("anteroom_tunnels") == 3.0);
+    drop(others);
+    let mut again = ask(one);
+    let (mut origin, _) = stage.asked();
+    origin.send(&agreed("x"));
+    assert!(again.head().starts_with("HTTP/1.1 101 "));
 }
 
 #[test]
@@ -494,11 +545,16 @@ impl Streams {
 
     /// Asks for a protocol by an extended CONNECT.
     fn ask(&self, protocol: &'static str) -> (ResponseFuture, SendStream<Bytes>) {
+        self.ask_at("/chat", protocol)
+    }
+
+    /// The same of another path.
+    fn ask_at(&self, path: &str, protocol: &'static str) -> (ResponseFuture, SendStream<Bytes>) {
         let mut sender = self.runtime.block_on(self.sender.clone().ready()).unwrap();
         wait_until("extended CONNECT is offered", || sender.is_extended_connect_protocol_enabled());
         let mut request = Request::builder()
             .method("CONNECT")
-            .uri("http://shop.test/chat")
+            .uri(format!("http://shop.test{path}"))
             .header("sec-websocket-version", "13")
             .header("sec-websocket-protocol", "chat")
             .body(())
@@ -595,4 +651,55 @@ fn a_stream_that_is_reset_ends_its_origin_s_connection() {
     assert_eq!(origin.rest(), "");
     drop(origin);
     wait_until("the tunnel has ended", || stage.ended("client") == 1.0);
+}
+
+#[test]
+fn a_stream_that_is_reset_before_the_answer_leaves_no_tunnel() {
+    let stage = Stage::set("");
+    let client = Streams::open(stage.proxy.address());
+    let (_answer, mut up) = client.ask("websocket");
+    let (mut origin, _) = stage.asked();
+    up.send_reset(h2::Reason::CANCEL);
+    assert_eq!(origin.rest(), "");
+    wait_until("its place is free", || stage.proxy.metric("anteroom_tunnels") == 0.0);
+}
+
+#[test]
+fn an_end_that_cannot_be_told_is_not_waited_for_long() {
+    let stage = Stage::set("limits.stall_timeout = \"300ms\"");
+    let client = Streams::open(stage.proxy.address());
+    let (answer, _up) = client.ask("websocket");
+    let (mut origin, asked) = stage.asked();
+    origin.send(&agreed_with(&asked));
+    // Its window is never opened again.
+    let _down = client.run(answer).unwrap().into_body();
+    // More than the window, and no more than lies behind it while the client does not read.
+    origin.send(&"x".repeat(65_535 + 1_000));
+    wait_until("all is taken", || {
+        stage.proxy.metric("anteroom_tunnel_sent_bytes_total") == 66_535.0
+    });
+    origin.shut();
+    wait_until("the tunnel has ended", || stage.ended("idle") == 1.0);
+}
+
+#[test]
+fn a_websocket_is_no_view_and_no_answer_of_ours() {
+    let settings =
+        "visitor.endpoints = [\"me\", \"top\"]\n[[route]]\nmatch.path = \"/chat/{item}\"";
+    let stage = Stage::set(settings);
+    let client = Streams::open(stage.proxy.address());
+    let (answer, _up) = client.ask_at("/_anteroom/me", "websocket");
+    assert_eq!(client.run(answer).unwrap().status(), 405, "2xx would mean that it is open");
+    let (answer, _up) = client.ask_at("/chat/7", "websocket");
+    let (mut origin, asked) = stage.asked();
+    origin.send(&agreed_with(&asked));
+    assert_eq!(client.run(answer).unwrap().status(), 200);
+    // What is viewed afterwards is counted afterwards.
+    let mut asking = stage.proxy.get("/chat/8").start();
+    let (mut its_origin, _) = stage.asked();
+    its_origin.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+    assert_eq!(asking.answer().text(), "hi");
+    let top = || stage.proxy.get("/_anteroom/top").send().text();
+    wait_until("the view is counted", || top().contains("\"8\""));
+    assert!(!top().contains("\"7\""), "{}", top());
 }

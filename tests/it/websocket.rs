@@ -18,13 +18,13 @@ use crate::support::{DEADLINE, at_once, wait_until};
 const MANY: usize = 1_000;
 
 /// An app that says everything back, and at `/news` says something of its own first.
-struct Echo {
-    address: SocketAddr,
+pub(crate) struct Echo {
+    pub(crate) address: SocketAddr,
     stopped: Arc<AtomicBool>,
 }
 
 impl Echo {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let stopped = Arc::new(AtomicBool::new(false));

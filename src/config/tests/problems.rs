@@ -318,6 +318,10 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:3: [[route]] match.query: {item} stands once, in the path or in the query",
     ),
     (
+        "[[route]]\nmatch.query = { a = \"b\" }\nallow_from = \"10.0.0.0/8\"",
+        "proxy.toml:3: [[route]] allow_from: beside match.query guards nothing: a client writes the query as he likes",
+    ),
+    (
         "[[route]]\nkey_cookies = \"login\"",
         "proxy.toml:2: [[route]] key_cookies: login is a session cookie: a page for one visitor is no key",
     ),

@@ -22,7 +22,7 @@ use budget::Budget;
 use line::{Line, Wants};
 pub(super) use place::Place;
 pub use standing::Patience;
-use standing::{Change, Standing};
+use standing::{Change, Standing, Trial};
 
 /// How the servers of an origin are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,13 @@ pub(super) struct Wish<'w> {
     pub(super) only: Option<usize>,
 }
 
+impl Wish<'_> {
+    /// As which it tries a server.
+    fn trial(&self) -> Trial {
+        Trial::by(self.is_repeatable)
+    }
+}
+
 /// What was found for a request.
 #[derive(Debug)]
 enum Found {
@@ -117,6 +124,17 @@ impl Roster {
             line: Line::new(rules.max_waiting),
         });
         Arc::new(Self { name: name.into(), servers, rules, state })
+    }
+
+    /// What `old` knows of servers that this one has, too, by their names. A rest goes on as it was.
+    pub fn learn_from(&self, old: &Self) {
+        let known = old.lock().standings.clone();
+        let mut state = self.lock();
+        for (standing, (name, _)) in state.standings.iter_mut().zip(&self.servers) {
+            if let Some(at) = old.servers.iter().position(|(own, _)| own == name) {
+                *standing = known[at].taken_over();
+            }
+        }
     }
 
     /// Whether it is the same origin with the same servers, used in the same way.
@@ -188,9 +206,9 @@ impl Roster {
     fn find(self: &Arc<Self>, wish: &Wish<'_>, now: Instant) -> Found {
         let mut state = self.lock();
         let state = &mut *state;
-        let (server, is_trial) = match self.choose(state, wish, now) {
-            Choice::Server(server) => (server, false),
-            Choice::Trial(server) => (server, true),
+        let (server, trial) = match self.choose(state, wish, now) {
+            Choice::Server(server) => (server, None),
+            Choice::Trial(server) => (server, Some(wish.trial())),
             Choice::None => return Found::Resting,
             Choice::Busy(wants) => {
                 let (tell, told) = oneshot::channel();
@@ -201,10 +219,10 @@ impl Roster {
             }
         };
         state.busy[server] += 1;
-        if is_trial {
-            state.standings[server].try_it(now);
+        if let Some(trial) = trial {
+            state.standings[server].try_it(trial, now);
         }
-        Found::Place(Place::new(Arc::clone(self), server, is_trial))
+        Found::Place(Place::new(Arc::clone(self), server, trial))
     }
 
     /// Which server, as things are.
@@ -222,7 +240,7 @@ impl Roster {
         }
         let others = (0..self.servers.len()).filter(|server| wish.not != Some(*server));
         let standings = &state.standings;
-        let due = |server: &usize| standings[*server].may_be_tried(wish.is_repeatable, now);
+        let due = |server: &usize| standings[*server].may_be_tried(wish.trial(), now);
         if let Some(due) = others.clone().find(due) {
             return Choice::Trial(due);
         }
@@ -251,7 +269,7 @@ impl Roster {
             if wish.not == Some(server) {
                 continue;
             }
-            if standing.may_be_tried(wish.is_repeatable, now) {
+            if standing.may_be_tried(wish.trial(), now) {
                 return Choice::Trial(server);
             }
             if self.is_up(state, server) {
@@ -272,8 +290,9 @@ impl Roster {
         if wish.not.is_some() {
             return Choice::None;
         }
-        let order =
-            |server: usize| state.standings[server].last_resort().map(|rank| (rank, server));
+        let order = |server: usize| {
+            state.standings[server].last_resort(wish.trial()).map(|rank| (rank, server))
+        };
         let next = (0..self.servers.len()).filter_map(order).min();
         next.map_or(Choice::None, |(_, server)| Choice::Trial(server))
     }
@@ -284,9 +303,13 @@ impl Roster {
         Candidate { server, share, busy: state.busy[server] }
     }
 
-    /// Whether a server gets requests as they come. One alone does, for there is no other.
+    /// Whether a server gets requests as they come. One alone does, for there is no other. Where none is up
+    /// those do that nothing but their checks has taken out: more likely it is the checks that are wrong.
     fn is_up(&self, state: &State, server: usize) -> bool {
-        self.servers.len() == 1 || state.standings[server].is_up()
+        let standings = &state.standings;
+        self.servers.len() == 1
+            || standings[server].is_up()
+            || (standings[server].is_out_by_checks() && !standings.iter().any(Standing::is_up))
     }
 
     fn has_room(&self, state: &State, server: usize) -> bool {
@@ -294,22 +317,26 @@ impl Roster {
     }
 
     /// A request is over: its place goes to the next in the line.
-    fn leave(self: &Arc<Self>, server: usize, is_unjudged_trial: bool) {
-        if is_unjudged_trial {
-            self.lock().standings[server].tried_in_vain();
+    /// `unjudged`: it was to show whether the server is back, and has not.
+    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<Trial>) {
+        if let Some(trial) = unjudged {
+            self.lock().standings[server].tried_in_vain(trial);
         }
         loop {
             let next = {
                 let mut state = self.lock();
-                let next =
-                    if self.is_up(&state, server) { state.line.first_for(server) } else { None };
+                // With his own he may have more than he may: then it goes to nobody.
+                let busy = state.busy[server];
+                let is_over = self.rules.max_busy.is_some_and(|max| busy > max);
+                let takes = self.is_up(&state, server) && !is_over;
+                let next = if takes { state.line.first_for(server) } else { None };
                 if next.is_none() {
                     state.busy[server] = state.busy[server].saturating_sub(1);
                 }
                 next
             };
             let Some(tell) = next else { return };
-            match tell.send(Place::new(Arc::clone(self), server, false)) {
+            match tell.send(Place::new(Arc::clone(self), server, None)) {
                 Ok(()) => return,
                 // He has left in this instant.
                 Err(place) => place.forget(),
@@ -317,17 +344,17 @@ impl Roster {
         }
     }
 
-    fn judge(self: &Arc<Self>, server: usize, is_trial: bool, failure: Option<Failure>) {
+    fn judge(self: &Arc<Self>, server: usize, trial: Option<Trial>, failure: Option<Failure>) {
         let now = Instant::now();
         let change = {
             let mut state = self.lock();
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
             let change = match failure {
-                None => state.standings[server].succeeded(is_trial, now),
+                None => state.standings[server].succeeded(trial, now),
                 Some(failure) => {
                     let may_rest = self.may_rest(failure, self.servers.len() - up);
                     let patience = &self.rules.patience;
-                    state.standings[server].failed(is_trial, may_rest, patience, now)
+                    state.standings[server].failed(trial, may_rest, patience, now)
                 }
             };
             self.after(&mut state, server, change, up, now);
@@ -354,9 +381,17 @@ impl Roster {
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
             let change = state.standings[server].checked(is_well, &self.rules.patience, now);
             self.after(&mut state, server, change, up, now);
-            change
+            let is_last = !state.standings.iter().any(Standing::is_up);
+            change.map(|change| (change, is_last))
         };
-        self.tell(server, change);
+        self.tell(server, change.map(|(change, _)| change));
+        if let Some((Change::Sick, true)) = change {
+            let origin = &*self.name;
+            tracing::warn!(
+                origin,
+                "no server is up: those that checks call sick are asked after all"
+            );
+        }
     }
 
     /// What a change means for the others. `up`: how many were up before.
@@ -409,7 +444,7 @@ impl Roster {
                 tell
             };
             // Whoever has left meanwhile gives the place back by dropping it.
-            drop(tell.send(Place::new(Arc::clone(self), server, false)));
+            drop(tell.send(Place::new(Arc::clone(self), server, None)));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::standing::Trial;
 use super::{Failure, Roster};
 
 /// A place at a server. Dropped, it goes to the next who waits.
@@ -10,13 +11,13 @@ pub(in crate::origin) struct Place {
     /// `None` where there is no place to give back.
     roster: Option<Arc<Roster>>,
     server: usize,
-    /// Whether the request shows that the server is back, or is not.
-    is_trial: bool,
+    /// Where the request shows that the server is back, or is not.
+    trial: Option<Trial>,
 }
 
 impl Place {
-    pub(super) fn new(roster: Arc<Roster>, server: usize, is_trial: bool) -> Self {
-        Self { roster: Some(roster), server, is_trial }
+    pub(super) fn new(roster: Arc<Roster>, server: usize, trial: Option<Trial>) -> Self {
+        Self { roster: Some(roster), server, trial }
     }
 
     /// Where it is.
@@ -26,9 +27,9 @@ impl Place {
 
     /// The server has answered, or failed.
     pub(in crate::origin) fn judge(&mut self, failure: Option<Failure>) {
-        let is_trial = std::mem::take(&mut self.is_trial);
+        let trial = self.trial.take();
         if let Some(roster) = &self.roster {
-            roster.judge(self.server, is_trial, failure);
+            roster.judge(self.server, trial, failure);
         }
     }
 
@@ -41,7 +42,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(roster) = self.roster.take() {
-            roster.leave(self.server, self.is_trial);
+            roster.leave(self.server, self.trial);
         }
     }
 }

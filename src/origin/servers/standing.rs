@@ -42,6 +42,21 @@ pub(super) enum Change {
     Back,
 }
 
+/// A request that shows whether a server is back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trial {
+    /// It can be sent again, has no body, and is answered in time or has failed.
+    Quick,
+    /// It takes as long as its client does to send it, so that no other waits for what comes of it.
+    Slow,
+}
+
+impl Trial {
+    pub(super) fn by(is_repeatable: bool) -> Self {
+        if is_repeatable { Self::Quick } else { Self::Slow }
+    }
+}
+
 /// A rest, and the time behind it until somebody has tried the server.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
@@ -55,8 +70,10 @@ pub(super) struct Standing {
     /// Failures in a row, and when the first of them was.
     fails: Option<(u32, Instant)>,
     rest: Option<Rest>,
-    /// Whether a request is on its way that tries it.
+    /// The requests that are on their way and try it, one of each kind: whether there is a quick one.
     is_tried: bool,
+    /// And a slow one.
+    is_tried_slowly: bool,
     tried_at: Option<Instant>,
     is_sick: bool,
     /// Checks in a row that say other than `is_sick`.
@@ -72,23 +89,48 @@ impl Standing {
 
     /// Whether a request may try it now. One that cannot be sent again leaves that to others for as
     /// long as the rest was.
-    pub(super) fn may_be_tried(&self, is_repeatable: bool, now: Instant) -> bool {
-        let Some(rest) = self.rest.filter(|_| !self.is_tried && !self.is_sick) else {
+    pub(super) fn may_be_tried(&self, by: Trial, now: Instant) -> bool {
+        let Some(rest) = self.rest.filter(|_| !self.is_tried_by(by) && !self.is_sick) else {
             return false;
         };
-        let until = if is_repeatable { rest.until } else { rest.until + rest.length };
+        let until = match by {
+            Trial::Quick => rest.until,
+            Trial::Slow => rest.until + rest.length,
+        };
         until <= now
     }
 
+    /// Whether it is being tried so that this one need not. A slow one leaves it to whoever is quick.
+    fn is_tried_by(&self, by: Trial) -> bool {
+        self.is_tried || (by == Trial::Slow && self.is_tried_slowly)
+    }
+
     /// Where no server is up this one may be tried before its rest is over: the least of several is next.
-    pub(super) fn last_resort(&self) -> Option<(bool, Option<Instant>)> {
-        (!self.is_tried).then_some((self.is_sick, self.tried_at))
+    pub(super) fn last_resort(&self, by: Trial) -> Option<(bool, Option<Instant>)> {
+        (!self.is_tried_by(by)).then_some((self.is_sick, self.tried_at))
     }
 
     /// A request is on its way that tries it.
-    pub(super) fn try_it(&mut self, now: Instant) {
-        self.is_tried = true;
+    pub(super) fn try_it(&mut self, by: Trial, now: Instant) {
+        self.set_tried(by, true);
         self.tried_at = Some(now);
+    }
+
+    fn set_tried(&mut self, by: Trial, is_tried: bool) {
+        match by {
+            Trial::Quick => self.is_tried = is_tried,
+            Trial::Slow => self.is_tried_slowly = is_tried,
+        }
+    }
+
+    /// Whether nothing but its checks has taken it out.
+    pub(super) fn is_out_by_checks(&self) -> bool {
+        self.is_sick && self.rest.is_none()
+    }
+
+    /// The same under other rules, where nobody who tries it is known.
+    pub(super) fn taken_over(&self) -> Self {
+        Self { is_tried: false, is_tried_slowly: false, ..self.clone() }
     }
 
     /// Another is back, and none was up before: so may this one be, whatever it had to rest for.
@@ -99,14 +141,14 @@ impl Standing {
     }
 
     /// That request was given up, and has shown nothing.
-    pub(super) fn tried_in_vain(&mut self) {
-        self.is_tried = false;
+    pub(super) fn tried_in_vain(&mut self, by: Trial) {
+        self.set_tried(by, false);
     }
 
     /// A request was answered.
-    pub(super) fn succeeded(&mut self, was_trial: bool, now: Instant) -> Option<Change> {
-        if was_trial {
-            self.is_tried = false;
+    pub(super) fn succeeded(&mut self, trial: Option<Trial>, now: Instant) -> Option<Change> {
+        if let Some(by) = trial {
+            self.set_tried(by, false);
             self.rest.take()?;
             self.fails = None;
             self.back_at = Some(now);
@@ -121,13 +163,13 @@ impl Standing {
     /// A request failed. `may_rest`: whether the others can do without this one.
     pub(super) fn failed(
         &mut self,
-        was_trial: bool,
+        trial: Option<Trial>,
         may_rest: bool,
         patience: &Patience,
         now: Instant,
     ) -> Option<Change> {
-        if was_trial {
-            self.is_tried = false;
+        if let Some(by) = trial {
+            self.set_tried(by, false);
             let rest = self.rest?;
             // A last resort, tried early, does not make the rest longer.
             let is_due = rest.until <= now;
@@ -206,7 +248,7 @@ mod tests {
     };
 
     fn failing(standing: &mut Standing, now: Instant) -> Option<Change> {
-        standing.failed(false, true, &PATIENCE, now)
+        standing.failed(None, true, &PATIENCE, now)
     }
 
     fn fail(standing: &mut Standing, times: usize, now: Instant) {
@@ -221,14 +263,14 @@ mod tests {
         let mut server = Standing::default();
         assert_eq!(failing(&mut server, now), None);
         assert_eq!(failing(&mut server, now), None);
-        assert_eq!(server.succeeded(false, now), None);
+        assert_eq!(server.succeeded(None, now), None);
         assert_eq!(failing(&mut server, now), None);
         assert_eq!(failing(&mut server, now), None);
         assert_eq!(failing(&mut server, now), Some(Change::Rests(10 * SECOND)));
         assert!(!server.is_up());
         // What was on its way changes nothing.
         assert_eq!(failing(&mut server, now), None);
-        assert_eq!(server.succeeded(false, now), None);
+        assert_eq!(server.succeeded(None, now), None);
         assert!(!server.is_up());
     }
 
@@ -247,23 +289,23 @@ mod tests {
         let mut now = Instant::now();
         let mut server = Standing::default();
         fail(&mut server, 3, now);
-        assert!(!server.may_be_tried(true, now + 9 * SECOND));
+        assert!(!server.may_be_tried(Trial::Quick, now + 9 * SECOND));
         let mut length = 10 * SECOND;
         for _ in 0..8 {
             now += length;
-            assert!(server.may_be_tried(true, now));
-            server.try_it(now);
-            assert!(!server.may_be_tried(true, now), "one at a time");
+            assert!(server.may_be_tried(Trial::Quick, now));
+            server.try_it(Trial::Quick, now);
+            assert!(!server.may_be_tried(Trial::Quick, now), "one at a time");
             length = (length * 2).min(REST_MAX);
-            let change = server.failed(true, true, &PATIENCE, now);
+            let change = server.failed(Some(Trial::Quick), true, &PATIENCE, now);
             assert_eq!(change, Some(Change::Rests(length)));
         }
         now += length;
-        server.try_it(now);
-        server.tried_in_vain();
-        assert!(server.may_be_tried(true, now), "a client that left has shown nothing");
-        server.try_it(now);
-        assert_eq!(server.succeeded(true, now), Some(Change::Back));
+        server.try_it(Trial::Quick, now);
+        server.tried_in_vain(Trial::Quick);
+        assert!(server.may_be_tried(Trial::Quick, now), "a client that left has shown nothing");
+        server.try_it(Trial::Quick, now);
+        assert_eq!(server.succeeded(Some(Trial::Quick), now), Some(Change::Back));
         fail(&mut server, 2, now);
         assert_eq!(failing(&mut server, now), Some(Change::Rests(10 * SECOND)));
     }
@@ -275,14 +317,17 @@ mod tests {
         for server in [&mut one, &mut other] {
             fail(server, 3, now);
         }
-        assert!(one.last_resort() == other.last_resort() && one.last_resort().is_some());
-        one.try_it(now);
-        assert_eq!(one.last_resort(), None);
-        assert_eq!(one.failed(true, true, &PATIENCE, now + SECOND), None);
-        assert!(other.last_resort() < one.last_resort());
-        assert!(one.may_be_tried(true, now + 10 * SECOND));
+        assert!(
+            one.last_resort(Trial::Quick) == other.last_resort(Trial::Quick)
+                && one.last_resort(Trial::Quick).is_some()
+        );
+        one.try_it(Trial::Quick, now);
+        assert_eq!(one.last_resort(Trial::Quick), None);
+        assert_eq!(one.failed(Some(Trial::Quick), true, &PATIENCE, now + SECOND), None);
+        assert!(other.last_resort(Trial::Quick) < one.last_resort(Trial::Quick));
+        assert!(one.may_be_tried(Trial::Quick, now + 10 * SECOND));
         one.hurry(&PATIENCE, now + 2 * SECOND);
-        assert!(one.may_be_tried(true, now + 2 * SECOND));
+        assert!(one.may_be_tried(Trial::Quick, now + 2 * SECOND));
     }
 
     #[test]
@@ -290,8 +335,23 @@ mod tests {
         let now = Instant::now();
         let mut server = Standing::default();
         fail(&mut server, 3, now);
-        assert!(!server.may_be_tried(false, now + 19 * SECOND));
-        assert!(server.may_be_tried(false, now + 20 * SECOND));
+        assert!(!server.may_be_tried(Trial::Slow, now + 19 * SECOND));
+        assert!(server.may_be_tried(Trial::Slow, now + 20 * SECOND));
+    }
+
+    #[test]
+    fn an_upload_that_takes_its_time_keeps_nobody_from_trying() {
+        let now = Instant::now();
+        let mut server = Standing::default();
+        fail(&mut server, 3, now);
+        let later = now + 20 * SECOND;
+        server.try_it(Trial::Slow, later);
+        assert!(!server.may_be_tried(Trial::Slow, later));
+        assert!(server.last_resort(Trial::Slow).is_none());
+        assert!(server.last_resort(Trial::Quick).is_some());
+        assert!(server.may_be_tried(Trial::Quick, later));
+        server.try_it(Trial::Quick, later);
+        assert_eq!(server.succeeded(Some(Trial::Quick), later), Some(Change::Back));
     }
 
     #[test]
@@ -299,7 +359,7 @@ mod tests {
         let now = Instant::now();
         let mut server = Standing::default();
         for _ in 0..10 {
-            assert_eq!(server.failed(false, false, &PATIENCE, now), None);
+            assert_eq!(server.failed(None, false, &PATIENCE, now), None);
         }
         assert!(server.is_up());
     }
@@ -324,9 +384,9 @@ mod tests {
         for _ in 0..3 {
             server.checked(false, &PATIENCE, now);
         }
-        server.try_it(now);
-        assert_eq!(server.succeeded(true, now), None);
-        assert!(!server.is_up() && !server.may_be_tried(true, now));
+        server.try_it(Trial::Quick, now);
+        assert_eq!(server.succeeded(Some(Trial::Quick), now), None);
+        assert!(!server.is_up() && !server.may_be_tried(Trial::Quick, now));
     }
 
     #[test]
@@ -335,8 +395,8 @@ mod tests {
         let mut server = Standing::default();
         assert_eq!(server.share(10 * SECOND, now), 1_000);
         fail(&mut server, 3, now);
-        server.try_it(now);
-        server.succeeded(true, now);
+        server.try_it(Trial::Quick, now);
+        server.succeeded(Some(Trial::Quick), now);
         for (seconds, share) in [(0, 100), (1, 100), (5, 500), (9, 900), (10, 1_000), (99, 1_000)] {
             let at = now + seconds * SECOND;
             assert_eq!(server.share(10 * SECOND, at), share, "{seconds}");

@@ -85,6 +85,17 @@ async fn a_trial_that_is_given_up_leaves_the_next_one_to_try() {
 }
 
 #[test]
+fn an_upload_that_tries_the_last_server_leaves_it_to_others_too() {
+    let roster = roster(2, rules());
+    (0..2).for_each(|server| fail(&roster, server, Failure::Unreachable));
+    let upload = Wish { is_repeatable: false, ..WISH };
+    let _dripped = [now_placed(&roster, &upload).unwrap(), now_placed(&roster, &upload).unwrap()];
+    assert_eq!(now_placed(&roster, &upload).unwrap_err(), NoPlace::Resting);
+    let back = server(&roster, &WISH);
+    assert!(up(&roster)[back]);
+}
+
+#[test]
 fn what_a_request_can_bring_about_takes_half_of_the_servers_out_at_most() {
     let four = roster(4, rules());
     (0..4).for_each(|server| fail(&four, server, Failure::Unanswered));
@@ -133,6 +144,39 @@ fn checks_take_a_server_out_and_bring_it_back() {
     assert!((0..9).all(|_| server(&roster, &WISH) == 0));
     roster.checked(1, true);
     assert!((0..2).any(|_| server(&roster, &WISH) == 1));
+}
+
+#[test]
+fn where_checks_take_all_out_they_are_not_believed() {
+    for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Sticky] {
+        let roster = roster(3, Rules { balance, ..rules() });
+        (0..3).for_each(|server| roster.checked(server, false));
+        assert_eq!(up(&roster), [false; 3]);
+        let wish = Wish { session: Some("a-token"), ..WISH };
+        let places: Vec<_> = (0..9).map(|_| now_placed(&roster, &wish).unwrap()).collect();
+        assert_eq!(places.len(), 9, "no trial holds up the others");
+        drop(places);
+        // Those that fail requests, too, are out.
+        fail(&roster, 0, Failure::Unreachable);
+        assert!((0..9).all(|_| server(&roster, &wish) != 0));
+        // One that is well is enough.
+        roster.checked(2, true);
+        assert!((0..9).all(|_| server(&roster, &wish) == 2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roster_learns_how_servers_stand_by_their_names() {
+    let old = roster(2, rules());
+    fail(&old, 1, Failure::Unreachable);
+    tokio::time::advance(10 * SECOND).await;
+    let _trial = now_placed(&old, &WISH).unwrap();
+    let servers = vec![("s1:1".to_owned(), 1), ("s7:1".to_owned(), 1)];
+    let new = Roster::new("origin", servers, rules());
+    new.learn_from(&old);
+    assert_eq!(up(&new), [false, true]);
+    assert_eq!(server(&new, &WISH), 0, "whoever tried it before is not waited for");
+    assert_eq!(up(&new), [true, true]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::admit::Admitted;
 use super::error::{Error, RETRY_SECONDS};
 use super::trail::Trail;
 use super::visitor::{self, Visitor};
-use super::{Body, Room, deliver, route_of};
+use super::{Body, Room, deliver, route_of, upgrade};
 use crate::http::lenient;
 use crate::http::path::is_odd;
 use crate::ident::{StoredToken, User};
@@ -223,7 +223,7 @@ async fn dispatch(
     let reads = matches!(call.head.method, Method::GET | Method::HEAD);
     let changes =
         endpoint == Endpoint::Cart && matches!(call.head.method, Method::PUT | Method::DELETE);
-    if !reads && !changes {
+    if upgrade::is_extended(call.head) || (!reads && !changes) {
         return Err(Refusal::Method(endpoint.allowed()));
     }
     if changes && !origin_check::is_same_origin(&call.head.headers, &call.admitted) {

@@ -13,7 +13,7 @@ use crate::metrics::Cut;
 const PREFACE: usize = 24;
 
 /// The length of a frame's head (RFC 9113 §4.1).
-const HEAD: usize = 9;
+pub(super) const HEAD: usize = 9;
 
 /// What the budget holds at most.
 const BUDGET: i64 = 2_000;
@@ -76,6 +76,10 @@ pub(super) struct Meter {
     topped_up: Duration,
     /// Bytes sent that have not made a whole unit yet.
     sent: u64,
+    /// Whether requests may be taken back for nothing.
+    forgives_resets: bool,
+    /// The last stream on which a request has begun.
+    last_stream: u32,
 }
 
 #[derive(Debug)]
@@ -103,11 +107,24 @@ impl Default for Meter {
             budget: BUDGET,
             topped_up: Duration::ZERO,
             sent: 0,
+            forgives_resets: false,
+            last_stream: 0,
         }
     }
 }
 
 impl Meter {
+    /// The meter of a connection that carries many visitors: whoever leaves takes his request back, and one
+    /// of them shall not end the connection for all.
+    pub(super) fn of_many() -> Self {
+        Self { forgives_resets: true, ..Self::default() }
+    }
+
+    /// The last stream that may have been acted on.
+    pub(super) fn last_stream(&self) -> u32 {
+        self.last_stream
+    }
+
     /// The client sent `bytes`; `age` is the connection's.
     ///
     /// # Errors
@@ -171,14 +188,19 @@ impl Meter {
 
     /// A frame's head is there. Whether nothing is open behind it.
     fn begins(&mut self, head: [u8; HEAD], age: Duration) -> Result<bool, Cut> {
-        let [high, middle, low, kind, flags, ..] = head;
+        let [high, middle, low, kind, flags, stream @ ..] = head;
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
         let frame = Frame { kind, flags };
         // RFC 9113 §3.4, which the library does not hold a client to.
         if !self.has_begun && (kind != kind::SETTINGS || flags & ACK != 0) {
             return Err(Cut::Protocol);
         }
-        if let Some((price, flood)) = price(frame, length) {
+        if kind == kind::HEADERS {
+            // The first bit means nothing (RFC 9113 §4.1).
+            self.last_stream = self.last_stream.max(u32::from_be_bytes(stream) & (u32::MAX >> 1));
+        }
+        let is_forgiven = self.forgives_resets && kind == kind::RST_STREAM;
+        if let Some((price, flood)) = price(frame, length).filter(|_| !is_forgiven) {
             self.pay(price, age).map_err(|Spent| flood)?;
         }
         if length == 0 {
@@ -288,6 +310,17 @@ mod tests {
             (frame(0x42, 0, b"x"), left, Cut::Other),
         ] {
             assert_eq!(passing(&bytes), (count, flood));
+        }
+    }
+
+    #[test]
+    fn who_carries_many_takes_back_what_they_do() {
+        let opening = [PREFACE, &frame(kind::SETTINGS, 0, &[])].concat();
+        let reset = frame(kind::RST_STREAM, 0, &[0; 4]);
+        let mut meter = Meter::of_many();
+        meter.came(&opening, Duration::ZERO).unwrap();
+        for _ in 0..10_000 {
+            meter.came(&reset, Duration::ZERO).unwrap();
         }
     }
 

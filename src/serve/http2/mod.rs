@@ -1,8 +1,12 @@
 //! A connection of HTTP/2: hyper's http2 within bounds of ours, until either side ends it.
 //!
 //! What one connection may hold of our memory, at worst: two MiB of bodies that nobody has read yet
-//! ([`CONNECTION_WINDOW`]), and 48 KiB of each of its hundred responses ([`SEND_BUFFER`] and a frame):
-//! seven MiB. A page from memory is not copied for it.
+//! ([`CONNECTION_WINDOW`]); and for each of its hundred requests ([`STREAMS`]) a head of 16 KiB
+//! ([`HEADER_LIST`]), 48 KiB of its response that the client does not take ([`SEND_BUFFER`] and a frame),
+//! and what is left of the part that came from the origin last, 64 KiB. Together 15 MiB. It is more where
+//! parts of bodies are small that nobody reads: the library keeps each in the buffer into which it was
+//! read, with what came beside it. A page from memory is not copied. How many requests one address has, on
+//! all its connections, is counted ([`Caps`](super::accept::Caps)).
 
 mod meter;
 mod pace;
@@ -19,7 +23,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
-use self::pace::{Paced, Streams};
+use self::meter::Meter;
+use self::pace::{BACKLOG, Paced, Streams};
 use self::wire::{Flow, Wire};
 use super::connection::Line;
 use crate::metrics::{Count, Cut, Sheet};
@@ -48,10 +53,15 @@ const SEND_BUFFER: usize = 32 * 1024;
 /// Requests that may be taken back before we have looked at them (CVE-2023-44487).
 const UNSEEN_RESETS: usize = 20;
 
+/// The same of a proxy or a load balancer, which may pass on many such requests at once.
+const UNSEEN_RESETS_OF_MANY: usize = 200;
+
 /// Requests that a client may make us take back, by frames that make no sense (CVE-2025-8671).
 const ERROR_RESETS: usize = 256;
 
-/// How often a client is asked whether it is there, and how long it may take to say so.
+/// How often a client is asked whether it is there. The question waits behind all that the system holds for
+/// a client that takes a response slowly, and nothing but the answer counts: so it has as long as a response
+/// may take that is half taken. Who is not there any more is found by the deadline of writes, mostly.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// How long an idle client may take to answer a farewell.
@@ -63,15 +73,27 @@ pub(super) async fn serve(line: Line<'_>) {
     let Line { mut io, client, settings, door } = line;
     io.put_off_idle(FAREWELL);
     let flow = Rc::<Flow>::default();
-    let io = Wire::new(io, Rc::clone(&client.pulse), Rc::clone(&flow));
+    // It may be the connection of many, of whom each is free to leave.
+    let carries_many = door.inside.room().settings.carries_many(client.peer);
+    let (meter, unseen_resets) = match carries_many {
+        true => (Meter::of_many(), UNSEEN_RESETS_OF_MANY),
+        false => (Meter::default(), UNSEEN_RESETS),
+    };
+    let io = Wire::new(io, meter, Rc::clone(&client.pulse), Rc::clone(&flow));
     let stall = settings.deadlines.stall;
     let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&door.sheet));
     let (asker, house, paces) = (Rc::clone(&client), Rc::clone(door), streams.clone());
     let service = service_fn(move |request| {
-        let (room, client, pace) = (house.inside.room(), Rc::clone(&asker), paces.pace());
+        let (room, client) = (house.inside.room(), Rc::clone(&asker));
+        let pace = house.caps.enter_request(client.peer).map(|place| paces.pace(place));
         async move {
+            let Some(pace) = pace else {
+                room.sheet.count(Count::StreamsRefused);
+                // It was not looked at, and may be sent again (RFC 9113 §8.7).
+                return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+            };
             let response = respond(room, client, request).await;
-            Ok::<_, std::convert::Infallible>(response.map(|body| Paced::new(body, pace)))
+            Ok(response.map(|body| Paced::new(body, pace)))
         }
     });
     let mut connection = http2::Builder::new(streams.clone())
@@ -82,10 +104,10 @@ pub(super) async fn serve(line: Line<'_>) {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(UNSEEN_RESETS)
+        .max_pending_accept_reset_streams(unseen_resets)
         .max_local_error_reset_streams(ERROR_RESETS)
         .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_EVERY)
+        .keep_alive_timeout(stall + BACKLOG)
         .enable_connect_protocol()
         .serve_connection(TokioIo::new(io), service);
     let ended = tokio::select! {

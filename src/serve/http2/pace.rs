@@ -21,11 +21,12 @@ use super::super::io::LazyTimer;
 use super::FRAME;
 use super::wire::Flow;
 use crate::metrics::{Count, Sheet};
+use crate::request::crowd::Place;
 use crate::request::{Body, BodyError};
 
 /// How much longer a client may take that has taken something, for it may have much else to take. What
 /// was handed over before is at most [`super::SEND_BUFFER`] and a part: three hundred bytes a second.
-const BACKLOG: Duration = Duration::from_secs(160);
+pub(super) const BACKLOG: Duration = Duration::from_secs(160);
 
 /// How far a response has come.
 #[derive(Debug, Default)]
@@ -54,6 +55,15 @@ impl Paced {
         self.pace.parts.update(|parts| parts + 1);
         self.pace.is_held.set(true);
         Frame::data(self.rest.split_to(length))
+    }
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        // It came in one part, and counted as sent.
+        if !self.rest.is_empty() {
+            self.body.take_back(self.rest.len());
+        }
     }
 }
 
@@ -98,6 +108,9 @@ impl http_body::Body for Paced {
     }
 }
 
+/// A request that has just come: its pace, and the place that it has until its task ends.
+type Next = (Rc<Pace>, Place);
+
 /// Runs the requests of a connection on this thread, each in a task of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Streams {
@@ -105,8 +118,8 @@ pub(super) struct Streams {
     pub(super) stall: Duration,
     pub(super) flow: Rc<Flow>,
     pub(super) sheet: Arc<Sheet>,
-    /// The pace of the request that hyper is about to give a task: it calls the service, and then us.
-    next: Rc<RefCell<Option<Rc<Pace>>>>,
+    /// The request that hyper is about to give a task: it calls the service, and then us.
+    next: Rc<RefCell<Option<Next>>>,
 }
 
 impl Streams {
@@ -114,17 +127,18 @@ impl Streams {
         Self { tasks: TaskTracker::new(), stall, flow, sheet, next: Rc::default() }
     }
 
-    /// The pace of a request that has just come.
-    pub(super) fn pace(&self) -> Rc<Pace> {
+    /// The pace of a request that has just come, and has this place until its task ends.
+    pub(super) fn pace(&self, place: Place) -> Rc<Pace> {
         let pace = Rc::<Pace>::default();
-        *self.next.borrow_mut() = Some(Rc::clone(&pace));
+        *self.next.borrow_mut() = Some((Rc::clone(&pace), place));
         pace
     }
 }
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     fn execute(&self, work: F) {
-        let watch = self.next.borrow_mut().take().map(|pace| Watch {
+        let watch = self.next.borrow_mut().take().map(|(pace, place)| Watch {
+            _place: place,
             pace,
             flow: Rc::clone(&self.flow),
             stall: self.stall,
@@ -153,6 +167,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
 /// Looks after a response whose client may not take it.
 #[derive(Debug)]
 struct Watch {
+    _place: Place,
     pace: Rc<Pace>,
     flow: Rc<Flow>,
     stall: Duration,

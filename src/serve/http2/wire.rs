@@ -10,12 +10,15 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::meter::{Meter, Stand};
+use super::meter::{HEAD, Meter, Stand};
 use crate::metrics::Cut;
 use crate::request::client::Pulse;
 
 /// Writes of fewer bytes are acknowledgements and pings: nothing that a client waits for moves by them.
 const MOVES: usize = 64;
+
+/// The number of the frame that ends a connection (RFC 9113 §6.8).
+const GOAWAY: u8 = 7;
 
 /// So much is read before whoever reads the bodies has his turn: a client's burst of small messages shall
 /// not look as if nobody wanted them.
@@ -40,11 +43,50 @@ impl Flow {
     }
 }
 
+/// Where what is sent stands among frames.
+#[derive(Debug, Default)]
+struct Outgoing {
+    /// So many bytes of a frame's head were sent.
+    head: usize,
+    /// So many bytes of its payload are to be sent, as far as the head says it.
+    payload: usize,
+}
+
+impl Outgoing {
+    /// These bytes were sent.
+    fn went(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let [first, behind @ ..] = rest {
+            if self.head < HEAD {
+                // A head begins with the length, in three bytes.
+                if self.head < 3 {
+                    self.payload = (self.payload << 8) | usize::from(*first);
+                }
+                self.head += 1;
+                rest = behind;
+            } else {
+                let taken = rest.len().min(self.payload);
+                self.payload -= taken;
+                rest = &rest[taken..];
+            }
+            if self.head == HEAD && self.payload == 0 {
+                *self = Self::default();
+            }
+        }
+    }
+
+    /// Whether no frame is half sent.
+    fn is_between(&self) -> bool {
+        self.head == 0
+    }
+}
+
 /// A metered socket.
 #[derive(Debug)]
 pub(super) struct Wire<S> {
     socket: S,
     meter: Meter,
+    outgoing: Outgoing,
     /// Bytes read in this turn.
     turn: usize,
     begun: Instant,
@@ -53,8 +95,9 @@ pub(super) struct Wire<S> {
 }
 
 impl<S> Wire<S> {
-    pub(super) fn new(socket: S, pulse: Rc<Pulse>, flow: Rc<Flow>) -> Self {
-        Self { socket, meter: Meter::default(), turn: 0, begun: Instant::now(), pulse, flow }
+    pub(super) fn new(socket: S, meter: Meter, pulse: Rc<Pulse>, flow: Rc<Flow>) -> Self {
+        let outgoing = Outgoing::default();
+        Self { socket, meter, outgoing, turn: 0, begun: Instant::now(), pulse, flow }
     }
 
     fn came(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -70,8 +113,14 @@ impl<S> Wire<S> {
         Ok(())
     }
 
-    fn went(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+    fn went(&mut self, bufs: &[IoSlice<'_>], result: io::Result<usize>) -> io::Result<usize> {
         if let Ok(bytes) = result {
+            let mut left = bytes;
+            for buf in bufs {
+                let taken = buf.len().min(left);
+                self.outgoing.went(&buf[..taken]);
+                left -= taken;
+            }
             self.meter.sent(bytes);
             if bytes >= MOVES {
                 self.flow.moved.set(Some(Instant::now()));
@@ -81,7 +130,26 @@ impl<S> Wire<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncWrite + Unpin> Wire<S> {
+    /// Says why the connection ends, and which requests may be sent again, where that can be said at once:
+    /// the library says nothing behind an error of the socket.
+    fn say_farewell(&mut self, cx: &mut Context<'_>) {
+        // Who never began to speak HTTP/2 would not understand it.
+        if self.flow.flood() == Some(Cut::Protocol) || !self.outgoing.is_between() {
+            return;
+        }
+        let mut frame = [0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        frame[HEAD..HEAD + 4].copy_from_slice(&self.meter.last_stream().to_be_bytes());
+        frame[HEAD + 4..].copy_from_slice(&u32::from(h2::Reason::ENHANCE_YOUR_CALM).to_be_bytes());
+        let socket = Pin::new(&mut self.socket);
+        // Of a part of it nothing could be made; whoever does not read gets none.
+        let said = socket.poll_write(cx, &frame);
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        tracing::debug!(?said, ?flushed, "a client of HTTP/2 was told why");
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -103,6 +171,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         let result = this.came(&buf.filled()[before..]);
         if result.is_err() {
             buf.set_filled(before);
+            this.say_farewell(cx);
         }
         Poll::Ready(result)
     }
@@ -115,7 +184,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.socket).poll_write(cx, buf));
-        Poll::Ready(self.went(result))
+        Poll::Ready(self.went(&[IoSlice::new(buf)], result))
     }
 
     fn poll_write_vectored(
@@ -124,7 +193,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, bufs));
-        Poll::Ready(self.went(result))
+        Poll::Ready(self.went(bufs, result))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -137,5 +206,26 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_followed_however_it_is_cut() {
+        let frames = [&[0, 0, 0, 4, 1, 0, 0, 0, 0][..], &[0, 1, 2, 0, 0, 0, 0, 0, 1], &[7; 258]];
+        let bytes = [frames.concat(), frames.concat()].concat();
+        let whole = [0, 9, 276, 285, 552];
+        for size in 1..bytes.len() {
+            let mut outgoing = Outgoing::default();
+            let mut sent = 0;
+            for part in bytes.chunks(size) {
+                outgoing.went(part);
+                sent += part.len();
+                assert_eq!(outgoing.is_between(), whole.contains(&sent), "{sent} by {size}");
+            }
+        }
     }
 }

@@ -124,6 +124,21 @@ fn responses_that_are_not_taken_are_reset_and_the_connection_goes_on() {
 }
 
 #[test]
+fn what_a_client_did_not_take_is_not_said_to_be_sent() {
+    let page = Reply::html(&"x".repeat(1_000_000)).header("Cache-Control", "max-age=60");
+    let origin = Origin::always(page);
+    let proxy = Proxy::embedded(&origin, "limits.stall_timeout = \"300ms\"");
+    assert_eq!(proxy.get("/").send().status, 200);
+    let mut client = Frames::open(proxy.address());
+    client.send(&get(1, "/"));
+    while client.next().expect("the connection goes on").kind != kind::RST_STREAM {}
+    let line = &proxy.access_log(2)[1];
+    let sent = line["bytes"].as_u64().unwrap();
+    assert!((65_535..200_000).contains(&sent), "{line}");
+    assert_eq!(line["aborted"], true);
+}
+
+#[test]
 fn a_client_that_does_not_read_is_cut_off() {
     let origin = Origin::always(Reply::status("200 OK").filling(256 << 20));
     let proxy = Proxy::embedded(&origin, "limits.stall_timeout = \"300ms\"");

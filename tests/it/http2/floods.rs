@@ -1,7 +1,7 @@
 //! Clients that keep us busy for nothing: each is cut off, and a normal one is served meanwhile, with
 //! memory that stays where it is.
 
-use crate::support::frames::{Frames, Outcome, block, flag, frame, kind, request};
+use crate::support::frames::{Frames, Outcome, block, code, flag, frame, kind, request};
 use crate::support::multiplexed::{Multiplexed, ask};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::Proxy;
@@ -67,6 +67,18 @@ fn post(stream: u32, path: &str) -> Vec<u8> {
 #[test]
 fn pings() {
     is_cut(&["ping"], &[], |_| many(&frame(kind::PING, 0, 0, &[0; 8])));
+}
+
+#[test]
+fn who_is_cut_off_is_told_why_and_what_was_not_looked_at() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let proxy = Proxy::embedded(&origin, "threads = 1");
+    let mut hostile = Frames::open(proxy.address());
+    assert!(hostile.is_served(7, "/"));
+    hostile.send(&frame(kind::PING, 0, 0, &[0; 8]).repeat(4_000));
+    let last = std::iter::from_fn(|| hostile.next()).last().expect("a farewell");
+    assert_eq!((last.kind, last.code()), (kind::GOAWAY, code::CALM));
+    assert_eq!(last.payload[..4], 7_u32.to_be_bytes());
 }
 
 #[test]
@@ -145,6 +157,29 @@ fn resets_that_take_their_time() {
         proxy.metric(&format!("anteroom_http2_connections_cut_total{{cause=\"{cause}\"}}"))
     };
     wait_until("it is counted", || count("reset") + count("ping") > 0.0);
+    wait_until("the origin is released", || origin.busy() == 0);
+}
+
+#[test]
+fn a_proxy_of_ours_may_take_back_what_its_visitors_do() {
+    let origin = Origin::start(|request| match request.path() {
+        "/hangs" => Reply::silence(),
+        _ => Reply::unstored("hello"),
+    });
+    let settings = "threads = 1\nclient.trusted_proxies = \"127.0.0.1\"";
+    let proxy = Proxy::embedded(&origin, settings);
+    let mut carrier = Frames::open(proxy.address());
+    for wave in 0..30 {
+        let pairs = (0..30).map(|n| {
+            let stream = (wave * 30 + n) * 2 + 1;
+            let cancel = frame(kind::RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+            [hanging(stream), cancel].concat()
+        });
+        carrier.send(&pairs.collect::<Vec<_>>().concat());
+        carrier.send(&frame(kind::PING, 0, 0, &[1; 8]));
+        assert_eq!(carrier.outcome(), Outcome::Pong, "{wave}");
+    }
+    assert!(carrier.is_served(9_001, "/"), "the others' requests go on");
     wait_until("the origin is released", || origin.busy() == 0);
 }
 

@@ -81,11 +81,6 @@ impl Case {
         Self { goes_on: false, ..self }
     }
 
-    /// The connection goes on behind the answer.
-    fn goes_on(self) -> Self {
-        Self { goes_on: true, ..self }
-    }
-
     /// The client says no more.
     fn ending(self) -> Self {
         Self { ends: true, ..self }

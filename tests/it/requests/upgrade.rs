@@ -127,10 +127,15 @@ fn upgrades() {
             refused(
                 "only-if-cached",
                 "RFC 9111 §5.2.1.7: it is never stored",
-                websocket("Cache-Control: only-if-cached\r\n", ""),
+                websocket("Cache-Control: only-if-cached\r\n", HIDDEN),
                 504,
-            )
-            .goes_on(),
+            ),
+            refused(
+                "what is ours",
+                "what is behind it was for another protocol all the same",
+                websocket("", HIDDEN).replace("/~", "/_anteroom/me"),
+                200,
+            ),
             refused(
                 "CONNECT",
                 "no tunnel to where the client wants",
@@ -147,4 +152,19 @@ fn no_tunnel_where_the_operator_wants_none() {
         "GET /~ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{KEY}\r\n{HIDDEN}"
     );
     hold("limits.tunnels = 0", &[refused("a WebSocket", "[limits] tunnels", sent, 503)]);
+}
+
+#[test]
+fn one_request_too_many() {
+    let sent = format!(
+        "GET /~ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n{HIDDEN}"
+    );
+    let first = format!("GET /~ HTTP/1.1\r\nHost: a.test\r\n\r\n{sent}");
+    let saw = "GET /~ HTTP/1.1\nhost: a.test\naccept-encoding: gzip, br, zstd";
+    hold(
+        "[[route]]\nmatch.path = \"/c0\"\nrequests_per_address = \"1/h\"",
+        &[passes("an Upgrade", "429, and what is behind it is no request", first, saw)
+            .got(&[200, 429])
+            .then_closed()],
+    );
 }

@@ -42,6 +42,7 @@ pub(crate) mod code {
     pub(crate) const FRAME_SIZE: u32 = 6;
     pub(crate) const REFUSED: u32 = 7;
     pub(crate) const CANCEL: u32 = 8;
+    pub(crate) const CALM: u32 = 11;
 }
 
 /// The bytes of a frame.

@@ -1,14 +1,19 @@
 //! A visitor whose browser speaks HTTP/2: another library's client on one connection.
 
+use std::future::Future;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 
 use ::http::{HeaderMap, Method, Request, Uri};
 use bytes::Bytes;
 use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 
-use super::DEADLINE;
 use super::client::SITE;
+use super::{DEADLINE, wait_until};
 
 /// What came back.
 #[derive(Clone, Debug)]
@@ -57,14 +62,42 @@ pub(crate) struct Multiplexed {
 
 impl Multiplexed {
     pub(crate) fn open(address: SocketAddr) -> Self {
+        Self::on(async move { tokio::net::TcpStream::connect(address).await.unwrap() })
+    }
+
+    /// One on a socket that is there already.
+    pub(crate) fn over(socket: UnixStream) -> Self {
+        socket.set_nonblocking(true).unwrap();
+        Self::on(async move { tokio::net::UnixStream::from_std(socket).unwrap() })
+    }
+
+    fn on<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        socket: impl Future<Output = S>,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let opening = async {
-            let socket = tokio::net::TcpStream::connect(address).await.unwrap();
-            h2::client::handshake(socket).await.unwrap()
-        };
+        let opening = async { h2::client::handshake(socket.await).await.unwrap() };
         let (sender, connection) = runtime.block_on(opening);
         runtime.spawn(async move { drop(connection.await) });
         Self { runtime, sender }
+    }
+
+    /// Makes it the connection of one WebSocket at a path of the site (RFC 8441).
+    pub(crate) fn websocket(self, url: &str) -> Tube {
+        let Self { runtime, mut sender } = self;
+        wait_until("extended CONNECT is offered", || {
+            runtime.block_on(tokio::task::yield_now());
+            sender.is_extended_connect_protocol_enabled()
+        });
+        let mut request = ask("CONNECT", url, &[("sec-websocket-version", "13")]);
+        request.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+        let opening = async {
+            let (answer, up) = sender.send_request(request, false).unwrap();
+            let answer = tokio::time::timeout(DEADLINE, answer).await.expect("an answer").unwrap();
+            assert_eq!(answer.status(), 200);
+            (up, answer.into_body())
+        };
+        let (up, down) = runtime.block_on(opening);
+        Tube { up, down, ahead: Bytes::new(), runtime, _sender: sender }
     }
 
     /// Sends a request without a body, and waits for its answer.
@@ -100,6 +133,43 @@ impl Multiplexed {
         };
         let bounded = async { tokio::time::timeout(DEADLINE, waiting).await };
         self.runtime.block_on(bounded).expect("answers within the deadline")
+    }
+}
+
+/// A stream as a socket. Its connection goes on while it is read.
+pub(crate) struct Tube {
+    up: SendStream<Bytes>,
+    down: RecvStream,
+    ahead: Bytes,
+    runtime: Runtime,
+    /// Without it the connection would end.
+    _sender: SendRequest<Bytes>,
+}
+
+impl Read for Tube {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.ahead.is_empty() {
+            let part = async { tokio::time::timeout(DEADLINE, self.down.data()).await };
+            let Some(part) = self.runtime.block_on(part)? else { return Ok(0) };
+            self.ahead = part.map_err(io::Error::other)?;
+            let length = self.ahead.len();
+            self.down.flow_control().release_capacity(length).map_err(io::Error::other)?;
+        }
+        let part = self.ahead.split_to(buf.len().min(self.ahead.len()));
+        buf[..part.len()].copy_from_slice(&part);
+        Ok(part.len())
+    }
+}
+
+impl Write for Tube {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let part = Bytes::copy_from_slice(buf);
+        self.up.send_data(part, false).map_err(io::Error::other)?;
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

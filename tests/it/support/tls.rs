@@ -177,6 +177,21 @@ impl Browser {
         name: &str,
         before: &[u8],
     ) -> Option<(Client, Greeted)> {
+        let (near, greeted) = self.try_carry(address, name, before)?;
+        Some((Client::over(near), greeted))
+    }
+
+    /// A socket on which whatever is said goes over TLS, for clients of other protocols.
+    pub(crate) fn carry(&self, address: SocketAddr, name: &str) -> UnixStream {
+        self.try_carry(address, name, b"").expect("a handshake").0
+    }
+
+    fn try_carry(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        before: &[u8],
+    ) -> Option<(UnixStream, Greeted)> {
         let (near, far) = UnixStream::pair().unwrap();
         let connector = TlsConnector::from(Arc::new(self.0.clone()));
         let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -188,7 +203,7 @@ impl Browser {
             runtime.block_on(carry(far, address, connector, name, &before, &tell));
         });
         let greeted = told.recv_timeout(DEADLINE).expect("an end of the handshake")?;
-        Some((Client::over(near), greeted))
+        Some((near, greeted))
     }
 }
 
