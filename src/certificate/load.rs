@@ -66,6 +66,12 @@ fn found(pattern: &str) -> Result<Vec<PathBuf>, Wrong> {
     Ok(paths.filter_map(Result::ok).filter(|path| path.is_file()).take(FILES_MAX + 1).collect())
 }
 
+/// Whether `pattern` means `path`.
+#[must_use]
+pub fn means(pattern: &str, path: &Path) -> bool {
+    glob::Pattern::new(pattern).is_ok_and(|pattern| pattern.matches_path(path))
+}
+
 fn is_key_only(path: &Path) -> bool {
     let Ok(pem) = contents(path) else { return false };
     CertificateDer::pem_slice_iter(&pem).next().is_none()
@@ -302,6 +308,11 @@ pub(super) mod tests {
         let second = super::super::stamps(&sources);
         assert_ne!(first, second);
         fs::write(at("b.pem"), "two").unwrap();
-        assert_ne!(second, super::super::stamps(&sources));
+        let third = super::super::stamps(&sources);
+        assert_ne!(second, third);
+        // Who may read it is part of it.
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(at("b.pem"), fs::Permissions::from_mode(0o600)).unwrap();
+        assert_ne!(third, super::super::stamps(&sources));
     }
 }

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustls::sign::CertifiedKey;
+use x509_parser::parse_x509_certificate;
 
 pub use fault::{Fault, Wrong};
-pub use load::{authorities, find, read};
+pub use load::{authorities, find, means, read};
 pub use names::Names;
 pub use table::Table;
 
@@ -64,11 +65,30 @@ impl Certificate {
     }
 }
 
+/// Whether a certificate in DER is valid at `now`, in Unix time, by its time alone. What cannot be read is
+/// not.
+#[must_use]
+pub fn is_in_time(der: &[u8], now: i64) -> bool {
+    parse_x509_certificate(der).is_ok_and(|(_, read)| {
+        let validity = read.validity();
+        (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now)
+    })
+}
+
 /// By what a change of a file is noticed; all of it `None` where there is no such file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     path: PathBuf,
-    state: Option<(Option<SystemTime>, u64, u64)>,
+    state: Option<State>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    modified: Option<SystemTime>,
+    /// When what is known of it changed: who may read it, for one.
+    changed: (i64, i64),
+    length: u64,
+    number: u64,
 }
 
 impl Stamp {
@@ -77,8 +97,12 @@ impl Stamp {
     pub fn of(path: &Path) -> Self {
         use std::os::unix::fs::MetadataExt as _;
 
-        let state =
-            std::fs::metadata(path).ok().map(|file| (file.modified().ok(), file.len(), file.ino()));
+        let state = std::fs::metadata(path).ok().map(|file| State {
+            modified: file.modified().ok(),
+            changed: (file.ctime(), file.ctime_nsec()),
+            length: file.len(),
+            number: file.ino(),
+        });
         Self { path: path.to_owned(), state }
     }
 }

@@ -11,9 +11,11 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::OriginError;
+use super::lanes::Hold;
 use super::pool::Return;
 use super::servers::Place;
 
@@ -48,6 +50,8 @@ pub struct Upload {
     timer: Option<Pin<Box<Sleep>>>,
     progress: Rc<Progress>,
     filter: Box<dyn Fn(&mut HeaderMap)>,
+    /// Where it goes on a shared connection.
+    hold: Option<Hold>,
 }
 
 impl std::fmt::Debug for Upload {
@@ -67,16 +71,40 @@ pub(super) struct Progress {
     pub(super) begun: Cell<bool>,
     /// Whether the client is waited for, and not the origin.
     pub(super) awaits_client: Cell<bool>,
+    /// How long it may stop.
+    stall: Duration,
+    answer_over: Notify,
 }
 
 impl Progress {
-    pub(super) fn new() -> Rc<Self> {
+    /// Of a body that may stop for `stall`.
+    pub(super) fn new(stall: Duration) -> Rc<Self> {
         Rc::new(Self {
             last: Cell::new(Instant::now()),
             fault: Cell::new(None),
             begun: Cell::new(false),
             awaits_client: Cell::new(false),
+            stall,
+            answer_over: Notify::new(),
         })
+    }
+
+    /// The response is over, or nobody wants it any more.
+    pub(super) fn answer_is_over(&self) {
+        self.answer_over.notify_one();
+    }
+
+    /// Returns when the upload stops for too long behind the response: nobody waits for it any more.
+    pub(super) async fn overdue(&self) {
+        self.answer_over.notified().await;
+        let mut since = Instant::now();
+        loop {
+            tokio::time::sleep_until(since + self.stall).await;
+            match self.last.get() {
+                moved if moved > since => since = moved,
+                _ => return,
+            }
+        }
     }
 }
 
@@ -90,7 +118,13 @@ impl Upload {
         filter: impl Fn(&mut HeaderMap) + 'static,
     ) -> Self {
         let filter = Box::new(filter);
-        Self { body, stall, left: max, timer: None, progress: Progress::new(), filter }
+        let progress = Progress::new(stall);
+        Self { body, stall, left: max, timer: None, progress, filter, hold: None }
+    }
+
+    /// It goes on a shared connection.
+    pub(super) fn goes_on(&mut self, hold: Hold) {
+        self.hold = Some(hold);
     }
 
     pub(super) fn progress(&self) -> Rc<Progress> {
@@ -136,7 +170,11 @@ impl Body for Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let this = &mut *self;
-        this.progress.begun.set(true);
+        if !this.progress.begun.replace(true)
+            && let Some(hold) = &this.hold
+        {
+            hold.begin();
+        }
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             this.progress.awaits_client.set(true);
             ready!(waited_too_long(&mut this.timer, this.stall, cx));
@@ -243,6 +281,13 @@ impl OriginBody {
         self.place = None;
     }
 
+    /// The origin broke off.
+    fn break_off(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            give_back.over();
+        }
+    }
+
     /// Notes what came of a body whose end is to be told from a cut.
     fn note(&mut self, frame: &Frame<Bytes>) {
         self.ending = match (self.ending, frame.data_ref()) {
@@ -253,6 +298,10 @@ impl OriginBody {
             (Ending::Stream, None) => Ending::Told,
             (ending, _) => ending,
         };
+        // Many end a stream by an empty frame, which nobody looks for where the length was said.
+        if let (Ending::Bytes(0), Some(give_back)) = (self.ending, &self.give_back) {
+            give_back.over();
+        }
     }
 
     /// Whether nothing was left to come when nothing more came.
@@ -296,11 +345,11 @@ impl Body for OriginBody {
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
-                this.give_back = None;
+                this.break_off();
                 Poll::Ready(Some(Err(OriginError::Broken(error))))
             }
             None if !this.is_whole() => {
-                this.give_back = None;
+                this.break_off();
                 Poll::Ready(Some(Err(OriginError::CutOff)))
             }
             None => {

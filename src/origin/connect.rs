@@ -28,6 +28,9 @@ pub(super) type Switching = oneshot::Receiver<(OriginSocket, Bytes)>;
 impl Origin {
     /// A fresh connection, HTTP/2 where that is allowed and spoken.
     pub(super) async fn connect(&self) -> Result<Sender, OriginError> {
+        if self.lanes.wants_http1() {
+            return self.connect_alone().await;
+        }
         let usual = match self.settings.http2 {
             Http2::Always => Protocol::Http2,
             Http2::Auto | Http2::Never => Protocol::Http1,

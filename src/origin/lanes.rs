@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::body::Progress;
 use super::link::Link;
 use super::pool::BUFFER;
 use super::{OriginError, Outgoing};
@@ -32,6 +33,12 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// How long an answer to a PING may take.
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
+/// So many requests of a connection may be called off before it gets no others: an origin takes who calls
+/// off many for an attacker, and ends what all share.
+const CALLED_OFF_MAX: usize = 30;
+/// How long HTTP/1.1 is spoken with an origin that has asked for it.
+const HTTP1_FOR: Duration = Duration::from_secs(60);
+
 /// What is spoken on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
@@ -39,16 +46,32 @@ pub(super) enum Protocol {
     Http2,
 }
 
+/// The upload that was just begun on a connection.
+type JustBegun = Rc<RefCell<Option<Rc<Progress>>>>;
+
 /// Runs hyper's tasks on the thread of the connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Here;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Here {
+    /// hyper looks at a body once, and then makes a task of what is left of it.
+    begun: JustBegun,
+}
 
 impl<F: Future + 'static> Executor<F> for Here
 where
     F::Output: 'static,
 {
     fn execute(&self, task: F) {
-        tokio::task::spawn_local(task);
+        let Some(upload) = self.begun.take() else {
+            tokio::task::spawn_local(task);
+            return;
+        };
+        // Dropped, it resets its stream: hyper itself waits for as long as the origin takes nothing.
+        tokio::task::spawn_local(async move {
+            tokio::select! {
+                _ = task => {}
+                () = upload.overdue() => {}
+            }
+        });
     }
 }
 
@@ -65,6 +88,9 @@ pub(super) struct Lane {
     resting: Cell<Instant>,
     /// Whether no further request is given to it.
     doubted: Cell<bool>,
+    /// How many requests were called off on it.
+    called_off: Cell<usize>,
+    begun: JustBegun,
 }
 
 impl std::fmt::Debug for Lane {
@@ -76,7 +102,9 @@ impl std::fmt::Debug for Lane {
 impl Lane {
     /// Begins HTTP/2 on a socket.
     pub(super) async fn open(link: Link, ping: Duration) -> Result<Self, OriginError> {
-        let (requests, connection) = http2::Builder::new(Here)
+        let here = Here::default();
+        let begun = Rc::clone(&here.begun);
+        let (requests, connection) = http2::Builder::new(here)
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -103,11 +131,14 @@ impl Lane {
             streams: Cell::new(0),
             resting: Cell::new(Instant::now()),
             doubted: Cell::new(false),
+            called_off: Cell::new(0),
+            begun,
         })
     }
 
     fn is_open(&self) -> bool {
-        !self.doubted.get() && !self.requests.is_closed()
+        let is_trusted = !self.doubted.get() && self.called_off.get() < CALLED_OFF_MAX;
+        is_trusted && !self.requests.is_closed()
     }
 
     /// Whether the origin takes one more stream now.
@@ -122,35 +153,92 @@ impl Lane {
     }
 }
 
-/// A place for a request on a shared connection, until this is dropped.
+/// A place on a shared connection, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Stream(Rc<Lane>);
+struct Seat {
+    lane: Rc<Lane>,
+    upload: RefCell<Option<Rc<Progress>>>,
+    /// Whether a request was sent, and the origin has not ended its side.
+    is_open: Cell<bool>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let lane = &self.lane;
+        lane.streams.set(lane.streams.get().saturating_sub(1));
+        lane.resting.set(Instant::now());
+    }
+}
+
+/// What an upload holds of the connection on which it goes.
+#[derive(Debug)]
+pub(super) struct Hold {
+    seat: Rc<Seat>,
+    progress: Rc<Progress>,
+}
+
+impl Hold {
+    /// hyper looks at the upload for the first time.
+    pub(super) fn begin(&self) {
+        self.seat.lane.begun.replace(Some(Rc::clone(&self.progress)));
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // It went in one go, and there is no task for it.
+        let mut begun = self.seat.lane.begun.borrow_mut();
+        begun.take_if(|begun| Rc::ptr_eq(begun, &self.progress));
+    }
+}
+
+/// A request on a shared connection. Its place is free when this is dropped, and its upload has ended, too.
+#[derive(Debug)]
+pub(super) struct Stream(Rc<Seat>);
 
 impl Stream {
     fn on(lane: &Rc<Lane>) -> Self {
         lane.streams.set(lane.streams.get() + 1);
-        Self(Rc::clone(lane))
+        Self(Rc::new(Seat {
+            lane: Rc::clone(lane),
+            upload: RefCell::default(),
+            is_open: Cell::new(false),
+        }))
     }
 
     pub(super) fn send(
         &self,
-        request: Request<Outgoing>,
+        mut request: Request<Outgoing>,
     ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> + use<>
     {
-        self.0.requests.clone().try_send_request(request)
+        if let Outgoing::Upload(upload) = request.body_mut() {
+            let progress = upload.progress();
+            self.0.upload.replace(Some(Rc::clone(&progress)));
+            upload.goes_on(Hold { seat: Rc::clone(&self.0), progress });
+        }
+        self.0.is_open.set(true);
+        self.0.lane.requests.clone().try_send_request(request)
+    }
+
+    /// The origin has ended its side.
+    pub(super) fn over(&self) {
+        self.0.is_open.set(false);
     }
 
     /// No further request follows on this connection; those under way go on.
     pub(super) fn doubt(&self) {
-        self.0.doubted.set(true);
+        self.0.lane.doubted.set(true);
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let lane = &self.0;
-        lane.streams.set(lane.streams.get().saturating_sub(1));
-        lane.resting.set(Instant::now());
+        if self.0.is_open.get() {
+            self.0.lane.called_off.update(|count| count + 1);
+        }
+        if let Some(upload) = self.0.upload.take() {
+            upload.answer_is_over();
+        }
     }
 }
 
@@ -160,6 +248,8 @@ pub(super) struct Lanes {
     open: RefCell<Vec<Rc<Lane>>>,
     /// What the origin spoke the last time, where that is not said by the plan.
     speaks: Cell<Option<Protocol>>,
+    /// When the origin asked for HTTP/1.1 (RFC 9113 §7).
+    http1_wanted: Cell<Option<Instant>>,
     /// Who opens a connection; others wait to see whether they may share it.
     pub(super) turn: Mutex<()>,
 }
@@ -187,6 +277,16 @@ impl Lanes {
     /// Whether a connection cannot be shared, as far as is known.
     pub(super) fn speaks_http1(&self) -> bool {
         self.speaks.get() == Some(Protocol::Http1)
+    }
+
+    /// The origin asks for HTTP/1.1.
+    pub(super) fn want_http1(&self) {
+        self.http1_wanted.set(Some(Instant::now()));
+    }
+
+    /// Whether the origin has asked for HTTP/1.1 lately.
+    pub(super) fn wants_http1(&self) -> bool {
+        self.http1_wanted.get().is_some_and(|since| since.elapsed() < HTTP1_FOR)
     }
 
     /// Lets go of connections that are over, or rested for `limit`. One with requests ends with these.

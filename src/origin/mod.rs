@@ -21,7 +21,7 @@ pub use body::{BodyFault, OriginBody, Outgoing, Upload};
 pub use check::Check;
 pub use error::OriginError;
 pub use pool::{Bound, BoundSlot, Http2, Origin, Settings};
-pub use send::{Keep, OriginResponse, is_connection_scheme};
+pub use send::{Call, Keep, OriginResponse, is_connection_scheme};
 pub use servers::{Balance, Patience, Roster, Rules};
 pub use tls::{Tls, TlsError, TlsRules};
 pub use upgrade::{Answer, Switched};

@@ -135,18 +135,19 @@ impl Origin {
         if let Some(kept) = self.kept(with_effects).await {
             return Ok((Sender::Http1(kept), true));
         }
-        // All that wait for the one who connects have waited as long as he has, should it fail.
-        tokio::time::timeout(self.settings.connect_timeout, self.open_or_share())
-            .await
-            .map_err(|_| OriginError::ConnectTimedOut)?
+        self.open_or_share().await
     }
 
-    /// One connects, for all who come meanwhile; each for himself where connections are not shared.
+    /// One connects, for all who come meanwhile; each for himself where connections are not shared. Whose
+    /// turn it is has all of the time, however long he has waited for it: else each of a line would try for
+    /// a moment, and nobody get through.
     async fn open_or_share(&self) -> Result<(Sender, bool), OriginError> {
         if self.lanes.speaks_http1() {
             return Ok((self.connect().await?, false));
         }
-        let turn = self.lanes.turn.lock().await;
+        let turn = tokio::time::timeout(self.settings.connect_timeout, self.lanes.turn.lock())
+            .await
+            .map_err(|_| OriginError::ConnectTimedOut)?;
         if let Some(stream) = self.lanes.free() {
             return Ok((Sender::Http2(stream), true));
         }
@@ -156,8 +157,13 @@ impl Origin {
         Ok((self.connect().await?, false))
     }
 
-    /// Whether connections to the origin may be of HTTP/2.
-    fn may_share(&self) -> bool {
+    /// Whether connections to the origin may be of HTTP/2 now.
+    pub(super) fn may_share(&self) -> bool {
+        self.may_speak_http2() && !self.lanes.wants_http1()
+    }
+
+    /// Whether HTTP/2 may be spoken with the origin at all.
+    pub(super) fn may_speak_http2(&self) -> bool {
         match self.settings.http2 {
             Http2::Never => false,
             Http2::Auto => self.settings.tls.is_some(),
@@ -217,6 +223,7 @@ impl Return {
     }
 
     pub(super) fn now(self) {
+        self.sender.over();
         match (self.sender, self.to) {
             (Sender::Http1(sender), To::Pool) => self.origin.keep(sender),
             (Sender::Http1(sender), To::Slot(slot)) => {
@@ -225,6 +232,11 @@ impl Return {
             }
             (Sender::Http1(_), To::Nowhere) | (Sender::Http2(_), _) => {}
         }
+    }
+
+    /// The origin has ended its side, or has nothing more to say: who leaves now calls nothing off.
+    pub(super) fn over(&self) {
+        self.sender.over();
     }
 
     /// The response stopped.

@@ -29,6 +29,10 @@ pub enum Keep {
     Alone,
 }
 
+/// Marks a request as a call of gRPC, whose answer may begin with its first message, and so late.
+#[derive(Clone, Copy, Debug)]
+pub struct Call;
+
 /// The head of a response, and its body on the way.
 #[derive(Debug)]
 pub struct OriginResponse {
@@ -112,7 +116,7 @@ impl Origin {
         self.sheet.count(Count::OriginRetries);
         // What many lost at once they share again; another kept one may be as dead as this.
         let sender = match &keep {
-            Keep::Pool(_) if shared => {
+            Keep::Pool(_) if shared && self.may_share() => {
                 self.carrier(&request, &keep).await.map(|(sender, _)| sender)
             }
             Keep::Pool(_) => self.connect().await,
@@ -155,15 +159,21 @@ impl Origin {
         let is_head = request.method() == Method::HEAD;
         let copies = Copies::of(&request, &sender, was_kept || self.settings.has_peers);
         let progress = match request.body() {
-            Outgoing::Empty => Progress::new(),
+            Outgoing::Empty => Progress::new(Duration::ZERO),
             Outgoing::Upload(upload) => upload.progress(),
         };
         if sender.is_shared() {
             to_http2(&mut request, self.settings.tls.is_some()).map_err(Failed::for_good)?;
         }
+        let is_call = sender.is_shared() && request.extensions().get::<Call>().is_some();
+        let limit =
+            if is_call { self.settings.stream_timeout } else { self.settings.first_byte_timeout };
         let sent = sender.send(request);
-        let Some(answer) = self.within_limit(sent, &progress).await else {
-            sender.doubt();
+        let Some(answer) = within_limit(sent, limit, &progress).await else {
+            // A call may be silent of right: that says nothing of its connection.
+            if !is_call {
+                sender.doubt();
+            }
             // Whoever is silent on one connection is so on the next.
             let error = OriginError::FirstByteTimedOut;
             return Err(Failed { again: copies.lost, ..Failed::for_good(error) });
@@ -171,22 +181,28 @@ impl Origin {
         match answer {
             Ok(response) => self.accept(response, sender, is_head, keep).map_err(Failed::for_good),
             Err(mut failed) => {
+                sender.over();
                 let unsent = failed.take_message().filter(|_| !progress.begun.get());
                 let error = failed.into_error();
                 let broken = Broken::by(&error);
-                if broken != Broken::Refused && broken != Broken::Stream {
-                    sender.doubt();
+                match broken {
+                    Broken::Refused | Broken::Stream => {}
+                    Broken::GoneAway | Broken::Connection => sender.doubt(),
+                    Broken::WantsHttp1 => {
+                        self.lanes.want_http1();
+                        sender.doubt();
+                    }
                 }
-                let here = was_kept || matches!(broken, Broken::Refused | Broken::GoneAway);
+                let here = was_kept || broken.is_unseen();
                 let again = match unsent {
                     Some(mut unsent) => {
                         copies.restore(&mut unsent);
                         Some(unsent)
                     }
                     None => match broken {
-                        Broken::Refused | Broken::GoneAway => copies.refused,
+                        _ if broken.is_unseen() => copies.refused,
                         Broken::Connection => copies.lost,
-                        Broken::Stream => None,
+                        _ => None,
                     },
                 };
                 let shared = sender.is_shared();
@@ -196,29 +212,6 @@ impl Origin {
                 };
                 Err(Failed { error, again, here, shared })
             }
-        }
-    }
-
-    /// Waits for a head for as long as the origin may take from the last byte that was sent. While the
-    /// client is waited for it is not the origin that takes long; for how long that may be is said by the
-    /// upload.
-    async fn within_limit<T>(
-        &self,
-        answer: impl Future<Output = T>,
-        progress: &Progress,
-    ) -> Option<T> {
-        let limit = self.settings.first_byte_timeout;
-        let mut answer = pin!(answer);
-        let mut deadline = progress.last.get() + limit;
-        loop {
-            if let Ok(answer) = tokio::time::timeout_at(deadline, answer.as_mut()).await {
-                return Some(answer);
-            }
-            deadline = match progress.last.get() + limit {
-                _ if progress.awaits_client.get() => Instant::now() + limit,
-                moved if moved > deadline => moved,
-                _ => return None,
-            };
         }
     }
 
@@ -261,10 +254,6 @@ impl Origin {
             _ if !is_shared => Ending::Told,
             Framing::Empty => Ending::Bytes(0),
             Framing::Length(length) => Ending::Bytes(length),
-            // A call of gRPC may have said in its head what came of it.
-            Framing::Chunked | Framing::Close if head.headers.contains_key("grpc-status") => {
-                Ending::Told
-            }
             Framing::Chunked | Framing::Close => Ending::Stream,
         };
         let body = OriginBody::new(body, limit, ending, give_back);
@@ -286,6 +275,28 @@ impl Origin {
             return self.settings.stream_timeout;
         }
         self.settings.between_bytes_timeout
+    }
+}
+
+/// Waits for a head for as long as the origin may take from the last byte that was sent. While the
+/// client is waited for it is not the origin that takes long; for how long that may be is said by the
+/// upload.
+async fn within_limit<T>(
+    answer: impl Future<Output = T>,
+    limit: Duration,
+    progress: &Progress,
+) -> Option<T> {
+    let mut answer = pin!(answer);
+    let mut deadline = progress.last.get() + limit;
+    loop {
+        if let Ok(answer) = tokio::time::timeout_at(deadline, answer.as_mut()).await {
+            return Some(answer);
+        }
+        deadline = match progress.last.get() + limit {
+            _ if progress.awaits_client.get() => Instant::now() + limit,
+            moved if moved > deadline => moved,
+            _ => return None,
+        };
     }
 }
 
@@ -329,6 +340,7 @@ fn copy(request: &Request<Outgoing>) -> Request<Outgoing> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
     copy
 }
 
@@ -339,6 +351,8 @@ enum Broken {
     Refused,
     /// Its stream.
     Stream,
+    /// The origin takes it by HTTP/1.1 only (RFC 9113 §7).
+    WantsHttp1,
     /// The connection, which the origin ends; it named an earlier stream as the last that it looks at
     /// (RFC 9113 §6.8).
     GoneAway,
@@ -353,6 +367,7 @@ impl Broken {
             return Self::Connection;
         };
         match error.reason() {
+            Some(h2::Reason::HTTP_1_1_REQUIRED) if error.is_remote() => Self::WantsHttp1,
             Some(h2::Reason::REFUSED_STREAM) if error.is_remote() && error.is_reset() => {
                 Self::Refused
             }
@@ -360,6 +375,11 @@ impl Broken {
             _ if error.is_go_away() && error.is_remote() => Self::GoneAway,
             _ => Self::Connection,
         }
+    }
+
+    /// Whether the origin says that it has not looked at the request.
+    fn is_unseen(self) -> bool {
+        matches!(self, Self::Refused | Self::GoneAway | Self::WantsHttp1)
     }
 }
 

@@ -59,6 +59,13 @@ impl Sender {
         }
     }
 
+    /// The origin has ended its side, however it did.
+    pub(super) fn over(&self) {
+        if let Self::Http2(stream) = self {
+            stream.over();
+        }
+    }
+
     /// Something here took too long, or broke: others had better not follow.
     pub(super) fn doubt(&self) {
         if let Self::Http2(stream) = self {

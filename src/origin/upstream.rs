@@ -41,6 +41,12 @@ impl Upstream {
         self.roster.name()
     }
 
+    /// Whether it may take calls of gRPC, which are of HTTP/2.
+    #[must_use]
+    pub fn may_speak_http2(&self) -> bool {
+        self.servers.iter().any(|server| server.may_speak_http2())
+    }
+
     pub(super) fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }

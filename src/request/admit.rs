@@ -10,6 +10,7 @@ use ::http::{HeaderMap, Method, Version};
 use super::Settings;
 use super::client::Client;
 use super::error::Error;
+use crate::http::client_cert::ClientCertificate;
 use crate::http::host::{self, Host, Scheme};
 use crate::http::http2::{self, Misshapen};
 use crate::http::{forwarded, hop, path};
@@ -29,6 +30,14 @@ pub(super) struct Admitted {
     pub(super) address: Option<IpAddr>,
     /// The path, percent-decoded, for choosing a route.
     pub(super) path: String,
+}
+
+impl Admitted {
+    /// The certificate that the visitor showed. That of a trusted proxy is the proxy's own, and says nothing
+    /// of those whose requests it carries.
+    pub(super) fn certificate<'c>(&self, client: &'c Client) -> Option<&'c ClientCertificate> {
+        client.certificate().filter(|_| !self.by_proxy)
+    }
 }
 
 /// Lets a request of HTTP/2 look like one of HTTP/1.1. Who stands before a proxy or a load balancer may
@@ -100,19 +109,22 @@ pub(super) fn admit(
     let trusted = &settings.trusted_proxies;
     let scheme = forwarded::client_scheme(peer, client.scheme(), &head.headers, trusted);
     let site = host.normalised(scheme).into_owned();
-    if !client.is_for(&host) || (!settings.hosts.is_empty() && !settings.hosts.contains(&site)) {
+    let by_proxy = peer.is_among(trusted);
+    if !(by_proxy || client.is_for(&host))
+        || (!settings.hosts.is_empty() && !settings.hosts.contains(&site))
+    {
         return Err(Error::Misdirected);
     }
     let path = path::decoded(head.uri.path())
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
         .into_owned();
-    let by_proxy = peer.is_among(trusted);
     Ok(Admitted { by_proxy, host, site, scheme, address, path })
 }
 
-/// Whether `Expect` names the one thing that there is to be expected (RFC 9110 §10.1.1).
+/// Whether `Expect` names nothing, or the one thing that there is to be expected (RFC 9110 §10.1.1).
 fn is_continue(line: &[u8]) -> bool {
-    line.trim_ascii().eq_ignore_ascii_case(b"100-continue")
+    let line = line.trim_ascii();
+    line.is_empty() || line.eq_ignore_ascii_case(b"100-continue")
 }
 
 /// Whether a request carries credentials that log its connection in.

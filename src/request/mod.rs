@@ -32,15 +32,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::{Method, Request, Response};
+use ::http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
 
 use crate::clock::unix_now;
 use crate::fill::Filler;
-use crate::http::media;
+use crate::http::client_cert::ClientCertificate;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
-use crate::http::query;
+use crate::http::{hop, media, query};
 use crate::ident::{Item, PageKey};
 use crate::log::Pen;
 use crate::metrics::{Count, Sheet};
@@ -67,7 +67,7 @@ pub use explain::{Explanation, Question, Unclear, explain};
 pub use gate::Rates;
 pub use outgoing::{OriginRules, StatusDetail};
 pub use outlive::Left;
-use outlive::Outliving;
+use outlive::{Outliving, Tie};
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
 pub use tunnel::{Tunnel, TunnelSlot};
@@ -163,23 +163,25 @@ pub async fn respond(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    // Who calls by gRPC, and leaves, calls it off. CONNECT asks for a WebSocket, as GET does over HTTP/1.1.
-    let may_be_left = request.method().is_safe() || *request.method() == Method::CONNECT;
-    if may_be_left || media::is_grpc(request.headers()) {
-        return carry_out(room, client, request).await;
+    let tie = Tie::default();
+    // CONNECT asks for a WebSocket, as GET does over HTTP/1.1.
+    if request.method().is_safe() || *request.method() == Method::CONNECT {
+        return carry_out(room, client, request, &tie).await;
     }
-    let left = Rc::clone(&room.left);
-    Outliving::begin(&left, carry_out(room, client, request)).await
+    let (left, bond) = (Rc::clone(&room.left), tie.clone());
+    let work = async move { carry_out(room, client, request, &bond).await };
+    Outliving::begin(&left, tie, work).await
 }
 
 async fn carry_out(
     room: Rc<Room>,
     client: Rc<Client>,
     request: Request<Incoming>,
+    tie: &Tie,
 ) -> Response<Body> {
     let mut trail = Trail::begin(&room, &client, &request);
     let asks_for_connection = upgrade::asks_for_connection(&request);
-    let mut response = match answer(&room, &client, request, &mut trail).await {
+    let mut response = match answer(&room, &client, request, tie, &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
     };
@@ -195,6 +197,7 @@ async fn answer(
     room: &Rc<Room>,
     client: &Rc<Client>,
     request: Request<Incoming>,
+    tie: &Tie,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
     let (mut head, body) = request.into_parts();
@@ -228,11 +231,16 @@ async fn answer(
     trail.route(&route.name);
     let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
     limits.iter().try_for_each(|limits| turn.count(limits))?;
-    let visitor = visitor::recognise(room, &head, route, now, Look::Use).await.over(client);
+    let visitor = visitor::recognise(room, &head, route, now, Look::Use).await;
+    let visitor = visitor.over(admitted.certificate(client));
     trail.visitor(&visitor, room.settings.log_user);
     turn.count_visitor(&room.settings.rates.all, &visitor)?;
     limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
     let case = Case { room, client, head: &head, admitted, route, visitor, now };
+    if case.is_call() {
+        // Who calls, and leaves, calls it off.
+        tie.bind();
+    }
     let access = access(&case, item.as_ref(), has_body, Look::Use).await;
     if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
         note_visit(&case, item, &response);
@@ -334,6 +342,22 @@ impl Case<'_> {
     /// What it is told, and believed.
     fn rules(&self) -> &OriginRules {
         &self.room.settings.origins[self.route.origin]
+    }
+
+    /// Whether it is a call of gRPC from end to end. More than its type is asked for, which any client may
+    /// say of anything: a call ends with its client, and may be silent for long.
+    fn is_call(&self) -> bool {
+        let head = self.head;
+        head.version == Version::HTTP_2
+            && head.method == Method::POST
+            && hop::te_trailers(&head.headers)
+            && media::is_grpc(&head.headers)
+            && self.upstream().may_speak_http2()
+    }
+
+    /// The certificate that the visitor showed.
+    fn certificate(&self) -> Option<&ClientCertificate> {
+        self.admitted.certificate(self.client)
     }
 
     /// What the page at this request's URL is purged by.

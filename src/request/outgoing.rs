@@ -22,9 +22,9 @@ use crate::http::forwarded as fwd;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
-use crate::http::{hop, media, query};
+use crate::http::{hop, query};
 use crate::log::VisitorClass;
-use crate::origin::{Outgoing, Upload};
+use crate::origin::{Call, Outgoing, Upload};
 use crate::page::key::ShareClass;
 
 /// `X-Anteroom-Session: known|none|unknown`.
@@ -148,7 +148,11 @@ pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
         }
         _ => {}
     }
-    build(case, target(case.head.uri.path_and_query().cloned()), headers, body)
+    let mut request = build(case, target(case.head.uri.path_and_query().cloned()), headers, body);
+    if case.is_call() {
+        request.extensions_mut().insert(Call);
+    }
+    request
 }
 
 /// RFC 9110 §8.6: a request whose method anticipates content says that it has none; some origins
@@ -168,8 +172,7 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     let origin = case.route.origin;
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
     // Who calls may have nothing to say for long while he listens.
-    let is_call = media::is_grpc(&case.head.headers);
-    let stall = if is_call { case.rules().call_stall } else { settings.stall };
+    let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
     Outgoing::Upload(Upload::new(body, max, stall, filter))
 }
 
@@ -226,7 +229,7 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
         VisitorClass::Unknown => "unknown",
     };
     headers.insert(&SESSION, HeaderValue::from_static(class));
-    for (name, value) in case.client.certificate().iter().flat_map(|shown| shown.fields()) {
+    for (name, value) in case.certificate().iter().flat_map(|shown| shown.fields()) {
         headers.insert(name, value.clone());
     }
     let user =
@@ -322,7 +325,7 @@ pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, L
         headers.insert(&SESSION, HeaderValue::from_static("none"));
         sign(rules, &mut headers, "", "GET", &with_query(uri.path(), &kept), case.now as u64);
     }
-    let is_certified = case.client.certificate().is_some();
+    let is_certified = case.certificate().is_some();
     let loss = if kept.len() != query.len() || is_certified || loses_fields(case, fields) {
         Loss::Visitor
     } else if address == case.admitted.address {

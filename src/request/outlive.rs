@@ -34,9 +34,21 @@ impl Left {
     }
 }
 
-/// A request's work, which goes on when this is dropped.
+/// What ties a request's work to its client once it is known that his leaving calls it off.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tie(Rc<Cell<bool>>);
+
+impl Tie {
+    /// The work ends with its client.
+    pub(super) fn bind(&self) {
+        self.0.set(true);
+    }
+}
+
+/// A request's work, which goes on when this is dropped, unless it is tied to its client.
 pub(super) struct Outliving<T> {
     task: JoinHandle<T>,
+    tie: Tie,
     left: Rc<Left>,
     /// Whether the client has left.
     has_left: Rc<Cell<bool>>,
@@ -44,14 +56,18 @@ pub(super) struct Outliving<T> {
 
 impl<T: 'static> Outliving<T> {
     /// Begins the work.
-    pub(super) fn begin(left: &Rc<Left>, work: impl Future<Output = T> + 'static) -> Self {
+    pub(super) fn begin(
+        left: &Rc<Left>,
+        tie: Tie,
+        work: impl Future<Output = T> + 'static,
+    ) -> Self {
         let has_left = Rc::new(Cell::new(false));
         let place = Place { left: Rc::clone(left), has_left: Rc::clone(&has_left) };
         let task = left.tasks.spawn_local(async move {
             let _place = place;
             work.await
         });
-        Self { task, left: Rc::clone(left), has_left }
+        Self { task, tie, left: Rc::clone(left), has_left }
     }
 }
 
@@ -72,7 +88,9 @@ impl<T> Drop for Outliving<T> {
         if self.task.is_finished() {
             return;
         }
-        if self.left.count.get() < LEFT_MAX {
+        if self.tie.0.get() {
+            self.task.abort();
+        } else if self.left.count.get() < LEFT_MAX {
             self.left.count.update(|left| left + 1);
             self.has_left.set(true);
         } else {
@@ -108,13 +126,13 @@ mod tests {
         LocalSet::new()
             .run_until(async {
                 let left = Rc::new(Left::default());
-                assert_eq!(Outliving::begin(&left, async { 7 }).await, 7);
+                assert_eq!(Outliving::begin(&left, Tie::default(), async { 7 }).await, 7);
                 let done = Rc::new(Cell::new(0));
                 let gates: Vec<_> = (0..LEFT_MAX + 1)
                     .map(|_| {
                         let (open, gate) = oneshot::channel::<()>();
                         let done = Rc::clone(&done);
-                        drop(Outliving::begin(&left, async move {
+                        drop(Outliving::begin(&left, Tie::default(), async move {
                             if gate.await.is_ok() {
                                 done.update(|done| done + 1);
                             }

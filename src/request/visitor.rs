@@ -3,7 +3,7 @@
 use ::http::request::Parts;
 
 use super::Room;
-use super::client::Client;
+use crate::http::client_cert::ClientCertificate;
 use crate::http::cookie::{cookies, is_harmless};
 use crate::http::pattern::Pattern;
 use crate::http::query::session_id_in;
@@ -122,8 +122,8 @@ impl Visitor {
     }
 
     /// Who shows a certificate is somebody, also where no cookie says so: what he is shown may be his.
-    pub(super) fn over(mut self, client: &Client) -> Self {
-        if client.certificate().is_some() && self.sharing == Who::Anonymous {
+    pub(super) fn over(mut self, certificate: Option<&ClientCertificate>) -> Self {
+        if certificate.is_some() && self.sharing == Who::Anonymous {
             self.sharing = Who::Unknown(Reason::ClientCertificate);
         }
         self

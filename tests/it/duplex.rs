@@ -183,39 +183,51 @@ fn a_client_that_does_not_read_holds_back_the_origin() {
 }
 
 #[test]
-fn who_leaves_calls_it_off() {
-    let (called, off) = (Gate::closed(), Gate::closed());
-    let (calling, ending) = (Arc::clone(&called), Arc::clone(&off));
+fn a_body_that_only_looks_like_a_call_may_not_be_silent_for_as_long() {
+    let upstream = echo();
+    let settings = "origin.http2 = \"always\"\nlimits.stall_timeout = \"200ms\"";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    let mut client = proxy.connect();
+    client.send(
+        b"PUT /call HTTP/1.1\r\nHost: shop.test\r\nContent-Type: application/grpc\r\n\
+          TE: trailers\r\nConnection: TE\r\nContent-Length: 9\r\n\r\nbegun",
+    );
+    assert!(client.is_closed());
+}
+
+#[test]
+fn an_upload_that_nobody_reads_ends_some_time_after_the_answer() {
+    let ended = Gate::closed();
+    let ending = Arc::clone(&ended);
     let upstream = Upstream::start(None, move |_, socket| {
-        let (called, off) = (Arc::clone(&calling), Arc::clone(&ending));
+        let ended = Arc::clone(&ending);
         Box::pin(async move {
-            let Ok(mut connection) = h2::server::handshake(socket).await else {
-                return;
-            };
-            while let Some(Ok((_, mut respond))) = connection.accept().await {
-                let (called, off) = (Arc::clone(&called), Arc::clone(&off));
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                let ended = Arc::clone(&ended);
                 tokio::runtime::Handle::current().spawn(async move {
-                    called.open();
-                    let reset = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
-                    if reset.is_ok_and(|reason| reason == h2::Reason::CANCEL) {
-                        off.open();
+                    drop(respond.send_response(Response::new(()), true));
+                    // Read, and never said to be: no more than the first window comes.
+                    let mut body = request.into_body();
+                    while let Some(part) = body.data().await {
+                        if part.is_err() {
+                            return ended.open();
+                        }
                     }
                 });
             }
         })
     });
-    let settings = "origin.http2 = \"always\"";
+    let settings = "origin.http2 = \"always\"\nlimits.stall_timeout = \"300ms\"";
     let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
-    let ask = proxy.post("/call").header("Content-Type", "application/grpc").start();
-    wait_until("it is called", || called.is_open());
-    ask.leave();
-    wait_until("it is called off", || off.is_open());
+    assert_eq!(proxy.post("/up").body(&[b'x'; 200_000]).send().status, 200);
+    wait_until("the rest is called off", || ended.is_open());
 }
 
 #[test]
 fn a_stream_that_is_reset_is_not_over() {
     let asked = Arc::new(AtomicUsize::new(0));
-    let arrived = [Gate::closed(), Gate::closed()];
+    let arrived = [Gate::closed(), Gate::closed(), Gate::closed()];
     let (count, gates) = (Arc::clone(&asked), arrived.clone());
     let upstream = Upstream::start(None, move |_, socket| {
         let (count, gates) = (Arc::clone(&count), gates.clone());
@@ -223,14 +235,22 @@ fn a_stream_that_is_reset_is_not_over() {
             let Ok(mut connection) = h2::server::handshake(socket).await else { return };
             while let Some(Ok((request, mut respond))) = connection.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
-                let gate = Arc::clone(&gates[usize::from(request.uri().path() == "/length")]);
+                let gate = match request.uri().path() {
+                    "/length" => &gates[1],
+                    "/status" => &gates[2],
+                    _ => &gates[0],
+                };
+                let gate = Arc::clone(gate);
                 tokio::runtime::Handle::current().spawn(async move {
                     let path = request.uri().path().to_owned();
                     let mut head = Response::builder()
                         .header("content-type", "text/css")
                         .header("cache-control", "max-age=60");
-                    if path != "/stream" {
-                        head = head.header("content-length", "8");
+                    match path.as_str() {
+                        "/stream" => {}
+                        // What a call came to stands in its trailers, or in a head that is all there is.
+                        "/status" => head = head.header("grpc-status", "0"),
+                        _ => head = head.header("content-length", "8"),
                     }
                     let mut out = respond.send_response(head.body(()).unwrap(), false).unwrap();
                     out.send_data(Bytes::from("half"), false).unwrap();
@@ -246,7 +266,7 @@ fn a_stream_that_is_reset_is_not_over() {
     });
     let settings = "origin.http2 = \"always\"";
     let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
-    for (nth, path) in ["/stream", "/length"].into_iter().enumerate() {
+    for (nth, path) in ["/stream", "/length", "/status"].into_iter().enumerate() {
         let mut client = proxy.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: shop.test\r\n\r\n").as_bytes());
         let begun = client.head();
@@ -254,10 +274,10 @@ fn a_stream_that_is_reset_is_not_over() {
         assert!(!client.rest(begun).body.whole, "{path}");
     }
     // Nothing of it is kept.
-    for path in ["/stream", "/length"] {
+    for path in ["/stream", "/length", "/status"] {
         drop(proxy.get(path).try_send_on(&mut proxy.connect()));
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 4);
+    assert_eq!(asked.load(Ordering::SeqCst), 6);
     for _ in 0..3 {
         let mut client = proxy.connect();
         client

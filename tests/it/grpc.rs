@@ -66,7 +66,8 @@ type Messages = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 #[derive(Clone)]
 struct Calls {
     path: String,
-    called_off: Arc<Gate>,
+    /// Opens when a call that hangs is called off; one that waits waits for it.
+    gate: Arc<Gate>,
 }
 
 /// Opens its gate when the call is over.
@@ -84,7 +85,7 @@ impl StreamingService<Bytes> for Calls {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Messages>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
-        let (path, called_off) = (self.path.clone(), Arc::clone(&self.called_off));
+        let (path, gate) = (self.path.clone(), Arc::clone(&self.gate));
         Box::pin(async move {
             let mut messages = request.into_inner();
             let answer: Messages = match path.as_str() {
@@ -105,9 +106,14 @@ impl StreamingService<Bytes> for Calls {
                     Box::pin(stream::iter([Ok(Bytes::from("half")), end]))
                 }
                 "/t.T/Hangs" => {
-                    let _over = Over(called_off);
+                    let _over = Over(gate);
                     std::future::pending().await
                 }
+                "/t.T/Waits" => {
+                    tokio::task::spawn_blocking(move || gate.pass()).await.unwrap();
+                    Box::pin(stream::iter([Ok(Bytes::from("at last"))]))
+                }
+                "/t.T/Silent" => std::future::pending().await,
                 _ => return Err(Status::not_found("no such thing: ä")),
             };
             Ok(Response::new(answer))
@@ -115,14 +121,14 @@ impl StreamingService<Bytes> for Calls {
     }
 }
 
-/// An origin that takes calls; the gate opens when one that hangs is called off.
-pub(crate) fn origin(called_off: &Arc<Gate>) -> Upstream {
-    let called_off = Arc::clone(called_off);
+/// An origin that takes calls.
+pub(crate) fn origin(gate: &Arc<Gate>) -> Upstream {
+    let gate = Arc::clone(gate);
     Upstream::start(None, move |_, socket| {
-        let called_off = Arc::clone(&called_off);
+        let gate = Arc::clone(&gate);
         let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
             let path = request.uri().path().to_owned();
-            let calls = Calls { path, called_off: Arc::clone(&called_off) };
+            let calls = Calls { path, gate: Arc::clone(&gate) };
             async move {
                 let answer = tonic::server::Grpc::new(Plain).streaming(calls, request).await;
                 Ok::<_, std::convert::Infallible>(answer)
@@ -232,5 +238,32 @@ fn a_call_that_takes_too_long_is_called_off() {
         assert!(given_up.is_err() || given_up.is_ok_and(|answer| answer.is_err()));
         let is_off = move || called_off.is_open();
         tokio::task::spawn_blocking(move || wait_until("it is called off", is_off)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_call_may_wait_for_its_first_message() {
+    let gate = Gate::closed();
+    let upstream = origin(&gate);
+    let settings = "origin.http2 = \"always\"\norigin.first_byte_timeout = \"200ms\"\nthreads = 1";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    let address = format!("http://{}", proxy.address());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+        let mut client = tonic::client::Grpc::new(channel);
+        client.ready().await.unwrap();
+        let asked = Request::new(Bytes::new());
+        let call = client.server_streaming(asked, path("/t.T/Waits"), Plain);
+        // Others that came later are given up before.
+        let others = tokio::task::spawn_blocking(move || {
+            let statuses = [0; 2].map(|_| proxy.get("/t.T/Silent").send().status);
+            gate.open();
+            (statuses, proxy)
+        });
+        let (answer, others) = tokio::join!(call, others);
+        assert_eq!(others.unwrap().0, [504; 2]);
+        let (came, end) = all(answer.unwrap()).await;
+        assert_eq!((came, end.is_none()), (vec![Bytes::from("at last")], true));
     });
 }

@@ -125,27 +125,31 @@ fn a_change_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {
 }
 
 fn a_change_counts_whose_client_has_left(storage: &Storage) {
-    let gate = Gate::closed();
-    let held = Arc::clone(&gate);
-    let origin = Origin::start(move |request| match request.method.as_str() {
-        "POST" => {
-            held.pass();
-            Reply::status("303 See Other").header("Location", "/list").body("")
+    for (method, kind) in [("POST", "text/plain"), ("DELETE", "application/grpc")] {
+        let gate = Gate::closed();
+        let held = Arc::clone(&gate);
+        let origin = Origin::start(move |request| match request.method.as_str() {
+            "GET" => Reply::html(request.path()).header("Cache-Control", "max-age=300"),
+            _ => {
+                held.pass();
+                Reply::status("303 See Other").header("Location", "/list").body("")
+            }
+        });
+        let proxy = Proxy::start(&origin, storage, "");
+        let [page, list] = [format!("/{method}"), "/list".to_owned()];
+        for page in [&page, &list] {
+            proxy.get(page).send();
+            assert!(proxy.get(page).send().is_hit());
         }
-        _ => Reply::html(request.path()).header("Cache-Control", "max-age=300"),
-    });
-    let proxy = Proxy::start(&origin, storage, "");
-    for page in ["/a", "/list"] {
-        proxy.get(page).send();
-        assert!(proxy.get(page).send().is_hit());
-    }
-    let client = proxy.post("/a").start();
-    wait_until("the origin is asked", || origin.last().method == "POST");
-    client.leave();
-    assert!(proxy.get("/a").send().is_hit(), "nothing is known yet");
-    gate.open();
-    for page in ["/a", "/list"] {
-        wait_until("the change is known", || !proxy.get(page).send().is_hit());
+        let ask = proxy.ask(method, &page).header("Content-Type", kind);
+        let client = ask.header("TE", "trailers").header("Connection", "te").start();
+        wait_until("the origin is asked", || origin.last().method == method);
+        client.leave();
+        assert!(proxy.get(&page).send().is_hit(), "nothing is known yet");
+        gate.open();
+        for page in [&page, &list] {
+            wait_until("the change is known", || !proxy.get(page).send().is_hit());
+        }
     }
 }
 

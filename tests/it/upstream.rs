@@ -5,13 +5,16 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response, Version};
 use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 
-use crate::support::origin::Rendezvous;
+use crate::support::origin::{Gate, Rendezvous};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::relay::Relay;
 use crate::support::upstream::{Authority, Seen, Upstream};
@@ -28,7 +31,12 @@ fn hello(_: &Seen) -> Response<Full<Bytes>> {
 
 /// A proxy before `https://<host>:<port>`, with further settings of `[origin]`.
 fn before(upstream: &Upstream, host: &str, settings: &[(&str, &str)]) -> Proxy {
-    let mut lines = format!("origin.url = \"https://{host}:{}\"\n", upstream.port());
+    before_on(upstream, host, settings, "")
+}
+
+/// The same, with further settings of all.
+fn before_on(upstream: &Upstream, host: &str, settings: &[(&str, &str)], more: &str) -> Proxy {
+    let mut lines = format!("origin.url = \"https://{host}:{}\"\n{more}\n", upstream.port());
     for (key, value) in settings {
         writeln!(lines, "origin.{key} = {value}").unwrap();
     }
@@ -127,6 +135,132 @@ fn a_handshake_is_part_of_connecting() {
     // All that wait for the one who connects give up with him.
     let statuses = at_once(8, |_| proxy.get("/").send().status);
     assert_eq!(statuses, [504; 8]);
+}
+
+#[test]
+fn who_waited_for_another_to_connect_has_time_to_connect_himself() {
+    let authority = Authority::new();
+    let issued = authority.issue("localhost", false);
+    let server = authority.server(&issued, &["h2"], false);
+    let late = Gate::closed();
+    let waits = Arc::clone(&late);
+    let upstream = Upstream::start(None, move |met, socket| {
+        let (server, late) = (Arc::clone(&server), Arc::clone(&waits));
+        Box::pin(async move {
+            if met.nth == 0 {
+                // Half of the time that connecting may take.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                late.open();
+                return std::future::pending().await;
+            }
+            tokio::time::sleep(Duration::from_millis(1_300)).await;
+            let acceptor = tokio_rustls::TlsAcceptor::from(server);
+            let Ok(socket) = acceptor.accept(socket).await else { return };
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                drop(respond.send_response(Response::<()>::default(), true));
+            }
+        })
+    });
+    let settings = [("tls.verify", "false"), ("connect_timeout", "\"2s\"")];
+    let proxy = before_on(&upstream, "localhost", &settings, "threads = 1");
+    let first = proxy.post("/").start();
+    late.pass();
+    assert_eq!(proxy.post("/").send().status, 200);
+    drop(first);
+}
+
+#[test]
+fn an_origin_that_wants_http1_gets_it() {
+    let upstream = Upstream::start(None, move |met, socket| {
+        Box::pin(async move {
+            if met.nth > 0 {
+                let service = service_fn(|_| async { Ok::<_, hyper::Error>(page("one")) });
+                let builder = hyper::server::conn::http1::Builder::new();
+                return drop(builder.serve_connection(TokioIo::new(socket), service).await);
+            }
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                match request.uri().path() {
+                    "/two" => drop(respond.send_response(Response::<()>::default(), true)),
+                    _ => respond.send_reset(h2::Reason::HTTP_1_1_REQUIRED),
+                }
+            }
+        })
+    });
+    let proxy = before_clear(&upstream, "threads = 1");
+    assert_eq!(proxy.get("/two").send().status, 200);
+    assert_eq!(proxy.ask("DELETE", "/").send().text(), "one");
+    // From now on it is asked so at once, also with what could not be sent again.
+    assert_eq!(proxy.post("/").body(b"body").send().text(), "one");
+    assert_eq!(proxy.get("/two").send().text(), "one");
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[test]
+fn those_who_leave_do_not_make_us_a_nuisance_on_a_shared_connection() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (count, gate) = (Arc::clone(&asked), Gate::closed());
+    let held = Arc::clone(&gate);
+    let upstream = Upstream::start(None, move |met, socket| {
+        let (count, held) = (Arc::clone(&count), Arc::clone(&held));
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            let mut hanging = Vec::new();
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                match request.uri().path() {
+                    "/hangs" => hanging.push(respond),
+                    "/waits" => {
+                        let held = Arc::clone(&held);
+                        tokio::runtime::Handle::current().spawn(async move {
+                            tokio::task::spawn_blocking(move || held.pass()).await.unwrap();
+                            drop(respond.send_response(Response::<()>::default(), true));
+                        });
+                    }
+                    _ => {
+                        let nth = Response::builder().header("x-nth", met.nth);
+                        drop(respond.send_response(nth.body(()).unwrap(), true));
+                    }
+                }
+            }
+        })
+    });
+    let proxy = before_clear(&upstream, "threads = 1");
+    let mut waiting = proxy.get("/waits").header("Authorization", "Basic eA==").start();
+    let arrives = |nth: usize| wait_until("it is asked", || asked.load(Ordering::SeqCst) == nth);
+    arrives(1);
+    for nth in 0..40 {
+        let ask = proxy.get("/hangs").header("Authorization", "Basic eA==").start();
+        arrives(nth + 2);
+        ask.leave();
+    }
+    let answer = proxy.post("/").send();
+    assert_eq!(answer.header("x-nth"), Some("1"));
+    // Who was there already is served to the end.
+    gate.open();
+    assert_eq!(waiting.answer().status, 200);
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[test]
+fn a_response_that_came_whole_is_not_called_off() {
+    let upstream = Upstream::start(None, move |_, socket| {
+        Box::pin(async move {
+            let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let head = Response::builder().header("content-length", 5);
+                let mut out = respond.send_response(head.body(()).unwrap(), false).unwrap();
+                out.send_data(Bytes::from("hello"), false).unwrap();
+                drop(out.send_data(Bytes::new(), true));
+            }
+        })
+    });
+    let proxy = before_clear(&upstream, "threads = 1");
+    for _ in 0..40 {
+        assert_eq!(proxy.post("/").send().text(), "hello");
+    }
+    assert_eq!(upstream.connections(), 1);
 }
 
 #[test]

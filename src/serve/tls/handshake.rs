@@ -5,12 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use rustls::HandshakeKind;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::Tls;
+use crate::certificate;
+use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
 use crate::request::client::Secured;
 
@@ -102,6 +105,14 @@ async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
     let (_, session) = stream.get_ref();
     let protocol = Protocol::chosen(session.alpn_protocol());
     let shown = session.peer_certificates().and_then(|chain| chain.first());
+    // Who comes again by a ticket is not looked at anew, and gets another ticket.
+    let is_resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+    if let Some(shown) = shown.filter(|_| is_resumed)
+        && !certificate::is_in_time(shown, unix_now() as i64)
+    {
+        let expired = io::Error::other("the client's certificate is out of its time");
+        return Err(Refusal::Failed(expired));
+    }
     let secured = Secured {
         server_name: session.server_name().map(Into::into),
         certificate: shown.map(|der| ClientCertificate::new(der)),

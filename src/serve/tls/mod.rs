@@ -153,7 +153,8 @@ impl Tls {
         let mut state = self.lock();
         let stamps = watch::stamps(&self.settings);
         let is_still = state.seen == stamps;
-        if is_still && state.stamps != stamps {
+        // What went wrong may come right without a trace on the files.
+        if is_still && (state.stamps != stamps || !state.told.is_empty()) {
             self.renew(&mut state);
         }
         state.seen = stamps;
@@ -172,6 +173,10 @@ impl Tls {
 
     fn renew(&self, state: &mut State) {
         let (next, faults) = State::read(&self.settings, Some(state));
+        // It is read again and again until it is right, and told of once.
+        if next.told == state.told && next.stamps == state.stamps {
+            return;
+        }
         for fault in &faults {
             tracing::error!(%fault, "the last good certificate stays in use");
         }

@@ -1,5 +1,8 @@
 //! What was read of a listener's files, and what is read of them anew.
 
+use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
@@ -16,6 +19,8 @@ pub(super) struct State {
     pub(super) seen: Vec<Stamp>,
     pub(super) certificates: Vec<Arc<Certificate>>,
     pub(super) authorities: Option<Arc<RootCertStore>>,
+    /// What was wrong with them, in words.
+    pub(super) told: Vec<String>,
 }
 
 /// The stamps of all files of a listener.
@@ -42,6 +47,9 @@ impl State {
                 }
             }
         }
+        if let Some(last) = last {
+            keep_hidden(&mut certificates, &last.certificates, &faults);
+        }
         if certificates.is_empty() {
             // All files are gone: somebody is at work on them.
             certificates = last.map(|last| last.certificates.clone()).unwrap_or_default();
@@ -59,7 +67,8 @@ impl State {
                 Some,
             )
         });
-        (Self { seen: stamps.clone(), stamps, certificates, authorities }, faults)
+        let told = faults.iter().map(ToString::to_string).collect();
+        (Self { seen: stamps.clone(), stamps, certificates, authorities, told }, faults)
     }
 
     /// The table of what was read.
@@ -76,5 +85,78 @@ impl State {
     pub(super) fn asks_as(&self, other: &Self) -> bool {
         let roots = |state: &Self| state.authorities.as_ref().map(|all| all.roots.clone());
         roots(self) == roots(other)
+    }
+}
+
+/// Keeps those of `last` that were not found, where that does not mean that they are gone: their pattern
+/// found nothing at all, or they cannot be looked at.
+fn keep_hidden(
+    certificates: &mut Vec<Arc<Certificate>>,
+    last: &[Arc<Certificate>],
+    faults: &[Fault],
+) {
+    let found: HashSet<PathBuf> = certificates.iter().map(|one| one.path.clone()).collect();
+    let is_hidden = |one: &Certificate| {
+        let mut silent = faults.iter().filter(|fault| matches!(fault.wrong, Wrong::NoFile));
+        silent.any(|fault| certificate::means(&fault.path.to_string_lossy(), &one.path))
+            || std::fs::metadata(&one.path).is_err_and(|error| error.kind() != ErrorKind::NotFound)
+    };
+    let hidden = last.iter().filter(|one| !found.contains(&one.path) && is_hidden(one));
+    let before = certificates.len();
+    certificates.extend(hidden.cloned());
+    if certificates.len() > before {
+        // The first of all is shown to who asks for nobody's.
+        let places: HashMap<_, _> =
+            last.iter().enumerate().map(|(place, one)| (one.path.clone(), place)).collect();
+        certificates.sort_by_key(|one| places.get(&one.path).copied().unwrap_or(usize::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::certificate::Sources;
+    use crate::serve::tls::Clients;
+
+    #[test]
+    fn what_an_error_hides_is_kept_and_what_is_gone_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
+        let pem = made.cert.pem() + &made.signing_key.serialize_pem();
+        for name in ["x", "y", "z"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("a.pem"), &pem).unwrap();
+        }
+        fs::write(at("z").join("b.pem"), &pem).unwrap();
+        fs::write(at("c.crt"), &pem).unwrap();
+        let patterns = ["y/*.pem", "?/*.pem", "*.crt"];
+        let settings = Settings {
+            sources: Sources {
+                certificates: patterns.map(|one| at(one).display().to_string()).to_vec(),
+                key: None,
+            },
+            default: None,
+            clients: Clients::Unasked,
+            only_1_3: false,
+            h2: true,
+        };
+        let paths = |state: &State| {
+            state.certificates.iter().map(|one| one.path.clone()).collect::<Vec<_>>()
+        };
+        let (first, faults) = State::read(&settings, None);
+        assert!(faults.is_empty(), "{faults:?}");
+        let all = ["y/a.pem", "x/a.pem", "z/a.pem", "z/b.pem", "c.crt"].map(at);
+        assert_eq!(paths(&first), all);
+        // One is deleted, one folder leads nowhere, and one pattern finds nothing.
+        fs::remove_file(at("z/b.pem")).unwrap();
+        fs::remove_file(at("c.crt")).unwrap();
+        fs::remove_dir_all(at("y")).unwrap();
+        std::os::unix::fs::symlink("y", at("y")).unwrap();
+        let (next, faults) = State::read(&settings, Some(&first));
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert_eq!(paths(&next), ["y/a.pem", "x/a.pem", "z/a.pem", "c.crt"].map(at));
     }
 }

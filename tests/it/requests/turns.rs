@@ -78,6 +78,7 @@ fn expectations() {
             "OPTIONS /~ HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\n\r\n",
             "OPTIONS /~ HTTP/1.1\nhost: a.test",
         ),
+        passes("none", "RFC 9110 §5.6.1.2", send("Expect:\r\n"), saw),
         refused("another one", "RFC 9110 §10.1.1", send("Expect: 200-maybe\r\n"), 417),
         refused("one beside it", "RFC 9110 §10.1.1", send("Expect: 100-continue, x\r\n"), 417),
         cut(

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -74,10 +75,21 @@ impl Authority {
 
     /// One that shows who a visitor is.
     pub(crate) fn person(&self, name: &str) -> Issued {
+        self.issue(&Self::person_params(name))
+    }
+
+    /// The same, until a moment in Unix time.
+    pub(crate) fn person_until(&self, name: &str, end: Duration) -> Issued {
+        let mut params = Self::person_params(name);
+        params.not_after = date_time_ymd(1970, 1, 1) + end;
+        self.issue(&params)
+    }
+
+    fn person_params(name: &str) -> CertificateParams {
         let mut params = Self::params(&[]);
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(&params)
+        params
     }
 
     fn params(names: &[&str]) -> CertificateParams {

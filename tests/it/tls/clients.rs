@@ -1,6 +1,9 @@
 //! Visitors who show certificates.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
+
+use rustls::version;
 
 use super::{Files, hello};
 use crate::support::client::{Answer, SITE};
@@ -190,4 +193,42 @@ fn who_was_known_to_authorities_that_are_gone_is_a_stranger() {
     let bob: Issued = new.person("Bob");
     wait_until("the new ones are asked for", || visit(&proxy, &Browser::of(&bob), "/").is_some());
     assert!(visit(&proxy, &ada, "/").is_none(), "by her ticket or without");
+}
+
+#[test]
+fn who_comes_again_is_a_stranger_when_his_certificate_has_expired() {
+    let (people, origin) = (People::new(), hello());
+    let proxy = Proxy::embedded(&origin, &people.listen("optional"));
+    let end = unix_now() + Duration::from_secs(3);
+    let ada = people.authority.person_until("Ada", end);
+    let browsers =
+        [&version::TLS12, &version::TLS13].map(|one| Browser::speaking(&[one], Some(&ada)));
+    for browser in &browsers {
+        assert_eq!(visit(&proxy, browser, "/").unwrap().status, 200);
+        assert!(origin.last().header("client-cert").is_some());
+    }
+    for browser in &browsers {
+        wait_until("she is a stranger", || visit(&proxy, browser, "/").is_none());
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "until when a certificate holds")]
+fn unix_now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap()
+}
+
+#[test]
+fn the_certificate_of_a_proxy_is_not_the_visitors() {
+    let people = People::new();
+    let origin = personal();
+    let settings =
+        format!("client.trusted_proxies = [\"127.0.0.1\"]\n{}", people.listen("required"));
+    let proxy = Proxy::embedded(&origin, &settings);
+    let front = Browser::of(&people.authority.person("front"));
+    let (mut client, _) = front.visit(proxy.address(), SITE);
+    for is_hit in [false, true] {
+        let answer = proxy.get("/").host("other.test").send_on(&mut client);
+        assert_eq!((answer.text().as_str(), answer.is_hit()), ("<p>nobody</p>", is_hit));
+    }
+    assert_eq!(proxy.post("/").send_on(&mut client).text(), "<p>nobody</p>");
 }
