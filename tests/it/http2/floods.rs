@@ -241,7 +241,8 @@ fn a_busy_client_is_not_taken_for_a_flood() {
     assert_eq!(upload.next().map(|frame| frame.kind), Some(kind::SETTINGS));
     upload.send(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
     upload.send(&post(1, "/"));
-    for _ in 0..5_000 {
+    // The library takes some 4,500 of them that nobody has read yet.
+    for _ in 0..2_000 {
         upload.send(&frame(kind::DATA, 0, 1, b"a message of some bytes"));
     }
     upload.send(&frame(kind::DATA, flag::END_STREAM, 1, &[]));
