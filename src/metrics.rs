@@ -394,7 +394,7 @@ impl Sheet {
         bump(&self.cut[why as usize], 1);
     }
 
-    /// Counts a request over a limit. Past [`LIMITS_MAX`] names, which is more than a configuration has,
+    /// Counts a request over a limit. Past so many names, which is more than a configuration has,
     /// others are counted as one.
     pub fn limited(&self, limit: &Arc<str>) {
         let mut limited = lock(&self.limited);

@@ -2,14 +2,14 @@
 //!
 //! That it was verified is the business of whoever read it.
 
-use std::fmt::Write as _;
-
 use ::http::{HeaderName, HeaderValue};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 use x509_parser::parse_x509_certificate;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
+
+use crate::ident::hex;
 
 /// `Client-Cert` (RFC 9440 §2.2).
 pub static CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
@@ -36,11 +36,7 @@ impl ClientCertificate {
     /// Reads a certificate in DER.
     #[must_use]
     pub fn new(der: &[u8]) -> Self {
-        let mut digits = String::with_capacity(64);
-        for byte in Sha256::digest(der) {
-            // Writing to a string cannot fail.
-            let _ = write!(digits, "{byte:02x}");
-        }
+        let digits = hex(&Sha256::digest(der));
         let subject = parse_x509_certificate(der).ok().map(|(_, own)| subject(own.subject()));
         let subject = subject.filter(|text| (1..=SUBJECT_MAX).contains(&text.len()));
         Self {
@@ -86,13 +82,7 @@ fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     };
     let value = match attribute.as_str() {
         Ok(text) => escaped(text),
-        Err(_) => {
-            let mut digits = String::from("#");
-            for byte in attribute.as_slice() {
-                let _ = write!(digits, "{byte:02x}");
-            }
-            digits
-        }
+        Err(_) => format!("#{}", hex(attribute.as_slice())),
     };
     format!("{kind}={value}")
 }
@@ -111,7 +101,8 @@ fn escaped(text: &str) -> String {
             b' ' if at == 0 || at == last => written.push_str("\\ "),
             b' '..=b'~' => written.push(char::from(byte)),
             _ => {
-                let _ = write!(written, "\\{byte:02X}");
+                written.push('\\');
+                written.push_str(&hex(&[byte]).to_ascii_uppercase());
             }
         }
     }

@@ -197,7 +197,8 @@ return 1
 /// is in a bucket whose time is over goes with it. So a page counts until shortly after it has expired.
 ///
 /// `held(key)`: what a page of ours is booked with, and when it expires; what another program wrote is
-/// not booked. `take` unbooks it. Which bucket that was depended on the time that it had, which nobody
+/// not booked. Redis 7 tells that time as it was set. What is left of it, which is all that Redis 6 tells,
+/// is counted from another reading of the clock than ours, and the sum may be another bucket's. `take` unbooks it. Which bucket that was depended on the time that it had, which nobody
 /// knows any more: the smallest one comes first. Where it was another one, that holds too much now and
 /// this one too little, of which this one ends first: until then the sum is right, from then on too high.
 const PAGE_BYTES: &str = r"
@@ -214,9 +215,10 @@ local function held(key)
   local size = redis.pcall('STRLEN', key)
   if type(size) ~= 'number' or size == 0 then return 0 end
   if redis.call('GETRANGE', key, 0, #magic - 1) ~= magic then return 0 end
-  local left = redis.call('PTTL', key)
-  if left < 0 then return 0 end
-  return size + beside, now + left
+  local ends = redis.pcall('PEXPIRETIME', key)
+  if type(ends) ~= 'number' then ends = redis.call('PTTL', key) + now end
+  if ends < now then return 0 end
+  return size + beside, ends
 end
 local function book(charge, ends)
   for level, width in ipairs(widths) do
