@@ -242,7 +242,8 @@ fn origin_rules(plan: &Plan, origin: &config::Origin, place: usize) -> OriginRul
     OriginRules {
         host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
         sessions: origin.sessions,
-        is_apart: !origin.sessions && place != 0,
+        // A cookie that we mint is no business of an app without sessions, not even of the first.
+        is_apart: !origin.sessions && (place != 0 || plan.session.mint),
         identity: plan.session.identity_header.clone(),
         secret: origin.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec()),
         pass_underscores: plan.client.pass_underscore_headers,

@@ -71,16 +71,20 @@ pub(super) fn own(
     }
     remove_own(&mut head.headers);
     strip_tags(&mut head.headers);
-    if case.rules().is_apart {
-        // Nor may it give a visitor a session.
-        let sessions = &case.room.settings.cookies;
-        set_cookie::remove_named(&mut head.headers, |name| sessions.is_session(name));
-    }
+    remove_sessions(case, &mut head.headers);
     if case.visitor.class == VisitorClass::Known {
         keep_private(&mut head.headers);
     }
     put_status(case.room, &mut head.headers, status);
     Response::from_parts(head, Body::origin(body))
+}
+
+/// Removes the sessions that an origin would give visitors which has no part in them.
+pub(super) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
+    if case.rules().is_apart {
+        let sessions = &case.room.settings.cookies;
+        set_cookie::remove_named(headers, |name| sessions.is_session(name));
+    }
 }
 
 /// Removes what the origin says to us.

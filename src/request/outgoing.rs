@@ -285,7 +285,9 @@ pub(super) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
             || route.send_headers.contains(name)
             || (class == ShareClass::Public && *name == AUTHORIZATION)
     };
-    for (name, value) in from.iter().filter(|(name, _)| listed(name)) {
+    // SECURITY: what no client may say is not said for him either, whatever a route lists.
+    let rules = case.rules();
+    for (name, value) in from.iter().filter(|(name, _)| listed(name) && passes(name, rules)) {
         headers.append(name, value.clone());
     }
     // What is recoded for each visitor need not be asked for as this one takes it.

@@ -141,7 +141,8 @@ pub(super) async fn answer(
         }
         Answer::Http(came) => forward::own(case, came, Reason::Upgrade).await,
         Answer::Switched(mut origin) => {
-            let fields = std::mem::take(&mut origin.fields);
+            let mut fields = std::mem::take(&mut origin.fields);
+            deliver::remove_sessions(case, &mut fields);
             let is_websocket = protocol.is_websocket();
             let response = match stream {
                 Some(_) => extended(fields),
