@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response, Version};
@@ -142,18 +141,18 @@ fn who_waited_for_another_to_connect_has_time_to_connect_himself() {
     let authority = Authority::new();
     let issued = authority.issue("localhost", false);
     let server = authority.server(&issued, &["h2"], false);
-    let late = Gate::closed();
-    let waits = Arc::clone(&late);
+    let (met_first, met_second, goes_on) = (Gate::closed(), Gate::closed(), Gate::closed());
+    let gates = [&met_first, &met_second, &goes_on].map(Arc::clone);
     let upstream = Upstream::start(None, move |met, socket| {
-        let (server, late) = (Arc::clone(&server), Arc::clone(&waits));
+        let server = Arc::clone(&server);
+        let [met_first, met_second, goes_on] = gates.each_ref().map(Arc::clone);
         Box::pin(async move {
             if met.nth == 0 {
-                // Half of the time that connecting may take.
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                late.open();
+                met_first.open();
                 return std::future::pending().await;
             }
-            tokio::time::sleep(Duration::from_millis(1_300)).await;
+            met_second.open();
+            tokio::task::spawn_blocking(move || goes_on.pass()).await.unwrap();
             let acceptor = tokio_rustls::TlsAcceptor::from(server);
             let Ok(socket) = acceptor.accept(socket).await else { return };
             let Ok(mut connection) = h2::server::handshake(socket).await else { return };
@@ -162,11 +161,27 @@ fn who_waited_for_another_to_connect_has_time_to_connect_himself() {
             }
         })
     });
-    let settings = [("tls.verify", "false"), ("connect_timeout", "\"2s\"")];
-    let proxy = before_on(&upstream, "localhost", &settings, "threads = 1");
+    // Tells by its answers that half of the time has gone by that connecting may take.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = silent.local_addr().unwrap();
+    let clock = format!(
+        "threads = 1\n\
+         origins.silent = {{ url = \"https://{address}\", tls.verify = false, connect_timeout = \"1500ms\" }}\n\
+         route = [{{ match.path = \"/silent\", origin = \"silent\" }}]"
+    );
+    let settings = [("tls.verify", "false"), ("connect_timeout", "\"3s\"")];
+    let proxy = before_on(&upstream, "localhost", &settings, &clock);
+    let half_goes_by = || assert_eq!(proxy.post("/silent").send().status, 504);
+
     let first = proxy.post("/").start();
-    late.pass();
-    assert_eq!(proxy.post("/").send().status, 200);
+    met_first.pass();
+    half_goes_by();
+    let mut second = proxy.post("/").start();
+    met_second.pass();
+    half_goes_by();
+    goes_on.open();
+
+    assert_eq!(second.answer().status, 200);
     drop(first);
 }
 
