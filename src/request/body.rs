@@ -70,6 +70,17 @@ impl Body {
         Self::new(From::Flight { seat, left: length })
     }
 
+    /// Leaves nothing of what is ours; its length, where there was something and that is known. What the
+    /// origin sends it has sent to the same HEAD, and it is not ended early.
+    pub(super) fn leave_out(&mut self) -> Option<u64> {
+        if matches!(self.from, From::Nothing | From::Origin(_)) {
+            return None;
+        }
+        let length = http_body::Body::size_hint(self).exact();
+        self.from = From::Nothing;
+        length
+    }
+
     /// Ties the request's trail to the end of the body.
     pub(super) fn with_trail(mut self, mut trail: Box<Trail>) -> Self {
         if http_body::Body::is_end_stream(&self) {

@@ -235,6 +235,16 @@ pub(super) fn stored(
     response
 }
 
+/// The answer to a HEAD: what a GET would be told of the body, and none of it (RFC 9110 §9.3.2). Over
+/// HTTP/2 the library would send it.
+pub(super) fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut head, mut body) = response.into_parts();
+    if let Some(length) = body.leave_out() {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    Response::from_parts(head, body)
+}
+
 /// The head of a stored page, and no body.
 fn head(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = Response::new(Body::empty());
