@@ -17,6 +17,7 @@ use crate::http::cache_control::CacheControl;
 use crate::http::forwarded::{TRACEPARENT, X_FORWARDED_FOR};
 use crate::http::freshness::{self, Source};
 use crate::http::media::{self, Kind};
+use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::signature::SIGNATURE;
 use crate::http::tags::holds_tags;
 use crate::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
@@ -314,6 +315,10 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     let listed = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
     if set_cookie::names(answer.headers).any(|name| !listed(name)) {
         return Err(Reason::SetCookie);
+    }
+    // What has one browser forget would have all of them forget.
+    if answer.headers.contains_key(&CLEAR_SITE_DATA) {
+        return Err(Reason::ResponseField);
     }
     let Said { control, .. } = said(answer.headers);
     // The fill carried nothing of the visitor, so an operator may know `private` to be a habit.

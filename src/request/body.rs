@@ -5,10 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use ::http::HeaderMap;
+use ::http::header::SET_COOKIE;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use super::trail::Trail;
+use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::{forwarded, hop};
 use crate::origin::{OriginBody, OriginError};
 use crate::page::flight::{CutOff, Seat};
@@ -113,9 +115,11 @@ impl Body {
     }
 }
 
-/// Trailers must not say what heads may not (RFC 9110 §6.5.1).
+/// Trailers must not say what heads may not, and nothing of the browser's memory (RFC 9110 §6.5.1).
 fn clean(trailers: &mut HeaderMap) {
     hop::strip_hop_by_hop(trailers);
+    trailers.remove(SET_COOKIE);
+    trailers.remove(&CLEAR_SITE_DATA);
     let own: Vec<_> =
         trailers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
     for name in own {

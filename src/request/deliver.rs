@@ -79,11 +79,15 @@ pub(super) fn own(
     Response::from_parts(head, Body::origin(body))
 }
 
-/// Removes the sessions that an origin would give visitors which has no part in them.
+/// Removes the sessions that an origin would give visitors which has no part in them, and what would end
+/// theirs.
 pub(super) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
     if case.rules().is_apart {
         let sessions = &case.room.settings.cookies;
         set_cookie::remove_named(headers, |name| sessions.is_session(name));
+        if set_cookie::clears_logins(headers) {
+            headers.remove(&set_cookie::CLEAR_SITE_DATA);
+        }
     }
 }
 

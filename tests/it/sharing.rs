@@ -264,3 +264,15 @@ fn a_page_chosen_by_what_is_another_in_each_request_is_not_stored() {
         assert!(again.cache_status().contains("vary"), "{field}: {}", again.cache_status());
     }
 }
+
+#[test]
+fn a_page_that_clears_the_browser_s_memory_is_not_shared() {
+    let page = Reply::html("bye").header("Cache-Control", "public, max-age=60");
+    let origin = Origin::always(page.header("Clear-Site-Data", "\"cookies\""));
+    let proxy = Proxy::embedded(&origin, "");
+    for _ in 0..2 {
+        let answer = proxy.get("/").send();
+        assert!(!answer.is_hit(), "{}", answer.cache_status());
+        assert_eq!(answer.header("clear-site-data"), Some("\"cookies\""));
+    }
+}

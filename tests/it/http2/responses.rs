@@ -99,11 +99,15 @@ requests_per_address = "1/h""#;
 
 #[test]
 fn trailers_come_through() {
-    let origin = Origin::always(
-        Reply::status("200 OK")
-            .header("Trailer", "x-sum")
-            .chunks(&["hello"], &[("x-sum", "7"), ("x-anteroom-user", "alice")]),
-    );
+    let origin = Origin::always(Reply::status("200 OK").header("Trailer", "x-sum").chunks(
+        &["hello"],
+        &[
+            ("x-sum", "7"),
+            ("x-anteroom-user", "alice"),
+            ("set-cookie", "login=mallory"),
+            ("clear-site-data", "\"cookies\""),
+        ],
+    ));
     let proxy = Proxy::embedded(&origin, "");
     let mut client = Multiplexed::open(proxy.address());
     let reply = client.get(ask("GET", "/", &[("te", "trailers")])).unwrap();
