@@ -276,3 +276,21 @@ fn a_page_that_clears_the_browser_s_memory_is_not_shared() {
         assert_eq!(answer.header("clear-site-data"), Some("\"cookies\""));
     }
 }
+
+#[test]
+fn a_page_keeps_its_meaning_when_a_reload_changes_what_is_ignored() {
+    let origin =
+        Origin::start(|request| Reply::html(&request.target).header("Cache-Control", "max-age=60"));
+    let proxy = Proxy::embedded(&origin, "cache.ignore_query = [\"a\"]");
+    let shown = |target: &str| proxy.get(target).send().text();
+    assert_eq!((shown("/p"), shown("/p?a=1")), ("/p".to_owned(), "/p".to_owned()));
+    let reload = |from: &str, to: &str| {
+        proxy.edit(|text| text.replace(from, to));
+        assert!(proxy.reload(), "{}", proxy.complaints());
+    };
+    reload("[\"a\"]", "[]");
+    assert_eq!((shown("/p"), shown("/p?a=1")), ("/p".to_owned(), "/p?a=1".to_owned()));
+    reload("ignore_query = []", "ignore_query = [\"a\"]");
+    assert_eq!((shown("/p"), shown("/p?a=1")), ("/p".to_owned(), "/p".to_owned()));
+    assert_eq!(origin.count(), 2);
+}
