@@ -1,7 +1,7 @@
 //! Bodies on their way: the client's to the origin, and the origin's back.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -52,6 +52,37 @@ pub struct Upload {
     filter: Box<dyn Fn(&mut HeaderMap)>,
     /// Where it goes on a shared connection.
     hold: Option<Hold>,
+    /// Whether it is a stream, whose end stands for itself.
+    is_stream: bool,
+    /// What makes it whole, while its end has not come.
+    last: Option<Bytes>,
+    /// What came behind that.
+    trailers: Option<Frame<Bytes>>,
+}
+
+/// What comes of a body; `None`: its end.
+type Came = Option<Result<Frame<Bytes>, BodyFault>>;
+
+/// Waits for the end of a body that says it has no bytes: a stream may go on all the same, and is
+/// malformed then (RFC 9113 §8.1.1).
+///
+/// # Errors
+/// When it goes on, breaks off, or does not end within `stall`.
+pub async fn end_of_nothing(body: &mut Incoming, stall: Duration) -> Result<(), BodyFault> {
+    if body.is_end_stream() || body.size_hint().exact() != Some(0) {
+        return Ok(());
+    }
+    let ending = async {
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+            let is_more =
+                |frame: &Frame<Bytes>| frame.data_ref().is_some_and(|part| !part.is_empty());
+            if frame.map_or(true, |frame| is_more(&frame)) {
+                return Err(BodyFault::Broken);
+            }
+        }
+        if body.is_end_stream() { Ok(()) } else { Err(BodyFault::Broken) }
+    };
+    tokio::time::timeout(stall, ending).await.unwrap_or(Err(BodyFault::Stalled))
 }
 
 impl std::fmt::Debug for Upload {
@@ -119,7 +150,25 @@ impl Upload {
     ) -> Self {
         let filter = Box::new(filter);
         let progress = Progress::new(stall);
-        Self { body, stall, left: max, timer: None, progress, filter, hold: None }
+        Self {
+            body,
+            stall,
+            left: max,
+            timer: None,
+            progress,
+            filter,
+            hold: None,
+            is_stream: false,
+            last: None,
+            trailers: None,
+        }
+    }
+
+    /// It comes by a stream of HTTP/2.
+    #[must_use]
+    pub fn by_stream(mut self) -> Self {
+        self.is_stream = true;
+        self
     }
 
     /// It goes on a shared connection.
@@ -131,12 +180,43 @@ impl Upload {
         Rc::clone(&self.progress)
     }
 
-    fn fail(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    /// Sorts what came; `None`: more has to come first. The last bytes of a stream of known length are held
+    /// back until its end is there: with them the origin would have the whole of what may be malformed, for
+    /// more may come, or be called off (RFC 9113 §8.1.1).
+    fn sort(&mut self, came: Option<Result<Frame<Bytes>, hyper::Error>>) -> Option<Came> {
+        let came = match came {
+            Some(Err(_)) => return Some(Some(Err(BodyFault::Broken))),
+            // hyper takes a stream that was reset without an error for one that has ended.
+            None if self.is_stream && !self.body.is_end_stream() => {
+                return Some(Some(Err(BodyFault::Broken)));
+            }
+            None => None,
+            Some(Ok(frame)) if self.is_stream && self.body.size_hint().exact() == Some(0) => {
+                match frame.into_data() {
+                    // What comes behind the last bytes is empty: the library sees to that.
+                    Ok(part) => {
+                        self.last.get_or_insert(part);
+                        if !self.body.is_end_stream() {
+                            return None;
+                        }
+                        None
+                    }
+                    Err(trailers) => Some(trailers),
+                }
+            }
+            Some(Ok(frame)) => Some(frame),
+        };
+        let Some(last) = self.last.take() else { return Some(came.map(Ok)) };
+        self.trailers = came;
+        Some(Some(Ok(Frame::data(last))))
+    }
+
+    fn fail(&self, fault: BodyFault) -> Poll<Came> {
         self.progress.fault.set(Some(fault));
         Poll::Ready(Some(Err(fault)))
     }
 
-    fn take(&mut self, frame: Frame<Bytes>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    fn take(&mut self, frame: Frame<Bytes>) -> Poll<Came> {
         if let Some(part) = frame.data_ref() {
             let Some(left) = self.left.checked_sub(part.len() as u64) else {
                 return self.fail(BodyFault::TooLarge);
@@ -175,27 +255,38 @@ impl Body for Upload {
         {
             hold.begin();
         }
-        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-            this.progress.awaits_client.set(true);
-            ready!(waited_too_long(&mut this.timer, this.stall, cx));
-            return this.fail(BodyFault::Stalled);
+        if let Some(trailers) = this.trailers.take() {
+            return this.take(trailers);
+        }
+        let came = loop {
+            let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+                this.progress.awaits_client.set(true);
+                ready!(waited_too_long(&mut this.timer, this.stall, cx));
+                return this.fail(BodyFault::Stalled);
+            };
+            this.timer = None;
+            this.progress.awaits_client.set(false);
+            this.progress.last.set(Instant::now());
+            if let Some(came) = this.sort(frame) {
+                break came;
+            }
         };
-        this.timer = None;
-        this.progress.awaits_client.set(false);
-        this.progress.last.set(Instant::now());
-        match frame {
+        match came {
             None => Poll::Ready(None),
             Some(Ok(frame)) => this.take(frame),
-            Some(Err(_)) => this.fail(BodyFault::Broken),
+            Some(Err(fault)) => this.fail(fault),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.last.is_none() && self.trailers.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.last {
+            Some(last) => SizeHint::with_exact(last.len() as u64),
+            None => self.body.size_hint(),
+        }
     }
 }
 
@@ -317,7 +408,7 @@ impl OriginBody {
     /// # Errors
     /// When the origin breaks off or stops.
     pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, OriginError>> {
-        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await
+        poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await
     }
 }
 

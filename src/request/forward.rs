@@ -13,7 +13,7 @@ use crate::http::reference::resolve;
 use crate::http::{path, query};
 use crate::ident::{Item, StoredToken};
 use crate::metrics::Outcome;
-use crate::origin::{Keep, OriginResponse};
+use crate::origin::{Keep, OriginError, OriginResponse, end_of_nothing};
 use crate::page::key::ShareClass;
 use crate::page::purge::scope::{Aim, Scope};
 use crate::reason::Reason;
@@ -25,10 +25,11 @@ const DELETE_PATIENCE: Duration = Duration::from_millis(250);
 /// Forwards a request as it came, for `reason`.
 pub(super) async fn forward(
     case: &Case<'_>,
-    body: Incoming,
+    mut body: Incoming,
     reason: Reason,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
+    end_of_nothing(&mut body, case.room.settings.stall).await.map_err(OriginError::ClientBody)?;
     let keep = which_connection(case);
     let mut request = outgoing::forwarded(case, body);
     let unanswered = Unanswered::of(case);

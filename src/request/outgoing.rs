@@ -10,7 +10,7 @@ use ::http::header::{
     UPGRADE_INSECURE_REQUESTS, USER_AGENT,
 };
 use ::http::uri::PathAndQuery;
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
@@ -173,7 +173,8 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
     // Who calls may have nothing to say for long while he listens.
     let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
-    Outgoing::Upload(Upload::new(body, max, stall, filter))
+    let upload = Upload::new(body, max, stall, filter);
+    Outgoing::Upload(if case.head.version == Version::HTTP_2 { upload.by_stream() } else { upload })
 }
 
 /// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).

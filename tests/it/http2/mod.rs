@@ -3,6 +3,7 @@
 
 mod deadlines;
 mod floods;
+mod lengths;
 mod requests;
 mod responses;
 mod spec;
