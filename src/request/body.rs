@@ -1,6 +1,7 @@
 //! The body of a response to a client, whatever it comes from; its end is the request's end.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -29,6 +30,70 @@ enum From {
     Parts(VecDeque<Bytes>),
     Origin(OriginBody),
     Flight { seat: Seat, left: Option<u64> },
+    Begun(Box<Begun>),
+}
+
+/// A body that was looked at before its turn.
+#[derive(Debug)]
+struct Begun {
+    /// What had come; `None`: the end.
+    first: Option<Frame<Bytes>>,
+    rest: From,
+}
+
+impl From {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Poll::Ready(match self {
+            Self::Nothing => None,
+            Self::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Nothing;
+                Some(Ok(Frame::data(bytes)))
+            }
+            Self::Parts(parts) => parts.pop_front().map(|part| Ok(Frame::data(part))),
+            Self::Origin(body) => ready!(http_body::Body::poll_frame(Pin::new(body), cx))
+                .map(|frame| frame.map_err(BodyError::from)),
+            Self::Flight { seat, left } => match ready!(Pin::new(seat).poll_part(cx)) {
+                Some(Ok(part)) => {
+                    if let Some(left) = left {
+                        *left = left.saturating_sub(part.len() as u64);
+                    }
+                    Some(Ok(Frame::data(part)))
+                }
+                Some(Err(cut)) => Some(Err(cut.into())),
+                None => None,
+            },
+            Self::Begun(begun) => {
+                let first = begun.first.take();
+                let rest = std::mem::replace(&mut begun.rest, Self::Nothing);
+                *self = if first.is_some() { rest } else { Self::Nothing };
+                first.map(Ok)
+            }
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Nothing => SizeHint::with_exact(0),
+            Self::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Parts(parts) => {
+                SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
+            }
+            Self::Origin(body) => http_body::Body::size_hint(body),
+            Self::Flight { left: Some(left), .. } => SizeHint::with_exact(*left),
+            Self::Flight { left: None, .. } => SizeHint::default(),
+            Self::Begun(begun) => {
+                let first = begun.first.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+                let rest = begun.rest.size_hint().exact();
+                rest.map_or_else(SizeHint::default, |rest| {
+                    SizeHint::with_exact(rest + first as u64)
+                })
+            }
+        }
+    }
 }
 
 /// Why a body broke off. The client sees a broken connection.
@@ -72,10 +137,29 @@ impl Body {
         Self::new(From::Flight { seat, left: length })
     }
 
+    /// Looks whether a body that somebody sends us has broken off before it began: its client can still be
+    /// told so, while hyper would throw the response's head away with it, and he would hear nothing at all.
+    /// What has not come yet is not waited for.
+    ///
+    /// # Errors
+    /// When it has.
+    pub(super) async fn begin(&mut self) -> Result<(), BodyError> {
+        let comes = matches!(self.from, From::Origin(_) | From::Flight { .. });
+        if !comes || http_body::Body::is_end_stream(self) {
+            return Ok(());
+        }
+        let looked = poll_fn(|cx| Poll::Ready(self.from.poll_frame(cx))).await;
+        let Poll::Ready(first) = looked else { return Ok(()) };
+        let first = first.transpose()?;
+        let rest = std::mem::replace(&mut self.from, From::Nothing);
+        self.from = From::Begun(Box::new(Begun { first, rest }));
+        Ok(())
+    }
+
     /// Leaves nothing of what is ours; its length, where there was something and that is known. What the
     /// origin sends it has sent to the same HEAD, and it is not ended early.
     pub(super) fn leave_out(&mut self) -> Option<u64> {
-        if matches!(self.from, From::Nothing | From::Origin(_)) {
+        if matches!(self.from, From::Nothing | From::Origin(_) | From::Begun(_)) {
             return None;
         }
         let length = http_body::Body::size_hint(self).exact();
@@ -136,29 +220,7 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let frame = match &mut this.from {
-            From::Nothing => None,
-            From::Bytes(bytes) => {
-                let bytes = std::mem::take(bytes);
-                this.from = From::Nothing;
-                Some(Ok(Frame::data(bytes)))
-            }
-            From::Parts(parts) => parts.pop_front().map(|part| Ok(Frame::data(part))),
-            From::Origin(body) => {
-                ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(BodyError::from))
-            }
-            From::Flight { seat, left } => match ready!(Pin::new(seat).poll_part(cx)) {
-                Some(Ok(part)) => {
-                    if let Some(left) = left {
-                        *left = left.saturating_sub(part.len() as u64);
-                    }
-                    Some(Ok(Frame::data(part)))
-                }
-                Some(Err(cut)) => Some(Err(cut.into())),
-                None => None,
-            },
-        };
-        match frame {
+        match ready!(this.from.poll_frame(cx)) {
             Some(Ok(frame)) => {
                 let frame = match frame.into_trailers() {
                     Ok(mut trailers) => {
@@ -186,7 +248,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.from {
             From::Nothing => true,
-            From::Bytes(_) => false,
+            From::Bytes(_) | From::Begun(_) => false,
             From::Parts(parts) => parts.is_empty(),
             From::Origin(body) => http_body::Body::is_end_stream(body),
             From::Flight { left, .. } => *left == Some(0),
@@ -194,15 +256,6 @@ impl http_body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.from {
-            From::Nothing => SizeHint::with_exact(0),
-            From::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            From::Parts(parts) => {
-                SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
-            }
-            From::Origin(body) => http_body::Body::size_hint(body),
-            From::Flight { left: Some(left), .. } => SizeHint::with_exact(*left),
-            From::Flight { left: None, .. } => SizeHint::default(),
-        }
+        self.from.size_hint()
     }
 }

@@ -23,7 +23,7 @@ use crate::ident::PageKey;
 use crate::metrics::{Count, Outcome};
 use crate::origin::OriginResponse;
 use crate::page::entry::{Entry, LifetimeSource};
-use crate::page::flight::{EndGuard, Flight, Join, Seat, Verdict};
+use crate::page::flight::{EndGuard, Failure, Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
 use crate::page::purge::Standing;
 use crate::page::verdict::Access;
@@ -300,6 +300,18 @@ impl Fetched {
     fn from(answer: Result<Response<Body>, Reason>) -> Self {
         answer.map_or_else(Self::Forward, Self::Answer)
     }
+
+    /// The same of one whose body is on its way, and may have broken off before it began.
+    async fn begun(answer: Result<Response<Body>, Reason>) -> Self {
+        let mut response = match answer {
+            Ok(response) => response,
+            Err(reason) => return Self::Forward(reason),
+        };
+        match response.body_mut().begin().await {
+            Ok(()) => Self::Answer(response),
+            Err(_) => Self::Failed(Error::OriginShared(Failure::Unusable)),
+        }
+    }
 }
 
 /// Begins the one fetch of a page, or waits for it. Where it fails, or takes too long, a page that is
@@ -501,7 +513,7 @@ async fn lead(
             if answer.is_ok() {
                 trail.outcome(Outcome::Miss, Some(Reason::Miss));
             }
-            Fetched::from(answer)
+            Fetched::begun(answer).await
         }
         Ok(Led::Validated(entry)) => match want.suits(&entry) {
             Ok(()) => Fetched::from(validated(want, entry, why(want, held), trail).await),
@@ -563,7 +575,7 @@ async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
                     if answer.is_ok() {
                         trail.outcome(Outcome::HitFlight, None);
                     }
-                    return Fetched::from(answer);
+                    return Fetched::begun(answer).await;
                 }
                 Err(reason) => reason,
             }

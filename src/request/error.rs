@@ -69,6 +69,14 @@ pub(super) enum Error {
     /// The origin.
     #[error("the origin failed")]
     Origin(#[source] OriginError),
+    /// The origin, behind the head of its response, of which nothing more had come.
+    #[error("the origin failed behind the head of its response")]
+    BrokenOff {
+        /// How.
+        source: OriginError,
+        /// The cookie of a log-in that went before and stands: the visitor's old one is void.
+        cookie: Option<HeaderValue>,
+    },
     /// A fetch for the cache, shared with others, failed.
     #[error("the origin failed for another request")]
     OriginShared(Failure),
@@ -114,7 +122,9 @@ impl Error {
             // RFC 9111 §5.2.1.7.
             Self::OriginShared(Failure::TimedOut) | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
             Self::OriginShared(Failure::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Origin(_) | Self::OriginShared(Failure::Unusable) => StatusCode::BAD_GATEWAY,
+            Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(Failure::Unusable) => {
+                StatusCode::BAD_GATEWAY
+            }
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) | Self::TunnelsFull => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -139,7 +149,7 @@ impl Error {
             Self::OriginShared(Failure::Unavailable) => "the site is busy or away for now",
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
             Self::OriginShared(Failure::TimedOut) => "the site took too long to answer",
-            Self::Origin(_) | Self::OriginShared(Failure::Unusable) => {
+            Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(Failure::Unusable) => {
                 "the site gave no usable answer"
             }
             Self::Expectation => "nothing but 100-continue can be expected here",
@@ -155,6 +165,7 @@ impl Error {
         !matches!(
             self,
             Self::Origin(_)
+                | Self::BrokenOff { .. }
                 | Self::OriginShared(_)
                 | Self::NotStored
                 | Self::TooMany { has_body: false, .. }
@@ -166,7 +177,7 @@ impl Error {
 
     pub(super) fn reason(&self) -> Reason {
         match self {
-            Self::Origin(_) | Self::OriginShared(_) => Reason::Origin,
+            Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(_) => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             Self::NotStored => Reason::RequestDirective,
             Self::Denied => Reason::Denied,
@@ -177,7 +188,12 @@ impl Error {
 
     /// The response, and the line in our own log where an operator could act on it.
     pub(super) fn into_response(self, room: &Room, trail: &mut Trail) -> Response<Body> {
-        if let Self::Origin(_) | Self::Session(_) | Self::Cart { .. } | Self::Purge(_) = self {
+        if let Self::Origin(_)
+        | Self::BrokenOff { .. }
+        | Self::Session(_)
+        | Self::Cart { .. }
+        | Self::Purge(_) = self
+        {
             let cause = std::error::Error::source(&self).map(ToString::to_string);
             let detail = std::error::Error::source(&self)
                 .and_then(std::error::Error::source)
@@ -203,7 +219,9 @@ impl Error {
         }
         trail.outcome(Outcome::Error, Some(self.reason()));
         deliver::put_status(room, headers, &deliver::bypassed(self.reason()));
-        if let Self::Cart { cookie: Some(cookie), .. } = self {
+        if let Self::Cart { cookie: Some(cookie), .. }
+        | Self::BrokenOff { cookie: Some(cookie), .. } = self
+        {
             headers.insert(SET_COOKIE, cookie);
         }
         response

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, Case, admit, deliver, interim, login, outgoing, rows, told};
+use super::{Body, BodyError, Case, admit, deliver, interim, login, outgoing, rows, told};
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
 use crate::http::{path, query};
@@ -120,6 +120,9 @@ pub(super) async fn own(
         invalidate(case, status, response.headers()).await;
     }
     let (change, has_filled_cart) = change?;
+    if let Err(BodyError::Origin(source)) = response.body_mut().begin().await {
+        return Err(Error::BrokenOff { source, cookie: change.cookie() });
+    }
     change.show(response.headers_mut());
     if has_filled_cart {
         // Kept by a cache, it would fill no cart the next time.

@@ -47,6 +47,40 @@ fn responses_that_break_off() {
 }
 
 #[test]
+fn responses_that_break_off_before_their_first_byte_are_none() {
+    let chunks = "Transfer-Encoding: chunked\r\n\r\nZZ\r\n";
+    hold(
+        "",
+        &[
+            bad(
+                "no chunk, in a page",
+                "the client can still be told",
+                format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{chunks}"),
+            ),
+            bad(
+                "no chunk, in what is shared as it comes",
+                "likewise",
+                format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/css\r\nCache-Control: max-age=60\r\n{chunks}"
+                ),
+            ),
+            bad(
+                "no chunk, in what is nobody else's",
+                "likewise",
+                format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: private\r\n{chunks}"
+                ),
+            ),
+            bad(
+                "no chunk, in an error",
+                "likewise",
+                format!("HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n{chunks}"),
+            ),
+        ],
+    );
+}
+
+#[test]
 fn responses_that_stop() {
     hold("origin.first_byte_timeout = \"200ms\"\norigin.between_bytes_timeout = \"200ms\"", &[
             bad("nothing, and it stays", "waits are bounded", "").steps(vec![Step::Hang]).status(504),
