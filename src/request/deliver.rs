@@ -1,10 +1,10 @@
 //! What the client is sent: connection fields out, `Age`, `Cache-Status` and privacy in.
 
 use ::http::header::{
-    AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE,
-    TRAILER, VARY,
+    AGE, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    COOKIE, TRAILER, VARY,
 };
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
 use super::coder::Ready;
@@ -247,6 +247,17 @@ pub(super) fn without_body(response: Response<Body>) -> Response<Body> {
         head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
     Response::from_parts(head, body)
+}
+
+/// To a client of HTTP/1.0 the end of a body without a length is the connection's: it is told so, and not
+/// that the connection stays.
+pub(super) fn end_where_length_is_unknown(response: &mut Response<Body>) {
+    let is_open = http_body::Body::size_hint(response.body()).exact().is_none();
+    if is_open || hop::connection_names(response.headers(), "close") {
+        // The library would say `keep-alive` in an answer of HTTP/1.1, if that is what was asked for.
+        *response.version_mut() = Version::HTTP_10;
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
 }
 
 /// The head of a stored page, and no body.

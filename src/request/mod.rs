@@ -182,6 +182,7 @@ async fn carry_out(
     let mut trail = Trail::begin(&room, &client, &request);
     let asks_for_connection = upgrade::asks_for_connection(&request);
     let is_head = *request.method() == Method::HEAD;
+    let knows_chunks = request.version() > Version::HTTP_10;
     let mut response = match answer(&room, &client, request, tie, &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
@@ -192,6 +193,9 @@ async fn carry_out(
     redirect::insist(&client, response.headers_mut());
     if asks_for_connection {
         upgrade::end_unless_switched(&mut response);
+    }
+    if !knows_chunks {
+        deliver::end_where_length_is_unknown(&mut response);
     }
     trail.attach(response, &room)
 }

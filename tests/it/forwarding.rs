@@ -440,6 +440,29 @@ fn a_large_upload_is_streamed() {
 }
 
 #[test]
+fn the_connection_stays_for_no_old_client_whose_answer_it_ends() {
+    let origin = Origin::start(|request| match request.path() {
+        "/chunks" => {
+            Reply::status("200 OK").header("Cache-Control", "no-store").chunks(&["hello"], &[])
+        }
+        _ => Reply::unstored("hello"),
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    for (path, stays) in [("/chunks", false), ("/length", true)] {
+        let mut client = proxy.connect();
+        let line =
+            format!("GET {path} HTTP/1.0\r\nHost: shop.test\r\nConnection: keep-alive\r\n\r\n");
+        client.send(line.as_bytes());
+        let answer = client.answer();
+        assert_eq!(answer.text(), "hello", "{path}");
+        let said: Vec<_> = answer.fields.all("connection").collect();
+        assert_eq!(said, [if stays { "keep-alive" } else { "close" }], "{path}");
+        assert!(stays || client.is_closed(), "{path}");
+        assert!(!stays || proxy.get(path).try_send_on(&mut client).is_some(), "{path}");
+    }
+}
+
+#[test]
 fn a_body_that_breaks_off_looks_whole_to_no_old_client() {
     // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
     let half = Reply::status("200 OK").header("Transfer-Encoding", "chunked");
