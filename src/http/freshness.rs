@@ -101,12 +101,13 @@ pub fn initial_age(headers: &HeaderMap, request_time: u64, response_time: u64) -
     let apparent = date_of(headers, response_time)
         .map_or(0, |generated| response_time.saturating_sub(generated));
     let delay = response_time.saturating_sub(request_time);
-    apparent.max(age_in(headers).saturating_add(delay)).min(DELTA_MAX)
+    apparent.max(said_age(headers).saturating_add(delay)).min(DELTA_MAX)
 }
 
 /// The value of `Age` (§5.1): its first member counts; parameters behind its digits do not; what is
 /// no number is ignored.
-fn age_in(headers: &HeaderMap) -> u64 {
+#[must_use]
+pub fn said_age(headers: &HeaderMap) -> u64 {
     let Some(line) = headers.get(AGE) else {
         return 0;
     };

@@ -508,10 +508,12 @@ pub fn named_by(headers: &HeaderMap, now: u64) -> NamedBy {
     NamedBy { is_targeted, what }
 }
 
-/// A lifetime that we grant begins when the response arrives, however old it is by then.
+/// A lifetime that we grant begins when the response arrives, less the time for which it says that it lay in
+/// caches before us. By its `Date` it may be older: made ahead, or by a clock that is late.
 fn granted_ttl(answer: &Answered<'_>, ttl: Duration) -> u64 {
     let ttl = if is_gone(answer.status) { ttl.min(GONE_TTL) } else { ttl };
-    ttl.as_secs().saturating_add(answer.age)
+    let unsaid = answer.age.saturating_sub(freshness::said_age(answer.headers));
+    ttl.as_secs().saturating_add(unsaid)
 }
 
 fn is_gone(status: StatusCode) -> bool {

@@ -124,7 +124,8 @@ impl Page {
         named.map(|seconds| seconds - self.age_when_sent() as f64)
     }
 
-    /// The lifetime that the configuration grants, from when it arrives; `None`: never fresh.
+    /// The lifetime that the configuration grants, from when it arrives and less what it says of its age;
+    /// `None`: never fresh.
     fn granted(&self, url: &Url) -> Option<f64> {
         let has_default = match self.kind {
             _ if url.rule().has_ttl => true,
@@ -133,8 +134,8 @@ impl Page {
             Kind::Json => false,
         };
         match self.status {
-            200 if has_default => Some(DEFAULT_TTL),
-            404 if url.rule().has_ttl => Some(10.0),
+            200 if has_default => Some(DEFAULT_TTL - self.age.unwrap_or(0) as f64),
+            404 if url.rule().has_ttl => Some(10.0 - self.age.unwrap_or(0) as f64),
             _ => None,
         }
     }
