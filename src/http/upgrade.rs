@@ -14,9 +14,10 @@ use super::list::{divide, members, only_line, trim};
 /// What a server adds to the key before it hashes it (RFC 6455 §1.3).
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// SECURITY: protocols in which a client would go on to ask the origin for pages, around us: with an
-/// identity of his own choice. They are never passed on (h2c smuggling; TLS is RFC 2817's).
-const CARRY_HTTP: [&[u8]; 6] = [b"h2c", b"h2", b"h3", b"http", b"https", b"tls"];
+/// SECURITY: how protocols begin in which a client would go on to ask the origin for pages, around us: with
+/// an identity of his own choice. They are never passed on (h2c smuggling, its drafts' `h2c-14` as well; TLS
+/// is RFC 2817's).
+const CARRY_HTTP: [&[u8]; 4] = [b"h2", b"h3", b"http", b"tls"];
 
 /// A protocol to speak instead of HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +85,11 @@ fn may_pass(member: &[u8]) -> bool {
     let is_token = |text: &[u8]| !text.is_empty() && text.iter().all(|byte| is_tchar(*byte));
     is_token(name)
         && version.is_none_or(is_token)
-        && !CARRY_HTTP.iter().any(|http| name.eq_ignore_ascii_case(http))
+        && !CARRY_HTTP.iter().any(|http| begins(name, http))
+}
+
+fn begins(name: &[u8], start: &[u8]) -> bool {
+    name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
 }
 
 /// RFC 9110 §5.6.2.
@@ -136,6 +141,7 @@ mod tests {
             ("h2c", None),
             ("H2C", None),
             ("h2c, x-chat", Some("x-chat")),
+            ("h2c-14, H2C-17/1, h2-14, h3-29, HTTP2, https/1.1, TLS-1.3", None),
             ("HTTP/2.0, TLS/1.0, https, h2, h3", None),
             ("", None),
             ("two words", None),
