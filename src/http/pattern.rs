@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use percent_encoding::percent_decode;
+
 /// The longest pattern, in bytes.
 pub const PATTERN_MAX: usize = 256;
 
@@ -53,6 +55,39 @@ impl Pattern {
                 .is_some_and(|rest| rest.ends_with(suffix.as_bytes())),
         }
     }
+}
+
+impl Pattern {
+    /// Whether an app may read a cookie called `name` as one that the pattern means: PHP takes `.`, a space
+    /// and a `[` for `_`, or what stands before a `[` for the name of a list; others do not look at case, or
+    /// at the prefixes of RFC 6265bis §4.1.3. What is named too much here is not named by anybody else.
+    #[must_use]
+    pub fn may_be_read_as(&self, name: &[u8]) -> bool {
+        let pattern = match self {
+            Self::Exact(exact) => Self::Exact(folded_text(exact)),
+            Self::Affix { prefix, suffix } => {
+                Self::Affix { prefix: folded_text(prefix), suffix: folded_text(suffix) }
+            }
+        };
+        let decoded: Vec<u8> = percent_decode(name).collect();
+        let list = decoded.split(|byte| *byte == b'[').next().unwrap_or_default();
+        [folded(&decoded), folded(list)].iter().any(|name| {
+            let bare = [&b"__host-"[..], b"__secure-"].iter().find_map(|it| name.strip_prefix(*it));
+            pattern.matches(name) || bare.is_some_and(|bare| pattern.matches(bare))
+        })
+    }
+}
+
+fn folded(name: &[u8]) -> Vec<u8> {
+    let fold = |byte: &u8| match byte {
+        b'.' | b' ' | b'+' | b'[' => b'_',
+        other => other.to_ascii_lowercase(),
+    };
+    name.iter().map(fold).collect()
+}
+
+fn folded_text(text: &str) -> String {
+    text.to_ascii_lowercase().replace(['.', ' ', '+', '['], "_")
 }
 
 impl fmt::Display for Pattern {
@@ -115,6 +150,32 @@ mod tests {
         assert_eq!(Pattern::parse("**"), Err(PatternError::SecondStar));
         assert_eq!(Pattern::parse(&"x".repeat(PATTERN_MAX + 1)), Err(PatternError::TooLong));
         assert!(Pattern::parse(&"x".repeat(PATTERN_MAX)).is_ok());
+    }
+
+    #[test]
+    fn names_are_folded_as_apps_fold_them() {
+        for (pattern, name, expected) in [
+            ("remember_*", "remember_me", true),
+            ("remember_*", "remember.me", true),
+            ("remember_*", "remember me", true),
+            ("remember_*", "remember[me", true),
+            ("remember_*", "Remember%2Eme", true),
+            ("remember_*", "remember", false),
+            ("remember.me", "remember_me", true),
+            ("sid", "sid[]", true),
+            ("sid", "sid[a]", true),
+            ("sid", "SID", true),
+            ("PHPSESSID", "phpsessid", true),
+            ("sid", "__Host-sid", true),
+            ("sid", "__secure-sid[]", true),
+            ("__Host-sid", "__Host-sid", true),
+            ("__Host-sid", "sid", false),
+            ("sid", "sid2", false),
+            ("sid", "", false),
+        ] {
+            let parsed = Pattern::parse(pattern).unwrap();
+            assert_eq!(parsed.may_be_read_as(name.as_bytes()), expected, "{pattern} {name}");
+        }
     }
 
     proptest! {

@@ -84,7 +84,7 @@ pub(super) fn own(
 pub(super) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
     if case.rules().is_apart {
         let sessions = &case.room.settings.cookies;
-        set_cookie::remove_named(headers, |name| sessions.is_session(name));
+        set_cookie::remove_named(headers, |name| sessions.may_be_session(name));
         if set_cookie::clears_logins(headers) {
             headers.remove(&set_cookie::CLEAR_SITE_DATA);
         }

@@ -261,10 +261,10 @@ pub(super) fn is_told(case: &Case<'_>, name: &HeaderName) -> bool {
 /// An origin that is apart from sessions gets no cookie that may mean one.
 fn keep_sessions_from(case: &Case<'_>, headers: &mut HeaderMap) {
     let rules = &case.room.settings.cookies;
-    if !cookies(headers).any(|(name, _)| rules.is_session(name)) {
+    if !cookies(headers).any(|(name, _)| rules.may_be_session(name)) {
         return;
     }
-    let line = rebuild(headers, |name| !rules.is_session(name));
+    let line = rebuild(headers, |name| !rules.may_be_session(name));
     headers.remove(COOKIE);
     if let Some(line) = line {
         headers.insert(COOKIE, line);

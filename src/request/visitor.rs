@@ -43,9 +43,9 @@ impl CookieRules {
         }
     }
 
-    /// Whether the cookie may mean a person.
-    pub(super) fn is_session(&self, name: &[u8]) -> bool {
-        self.session.iter().any(|pattern| pattern.matches(name))
+    /// Whether an app may take the cookie for one that may mean a person.
+    pub(super) fn may_be_session(&self, name: &[u8]) -> bool {
+        self.session.iter().any(|pattern| pattern.may_be_read_as(name))
     }
 
     /// Whether no origin reads the cookie: scripts in the browser do, or the operator said so.
