@@ -224,7 +224,7 @@ async fn answer(
     if let Some(method) = purge {
         return purge::answer(method, room, client, (&head, &admitted), trail).await;
     }
-    if let Some(redirect) = redirect::wanted(client, &admitted) {
+    if let Some(redirect) = redirect::wanted(client, &head, &admitted) {
         return redirect::answer(redirect, &head, &admitted, trail);
     }
     if endpoint::is_ours(head.uri.path()) {

@@ -264,3 +264,19 @@ fn first_bytes_that_are_no_preface_are_of_http_1_however_they_come() {
         assert_eq!(client.answer().status, 200, "{parts:?}");
     }
 }
+
+/// RFC 9113 §8.3.1: `:path` begins with a slash. The library takes a fragment for nothing.
+#[test]
+fn no_path_goes_on_that_does_not_begin_with_a_slash() {
+    let origin = echo();
+    let proxy = Proxy::embedded(&origin, "");
+    let mut client = Frames::open(proxy.address());
+    for (stream, path) in [(1, "#"), (3, "#/admin/x"), (5, "?x")] {
+        assert!(client.is_served(stream, path), "{path}");
+    }
+    let log = proxy.access_log(3);
+    let statuses: Vec<_> = log.iter().map(|line| line["status"].clone()).collect();
+    assert_eq!(statuses, [200, 200, 400]);
+    let targets: Vec<_> = origin.seen().into_iter().map(|request| request.target).collect();
+    assert_eq!(targets, ["/", "/"]);
+}
