@@ -56,16 +56,18 @@ pub(super) struct Failed {
     here: bool,
     /// Whether others were on the same connection.
     shared: bool,
+    /// Whether it says anything of the server.
+    pub(super) is_telling: bool,
 }
 
 impl Failed {
     fn for_good(error: OriginError) -> Self {
-        Self { error, again: None, here: false, shared: false }
+        Self { error, again: None, here: false, shared: false, is_telling: true }
     }
 
     /// There was no connection.
     fn unsent(error: OriginError, request: Request<Outgoing>) -> Self {
-        Self { error, again: Some(request), here: false, shared: false }
+        Self { again: Some(request), ..Self::for_good(error) }
     }
 }
 
@@ -170,13 +172,14 @@ impl Origin {
             if is_call { self.settings.stream_timeout } else { self.settings.first_byte_timeout };
         let sent = sender.send(request);
         let Some(answer) = within_limit(sent, limit, &progress).await else {
-            // A call may be silent of right: that says nothing of its connection.
+            // A call may be silent of right: that says nothing of its connection, nor of its server.
             if !is_call {
                 sender.doubt();
             }
             // Whoever is silent on one connection is so on the next.
             let error = OriginError::FirstByteTimedOut;
-            return Err(Failed { again: copies.lost, ..Failed::for_good(error) });
+            let is_telling = !is_call;
+            return Err(Failed { again: copies.lost, is_telling, ..Failed::for_good(error) });
         };
         match answer {
             Ok(response) => self.accept(response, sender, is_head, keep).map_err(Failed::for_good),
@@ -210,7 +213,7 @@ impl Origin {
                     Some(fault) => OriginError::ClientBody(fault),
                     None => OriginError::Broken(error),
                 };
-                Err(Failed { error, again, here, shared })
+                Err(Failed { again, here, shared, ..Failed::for_good(error) })
             }
         }
     }

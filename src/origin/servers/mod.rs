@@ -22,7 +22,7 @@ use budget::Budget;
 use line::{Line, Wants};
 pub(super) use place::Place;
 pub use standing::Patience;
-use standing::{Change, Standing, Trial};
+use standing::{Change, Standing, Trial, Trying};
 
 /// How the servers of an origin are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,9 +206,9 @@ impl Roster {
     fn find(self: &Arc<Self>, wish: &Wish<'_>, now: Instant) -> Found {
         let mut state = self.lock();
         let state = &mut *state;
-        let (server, trial) = match self.choose(state, wish, now) {
-            Choice::Server(server) => (server, None),
-            Choice::Trial(server) => (server, Some(wish.trial())),
+        let (server, is_trial) = match self.choose(state, wish, now) {
+            Choice::Server(server) => (server, false),
+            Choice::Trial(server) => (server, true),
             Choice::None => return Found::Resting,
             Choice::Busy(wants) => {
                 let (tell, told) = oneshot::channel();
@@ -219,9 +219,7 @@ impl Roster {
             }
         };
         state.busy[server] += 1;
-        if let Some(trial) = trial {
-            state.standings[server].try_it(trial, now);
-        }
+        let trial = is_trial.then(|| state.standings[server].try_it(wish.trial(), now));
         Found::Place(Place::new(Arc::clone(self), server, trial))
     }
 
@@ -246,7 +244,7 @@ impl Roster {
         }
         let up: Vec<usize> = others.filter(|server| self.is_up(state, *server)).collect();
         if up.is_empty() {
-            return self.last_resort(state, wish);
+            return self.last_resort(state, wish, now);
         }
         let candidates: Vec<Candidate> = up
             .into_iter()
@@ -280,18 +278,18 @@ impl Roster {
                 };
             }
         }
-        self.last_resort(state, wish)
+        self.last_resort(state, wish, now)
     }
 
     /// No server is up: one request at a time tries each of them, whatever it had to rest for. So they are
     /// found as soon as they are back, and a request that cannot be answered waits for nothing.
-    fn last_resort(&self, state: &State, wish: &Wish<'_>) -> Choice {
+    fn last_resort(&self, state: &State, wish: &Wish<'_>, now: Instant) -> Choice {
         // Who was failed by one a moment ago has tried.
         if wish.not.is_some() {
             return Choice::None;
         }
         let order = |server: usize| {
-            state.standings[server].last_resort(wish.trial()).map(|rank| (rank, server))
+            state.standings[server].last_resort(wish.trial(), now).map(|rank| (rank, server))
         };
         let next = (0..self.servers.len()).filter_map(order).min();
         next.map_or(Choice::None, |(_, server)| Choice::Trial(server))
@@ -318,7 +316,7 @@ impl Roster {
 
     /// A request is over: its place goes to the next in the line.
     /// `unjudged`: it was to show whether the server is back, and has not.
-    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<Trial>) {
+    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<Trying>) {
         if let Some(trial) = unjudged {
             self.lock().standings[server].tried_in_vain(trial);
         }
@@ -344,7 +342,7 @@ impl Roster {
         }
     }
 
-    fn judge(self: &Arc<Self>, server: usize, trial: Option<Trial>, failure: Option<Failure>) {
+    fn judge(self: &Arc<Self>, server: usize, trial: Option<Trying>, failure: Option<Failure>) {
         let now = Instant::now();
         let change = {
             let mut state = self.lock();
