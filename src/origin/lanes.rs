@@ -69,7 +69,7 @@ where
         tokio::task::spawn_local(async move {
             tokio::select! {
                 _ = task => {}
-                () = upload.overdue() => {}
+                true = upload.overdue() => {}
             }
         });
     }

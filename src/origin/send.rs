@@ -160,9 +160,9 @@ impl Origin {
     ) -> Result<OriginResponse, Failed> {
         let is_head = request.method() == Method::HEAD;
         let copies = Copies::of(&request, &sender, was_kept || self.settings.has_peers);
-        let progress = match request.body() {
+        let progress = match request.body_mut() {
             Outgoing::Empty => Progress::new(Duration::ZERO),
-            Outgoing::Upload(upload) => upload.progress(),
+            Outgoing::Upload(upload) => upload.sets_out(),
         };
         if sender.is_shared() {
             to_http2(&mut request, self.settings.tls.is_some()).map_err(Failed::for_good)?;
