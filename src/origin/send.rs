@@ -173,7 +173,8 @@ impl Origin {
         let sent = sender.send(request);
         let Some(answer) = within_limit(sent, limit, &progress).await else {
             // A call may be silent of right: that says nothing of its connection, nor of its server.
-            if !is_call {
+            // One that has not even begun has no place there.
+            if !is_call || !progress.begun.get() {
                 sender.doubt();
             }
             // Whoever is silent on one connection is so on the next.
@@ -211,6 +212,8 @@ impl Origin {
                 let shared = sender.is_shared();
                 let error = match progress.fault.get() {
                     Some(fault) => OriginError::ClientBody(fault),
+                    // It says that it has no room for it.
+                    None if broken == Broken::Refused => OriginError::Crowded,
                     None => OriginError::Broken(error),
                 };
                 Err(Failed { again, here, shared, ..Failed::for_good(error) })
