@@ -243,6 +243,20 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
 }
 
+/// Whether `identify` tells in the field `name` what no fill tells: a fill is for somebody without a login.
+pub(super) fn is_told(case: &Case<'_>, name: &HeaderName) -> bool {
+    let rules = case.rules();
+    if !rules.sessions {
+        return false;
+    }
+    let shown = || case.certificate().is_some_and(|shown| shown.fields().any(|(f, _)| f == name));
+    match name {
+        _ if *name == SESSION => case.visitor.class != VisitorClass::Anonymous,
+        _ if *name == rules.identity => case.visitor.user().is_some(),
+        _ => shown(),
+    }
+}
+
 /// An origin that is apart from sessions gets no cookie that may mean one.
 fn keep_sessions_from(case: &Case<'_>, headers: &mut HeaderMap) {
     let rules = &case.room.settings.cookies;
@@ -323,9 +337,15 @@ pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, L
     let uri = &case.head.uri;
     let query = uri.query().unwrap_or_default();
     let kept = query::without(query, &case.room.settings.ignore_query);
+    let target = if kept.len() == query.len() {
+        target(uri.path_and_query().cloned())
+    } else {
+        target(PathAndQuery::try_from(with_query(uri.path(), &kept)).ok())
+    };
     if rules.sessions {
         headers.insert(&SESSION, HeaderValue::from_static("none"));
-        sign(rules, &mut headers, "", "GET", &with_query(uri.path(), &kept), case.now as u64);
+        let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
+        sign(rules, &mut headers, "", "GET", path, case.now as u64);
     }
     let is_certified = case.certificate().is_some();
     let loss = if kept.len() != query.len() || is_certified || loses_fields(case, fields) {
@@ -334,11 +354,6 @@ pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, L
         Loss::None
     } else {
         Loss::Address
-    };
-    let target = if kept.len() == query.len() {
-        target(uri.path_and_query().cloned())
-    } else {
-        target(PathAndQuery::try_from(with_query(uri.path(), &kept)).ok())
     };
     (build(case, target, headers, Outgoing::Empty), loss)
 }
