@@ -1,6 +1,6 @@
 //! Bodies on their way: the client's to the origin, and the origin's back.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -73,6 +73,8 @@ pub(super) struct Progress {
     pub(super) awaits_client: Cell<bool>,
     /// How long it may stop.
     stall: Duration,
+    /// Whether nothing more of it is sent, for it is whole or was dropped.
+    ended: Cell<bool>,
     answer_over: Notify,
 }
 
@@ -85,6 +87,7 @@ impl Progress {
             begun: Cell::new(false),
             awaits_client: Cell::new(false),
             stall,
+            ended: Cell::new(false),
             answer_over: Notify::new(),
         })
     }
@@ -94,15 +97,52 @@ impl Progress {
         self.answer_over.notify_one();
     }
 
-    /// Returns when the upload stops for too long behind the response: nobody waits for it any more.
-    pub(super) async fn overdue(&self) {
+    /// Whether the upload stops for too long behind the response: nobody waits for it any more. Returns
+    /// then, or when it has ended.
+    pub(super) async fn overdue(&self) -> bool {
         self.answer_over.notified().await;
         let mut since = Instant::now();
-        loop {
+        while !self.ended.get() {
             tokio::time::sleep_until(since + self.stall).await;
             match self.last.get() {
                 moved if moved > since => since = moved,
-                _ => return,
+                _ => return !self.ended.get(),
+            }
+        }
+        false
+    }
+}
+
+/// The uploads of a connection of HTTP/1.1, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Uploads {
+    newest: RefCell<Option<Rc<Progress>>>,
+    begun: Notify,
+}
+
+impl Uploads {
+    /// One is about to be sent.
+    pub(super) fn begin(&self, progress: Rc<Progress>) {
+        self.newest.replace(Some(progress));
+        self.begun.notify_one();
+    }
+
+    /// The response is over, or nobody wants it any more.
+    pub(super) fn answer_is_over(&self) {
+        if let Some(newest) = self.newest.take() {
+            newest.answer_is_over();
+        }
+    }
+
+    /// Returns when one stops for too long behind its response: hyper itself waits for as long as the
+    /// origin takes nothing.
+    pub(super) async fn overdue(&self) {
+        loop {
+            self.begun.notified().await;
+            let newest = self.newest.borrow().clone();
+            let Some(newest) = newest else { continue };
+            if newest.overdue().await {
+                return;
             }
         }
     }
@@ -120,6 +160,13 @@ impl Upload {
         let filter = Box::new(filter);
         let progress = Progress::new(stall);
         Self { body, stall, left: max, timer: None, progress, filter, hold: None }
+    }
+
+    /// It is about to be sent, for the first time or again: what became of it before is of no account.
+    pub(super) fn sets_out(&mut self) -> Rc<Progress> {
+        self.hold = None;
+        self.progress = Progress::new(self.stall);
+        self.progress()
     }
 
     /// It goes on a shared connection.
@@ -149,6 +196,12 @@ impl Upload {
             trailers
         });
         Poll::Ready(cleaned.ok().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.progress.ended.set(true);
     }
 }
 
