@@ -202,6 +202,9 @@ async fn answer(
 ) -> Result<Response<Body>, Error> {
     let (mut head, body) = request.into_parts();
     let now = unix_now();
+    if client.has_lapsed() {
+        return Err(Error::Lapsed);
+    }
     upgrade::even_out(&mut head);
     admit::even_out(&room.settings, client, &mut head)?;
     let length = http_body::Body::size_hint(&body).exact();

@@ -113,6 +113,7 @@ pub(super) async fn serve(line: Line<'_>) {
     let ended = tokio::select! {
         result = &mut connection => Some(result),
         () = door.drain.cancelled() => None,
+        () = client.lapses() => None,
         () = has_idled(&client.pulse, settings.deadlines.idle) => None,
     };
     let result = match ended {
