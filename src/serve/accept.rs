@@ -70,13 +70,12 @@ impl Caps {
         Some(Place { caps: Arc::clone(self), place })
     }
 
-    /// Room for one more request beside others on a connection of `peer`; `None` at a cap. A load balancer
-    /// that does not say whom it carries is not counted, for that may be everybody.
+    /// Room for one more request beside others on a connection of `peer`; `None` at a cap.
     #[must_use]
     pub fn enter_request(&self, peer: Peer) -> Option<crowd::Place> {
         let most = self.most.load();
         let mut place = self.requests.enter(most.all)?;
-        let is_free = matches!(peer, Peer::Carried(_)) || peer.is_among(&most.trusted);
+        let is_free = peer.is_among(&most.trusted);
         (is_free || place.count_for(peer, most.requests_per_address)).then_some(place)
     }
 }
@@ -89,7 +88,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Counts it for `peer`, once it is known; false where that has as many as it may.
+    /// Counts it for `peer`, once that is known; false where it has as many as it may.
     #[must_use]
     pub fn count_for(&mut self, peer: Peer) -> bool {
         let most = self.caps.most.load();
@@ -248,19 +247,30 @@ mod tests {
     }
 
     #[test]
-    fn those_without_an_address_count_as_one() {
-        let caps = Arc::new(at_most(9, Vec::new()));
-        let _first = enter(&caps, Peer::Unix).unwrap();
-        assert!(enter(&caps, Peer::Unix).is_none());
-        let caps = Arc::new(at_most(9, vec![Peers::Unix]));
-        let _first = enter(&caps, Peer::Unix).unwrap();
-        let _second = enter(&caps, Peer::Unix).unwrap();
+    fn those_without_an_address_of_their_own_are_counted_in_all_only() {
+        let balancer = Peer::Carried(at("192.0.2.1").address());
+        for peer in [Peer::Unix, Peer::Carried(None), balancer] {
+            let caps = Arc::new(at_most(3, Vec::new()));
+            let _some: Vec<_> = (0..3).map(|_| enter(&caps, peer).unwrap()).collect();
+            assert!(enter(&caps, peer).is_none(), "three in all");
+            let _asked: Vec<_> = (0..3).map(|_| caps.enter_request(peer).unwrap()).collect();
+            assert!(caps.enter_request(peer).is_none(), "three in all");
+        }
     }
 
     #[test]
-    fn a_mapped_address_counts_as_the_one_it_maps() {
-        let caps = Arc::new(at_most(9, Vec::new()));
-        let _first = enter(&caps, at("192.0.2.1")).unwrap();
-        assert!(enter(&caps, at("::ffff:192.0.2.1")).is_none());
+    fn whoever_holds_an_address_is_one() {
+        for (address, other, is_one) in [
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("2001:db8::1", "2001:db8::ffff:2", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+        ] {
+            let caps = Arc::new(at_most(9, Vec::new()));
+            let _first = enter(&caps, at(address)).unwrap();
+            assert_eq!(enter(&caps, at(other)).is_none(), is_one, "{other}");
+            let _some: Vec<_> = (0..2).map(|_| caps.enter_request(at(address)).unwrap()).collect();
+            assert_eq!(caps.enter_request(at(other)).is_none(), is_one, "{other}");
+        }
     }
 }
