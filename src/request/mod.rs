@@ -227,8 +227,8 @@ async fn answer(
         return redirect::answer(redirect, &head, &admitted, trail);
     }
     if endpoint::is_ours(head.uri.path()) {
-        return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
-            .await;
+        let call = endpoint::Call { room, client, head: &head, admitted, turn, now };
+        return endpoint::answer(&call, body, trail).await;
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
