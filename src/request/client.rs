@@ -241,8 +241,9 @@ pub struct Pulse {
     interims: interim::Receiver,
     /// Whether a write does not move.
     stalled: Cell<bool>,
-    /// Whether the last request has a body, which may be on its way still when that was answered.
-    body_came: Cell<bool>,
+    /// Whether the last request's body was read whole, which may be on its way still when that was
+    /// answered; `None`: it has none.
+    body: RefCell<Option<Rc<Cell<bool>>>>,
 }
 
 impl Pulse {
@@ -259,7 +260,7 @@ impl Pulse {
             looks_whole: Cell::new(false),
             interims: interim::Receiver::default(),
             stalled: Cell::new(false),
-            body_came: Cell::new(false),
+            body: RefCell::default(),
         })
     }
 
@@ -353,13 +354,18 @@ impl Pulse {
 
     /// The request that begins has a body, or none.
     pub fn takes_body(&self, takes: bool) {
-        self.body_came.set(takes);
+        self.body.replace(takes.then(Rc::default));
+    }
+
+    /// Where whoever reads that body says that he has read it whole.
+    pub(super) fn body_is_read(&self) -> Option<Rc<Cell<bool>>> {
+        self.body.borrow().clone()
     }
 
     /// Whether nothing is on its way either way, when no request is being answered.
     #[must_use]
     pub fn may_rest(&self) -> bool {
-        !self.stalled.get() && !self.body_came.get()
+        !self.stalled.get() && self.body.borrow().as_ref().is_none_or(|is_read| is_read.get())
     }
 
     /// What the connection waits for, and since when.
@@ -393,6 +399,21 @@ mod tests {
         pulse.stalls(false);
         let (phase, since) = pulse.waits();
         assert!(phase == Phase::Idle && since > ended && pulse.may_rest());
+    }
+
+    #[test]
+    fn a_connection_rests_when_the_body_of_its_last_request_was_read_whole() {
+        let pulse = Pulse::new();
+        pulse.takes_body(true);
+        let first = pulse.body_is_read().unwrap();
+        assert!(!pulse.may_rest());
+        first.set(true);
+        assert!(pulse.may_rest());
+        pulse.takes_body(true);
+        first.set(true);
+        assert!(!pulse.may_rest(), "it is another's");
+        pulse.takes_body(false);
+        assert!(pulse.may_rest() && pulse.body_is_read().is_none());
     }
 
     #[test]
