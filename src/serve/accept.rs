@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, Arrival, Settings};
-use super::listen::{Entrance, Terms};
-use super::stream::Listener;
+use super::listen::{BACKLOG, Entrance, Terms};
+use super::stream::{Listener, Stream};
 use crate::http::peer::{Peer, Peers};
 use crate::metrics::{Count, Sheet};
 use crate::request::Room;
@@ -169,11 +169,17 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>) {
 
 /// Who stands in the queue of a listener that closes would be turned away by a reset.
 fn let_in_the_rest(listener: &Listener, terms: &ArcSwap<Terms>, door: &Rc<Door>) {
-    // A task's budget would end before a long queue does.
-    let next = || unconstrained(listener.accept()).now_or_never();
-    while let Some(Ok((socket, peer))) = next() {
+    // No more than were in it: whoever goes on connecting would keep us here.
+    for (socket, peer) in waiting(listener).take(usize::from(BACKLOG) + 1) {
         admit(Arrival::new(socket, peer, terms), door);
     }
+}
+
+/// Those who stand in the queue.
+fn waiting(listener: &Listener) -> impl Iterator<Item = (Stream, Peer)> {
+    // A task's budget would end before a long queue does.
+    let next = || unconstrained(listener.accept()).now_or_never()?.ok();
+    std::iter::from_fn(next)
 }
 
 /// Over a cap the connection is closed at once: an answer would cost what the cap protects.
@@ -256,6 +262,22 @@ mod tests {
             let _asked: Vec<_> = (0..3).map(|_| caps.enter_request(peer).unwrap()).collect();
             assert!(caps.enter_request(peer).is_none(), "three in all");
         }
+    }
+
+    #[test]
+    fn of_those_who_wait_so_many_are_let_in_as_there_are_places() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = socket.local_addr().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let listener = Listener::new(super::super::Listener::Tcp(socket)).unwrap();
+            let come = || std::net::TcpStream::connect(address).unwrap();
+            let _clients: Vec<_> = (0..6).map(|_| come()).collect();
+            let _first = listener.accept().await.unwrap();
+            assert_eq!(waiting(&listener).take(3).count(), 3);
+            assert_eq!(waiting(&listener).count(), 2);
+        });
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::http::peer::Peers;
 use crate::request::client::Entry;
 
 /// Connections that the kernel holds for us before we accept them.
-const BACKLOG: i32 = 1024;
+pub(super) const BACKLOG: u16 = 1024;
 
 /// A listening socket that is on no runtime yet.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ pub fn open(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     (0..count)
         .map(|_| {
             let socket = bind(address, true)?;
-            socket.listen(BACKLOG)?;
+            socket.listen(BACKLOG.into())?;
             socket.set_nonblocking(true)?;
             Ok(socket.into())
         })
