@@ -324,9 +324,15 @@ pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, L
     let uri = &case.head.uri;
     let query = uri.query().unwrap_or_default();
     let kept = query::without(query, &case.room.settings.ignore_query);
+    let target = if kept.len() == query.len() {
+        target(uri.path_and_query().cloned())
+    } else {
+        target(PathAndQuery::try_from(with_query(uri.path(), &kept)).ok())
+    };
     if rules.sessions {
         headers.insert(&SESSION, HeaderValue::from_static("none"));
-        sign(rules, &mut headers, "", "GET", &with_query(uri.path(), &kept), case.now as u64);
+        let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
+        sign(rules, &mut headers, "", "GET", path, case.now as u64);
     }
     let is_certified = case.certificate().is_some();
     let loss = if kept.len() != query.len() || is_certified || loses_fields(case, fields) {
@@ -335,11 +341,6 @@ pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, L
         Loss::None
     } else {
         Loss::Address
-    };
-    let target = if kept.len() == query.len() {
-        target(uri.path_and_query().cloned())
-    } else {
-        target(PathAndQuery::try_from(with_query(uri.path(), &kept)).ok())
     };
     (build(case, target, headers, Outgoing::Empty), loss)
 }
