@@ -165,6 +165,14 @@ pub struct Asked<'a> {
     pub query: &'a str,
 }
 
+impl<'a> Asked<'a> {
+    /// The request, and where it is a HEAD the GET that it stands for: it is answered from that one's page.
+    fn meanings(&self) -> impl Iterator<Item = Asked<'a>> + use<'a> {
+        let get = (*self.method == Method::HEAD).then_some(Asked { method: &Method::GET, ..*self });
+        [Some(*self), get].into_iter().flatten()
+    }
+}
+
 /// A route that must be found in any spelling of its path.
 #[derive(Clone, Debug)]
 struct Watched {
@@ -239,12 +247,17 @@ impl Routes {
     /// Whether somebody may ask for this. The first route that fits and has `allow_from` decides, whatever
     /// route is used else: a parameter of the query that another route waits for opens nothing. The origin
     /// may read a path otherwise than we do: with `target`, the path as it came, a path that could mean
-    /// any other is for those who may have all, and what a lax origin reads must be allowed, too.
+    /// any other is for those who may have all, and what a lax origin reads must be allowed, too. Who asks
+    /// by HEAD asks for what GET shows, and must be allowed that.
     #[must_use]
     pub fn may_come(&self, asked: &Asked<'_>, target: &str, address: Option<IpAddr>) -> bool {
         if self.guarded.is_empty() {
             return true;
         }
+        asked.meanings().all(|asked| self.allows(&asked, target, address))
+    }
+
+    fn allows(&self, asked: &Asked<'_>, target: &str, address: Option<IpAddr>) -> bool {
         let allows = |watched: &Watched| is_in(address, &watched.route.allow_from);
         if may_be_any(asked, target) {
             return self.guarded.iter().all(allows);
@@ -257,7 +270,8 @@ impl Routes {
 
     /// The limits of the routes by which a request is counted. It is the first route that fits, but for
     /// those without limits that wait for a parameter of the query; and where that has none, the first
-    /// that fits what a lax origin reads. A path that could mean any other counts for all.
+    /// that fits what a lax origin reads. A path that could mean any other counts for all. A HEAD that
+    /// no limit counts by its name is counted like the GET that it stands for.
     #[must_use]
     pub fn limits(&self, asked: &Asked<'_>, target: &str) -> Vec<&Limits> {
         if self.counting.is_empty() {
@@ -267,12 +281,16 @@ impl Routes {
         if may_be_any(asked, target) {
             return self.counting.iter().filter(limited).map(Watched::limits).collect();
         }
-        let strictly = self.counting.iter().find(|watched| watched.fits(asked)).filter(limited);
-        let laxly = || {
-            let lax = path::as_read_laxly(asked.path);
-            self.counting.iter().find(|watched| watched.fits_laxly(asked, &lax)).filter(limited)
+        let by = |asked: Asked<'_>| {
+            let strictly =
+                self.counting.iter().find(|watched| watched.fits(&asked)).filter(limited);
+            strictly.or_else(|| {
+                let lax = path::as_read_laxly(asked.path);
+                let laxly = self.counting.iter().find(|watched| watched.fits_laxly(&asked, &lax));
+                laxly.filter(limited)
+            })
         };
-        strictly.or_else(laxly).map(Watched::limits).into_iter().collect()
+        asked.meanings().find_map(by).map(Watched::limits).into_iter().collect()
     }
 
     /// The route of a request, and the item that it names.

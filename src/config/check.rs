@@ -326,6 +326,29 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Another spelling of the host, with a port for one, would fall under no route that guards or counts it.
+    fn guards_hosts(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        let guards = [
+            ("allow_from", !route.allow_from.is_empty()),
+            ("requests_per_address", route.requests_per_address.is_some()),
+            ("requests_per_session", route.requests_per_session.is_some()),
+        ];
+        let Some((key, _)) = guards.into_iter().find(|(_, is_set)| *is_set) else { return };
+        if route.hosts.is_empty() || self.unread("origin.hosts") {
+            return;
+        }
+        let served = &self.plan.origin.hosts;
+        if served.is_empty() {
+            let text =
+                "beside match.host needs [origin] hosts: else a Host of another spelling passes";
+            self.problem(&at(key), text);
+        } else if let Some(host) = route.hosts.iter().find(|host| !served.contains(host)) {
+            let text =
+                format!("{host} is not among [origin] hosts, so that {key} holds for nobody");
+            self.problem(&at("match.host"), text);
+        }
+    }
+
     fn route(&mut self, index: usize, route: &Route) {
         let at = |key: &str| format!("route[{index}].{key}");
         let any_path = route.paths.is_empty() || route.paths.iter().any(PathPattern::is_everything);
@@ -349,16 +372,7 @@ impl<'a> Check<'a> {
             let text = "beside match.query guards nothing: a client writes the query as he likes";
             self.problem(&at("allow_from"), text);
         }
-        // Another spelling of the host, with a port for one, would fall under no such route.
-        if !route.allow_from.is_empty()
-            && !route.hosts.is_empty()
-            && self.plan.origin.hosts.is_empty()
-            && !self.unread("origin.hosts")
-        {
-            let text =
-                "beside match.host needs [origin] hosts: else a Host of another spelling passes";
-            self.problem(&at("allow_from"), text);
-        }
+        self.guards_hosts(&at, route);
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
         self.rows_of(&at("rows"), route, in_query > 0 || in_path);
         let session = &self.plan.session;

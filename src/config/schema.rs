@@ -281,6 +281,7 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("key_cookies", &mut route.key_cookies, &cookies);
     let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
     at.key("key_headers", &mut route.key_headers, &fields);
+    let fields = List::of(Text { parse: text::send_header, show: ToString::to_string });
     at.key("send_headers", &mut route.send_headers, &fields);
     let branches = List::of(Text { parse: text::branch, show: Branch::to_string });
     at.key("purges", &mut route.purges, &branches);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use ipnet::{IpNet, Ipv6Net};
 
 use super::plan::{Address, OriginUrl};
+use crate::http::forwarded;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
@@ -277,8 +278,20 @@ pub(super) fn method(text: &str) -> Result<String, String> {
 /// The name of a field that the page key may hold.
 pub(super) fn key_header(text: &str) -> Result<http::HeaderName, String> {
     let name = field_name(text)?;
-    if is_reserved(name.as_str()) {
+    if is_reserved(name.as_str()) || forwarded::is_reserved(name.as_str()) {
         return Err("another field: this one is removed, rewritten or never shared".into());
+    }
+    if forwarded::is_detour(name.as_str()) {
+        return Err("another field: an app may take this one for the path or the host".into());
+    }
+    Ok(name)
+}
+
+/// The name of a field that a fill sends, and that the page key need not hold.
+pub(super) fn send_header(text: &str) -> Result<http::HeaderName, String> {
+    let name = key_header(text)?;
+    if forwarded::is_other_method(name.as_str()) {
+        return Err("another field: an app may take this one for the method".into());
     }
     Ok(name)
 }
@@ -301,7 +314,7 @@ fn field_name(text: &str) -> Result<http::HeaderName, String> {
 /// we set.
 fn is_reserved(name: &str) -> bool {
     const PREFIXES: [&str; 4] = ["anteroom-", "x-forwarded-", "proxy-", "if-"];
-    const NAMES: [&str; 17] = [
+    const NAMES: [&str; 18] = [
         "authorization",
         "connection",
         "content-length",
@@ -309,6 +322,7 @@ fn is_reserved(name: &str) -> bool {
         "expect",
         "forwarded",
         "host",
+        "http2-settings",
         "keep-alive",
         "proxy",
         "range",

@@ -1,12 +1,26 @@
 //! `Set-Cookie` (RFC 6265 §4.1, §5.2): whose cookie a line sets, and whether it takes it away.
 //!
-//! The cookies of requests are in `cookie.rs`.
+//! The cookies of requests are in `cookie.rs`. What takes all of a site's cookies away stands here, too.
 
 use ::http::header::SET_COOKIE;
-use ::http::{HeaderMap, HeaderValue};
+use ::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::date;
 use super::list::{divide, trim};
+
+/// `clear-site-data` (W3C Clear Site Data §3.1)
+pub static CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
+
+/// Whether a response has the browser forget all cookies of the site, or what else a login may lie in.
+#[must_use]
+pub fn clears_logins(headers: &HeaderMap) -> bool {
+    let holds = |line: &[u8], word: &[u8]| {
+        line.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+    };
+    let words: [&[u8]; 3] = [b"*", b"cookies", b"storage"];
+    let lines = headers.get_all(&CLEAR_SITE_DATA);
+    lines.iter().any(|line| words.iter().any(|word| holds(line.as_bytes(), word)))
+}
 
 /// The names of the cookies that a response sets or clears, one for each line.
 pub fn names(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {

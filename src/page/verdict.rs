@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use ::http::header::{
     ACCESS_CONTROL_ALLOW_ORIGIN, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION,
-    CONTENT_ENCODING, COOKIE, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, ORIGIN, PRAGMA,
-    REFRESH, SET_COOKIE, WWW_AUTHENTICATE,
+    CONTENT_ENCODING, COOKIE, ETAG, FORWARDED, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+    ORIGIN, PRAGMA, REFRESH, SET_COOKIE, WWW_AUTHENTICATE,
 };
 use ::http::{HeaderMap, HeaderName, Method, StatusCode};
 
 use super::entry::{LifetimeSource, Stale};
 use super::key::ShareClass;
 use crate::http::cache_control::CacheControl;
+use crate::http::forwarded::{TRACEPARENT, X_FORWARDED_FOR};
 use crate::http::freshness::{self, Source};
 use crate::http::media::{self, Kind};
+use crate::http::set_cookie::CLEAR_SITE_DATA;
+use crate::http::signature::SIGNATURE;
 use crate::http::tags::holds_tags;
 use crate::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
 use crate::http::vary::{self, Vary};
@@ -313,6 +316,10 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     if set_cookie::names(answer.headers).any(|name| !listed(name)) {
         return Err(Reason::SetCookie);
     }
+    // What has one browser forget would have all of them forget.
+    if answer.headers.contains_key(&CLEAR_SITE_DATA) {
+        return Err(Reason::ResponseField);
+    }
     let Said { control, .. } = said(answer.headers);
     // The fill carried nothing of the visitor, so an operator may know `private` to be a habit.
     let private_is_habit = route.override_private && class == ShareClass::Anonymous;
@@ -344,11 +351,18 @@ fn is_understood(status: StatusCode) -> bool {
     )
 }
 
+/// Whether we say something else in a field to the origin with each request, or each visitor's, that no
+/// key holds: what is chosen by it is the answer to no other request.
+fn is_never_twice(name: &HeaderName) -> bool {
+    [&X_FORWARDED_FOR, &TRACEPARENT, &SIGNATURE, &FORWARDED].contains(&name)
+}
+
 /// The request fields that choose this response, also where the origin forgets to say so.
 fn vary_of(headers: &HeaderMap) -> Result<Vec<HeaderName>, Reason> {
     let mut fields = match Vary::parse(headers) {
         Vary::None => Vec::new(),
         Vary::Any => return Err(Reason::VaryAny),
+        Vary::Fields(fields) if fields.iter().any(is_never_twice) => return Err(Reason::VaryAny),
         Vary::Fields(fields) => fields,
     };
     let mut add = |name: HeaderName| {

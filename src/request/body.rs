@@ -5,10 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use ::http::HeaderMap;
+use ::http::header::SET_COOKIE;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use super::trail::Trail;
+use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::{forwarded, hop};
 use crate::origin::{OriginBody, OriginError};
 use crate::page::flight::{CutOff, Seat};
@@ -70,6 +72,17 @@ impl Body {
         Self::new(From::Flight { seat, left: length })
     }
 
+    /// Leaves nothing of what is ours; its length, where there was something and that is known. What the
+    /// origin sends it has sent to the same HEAD, and it is not ended early.
+    pub(super) fn leave_out(&mut self) -> Option<u64> {
+        if matches!(self.from, From::Nothing | From::Origin(_)) {
+            return None;
+        }
+        let length = http_body::Body::size_hint(self).exact();
+        self.from = From::Nothing;
+        length
+    }
+
     /// Ties the request's trail to the end of the body.
     pub(super) fn with_trail(mut self, mut trail: Box<Trail>) -> Self {
         if http_body::Body::is_end_stream(&self) {
@@ -102,9 +115,11 @@ impl Body {
     }
 }
 
-/// Trailers must not say what heads may not (RFC 9110 §6.5.1).
+/// Trailers must not say what heads may not, and nothing of the browser's memory (RFC 9110 §6.5.1).
 fn clean(trailers: &mut HeaderMap) {
     hop::strip_hop_by_hop(trailers);
+    trailers.remove(SET_COOKIE);
+    trailers.remove(&CLEAR_SITE_DATA);
     let own: Vec<_> =
         trailers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
     for name in own {

@@ -92,7 +92,8 @@ impl<'c> Want<'c> {
         Ok(())
     }
 
-    /// Whether he came with a field, by which a page was chosen, that a fill does not send as he does.
+    /// Whether he came with a field, by which a page was chosen, that a fill does not send as he does; or
+    /// would be told of in one, in which a fill tells of nobody.
     pub(super) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
         let headers = &self.case.head.headers;
         match *name {
@@ -108,6 +109,8 @@ impl<'c> Want<'c> {
                     && !self.sent().contains_key(name)
                     && entry.headers.contains_key(CONTENT_ENCODING)
             }
+            // We are who says that, and of him something else.
+            _ if outgoing::is_told(self.case, name) => true,
             _ => headers.contains_key(name) && !self.sent().contains_key(name),
         }
     }

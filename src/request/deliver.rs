@@ -79,11 +79,15 @@ pub(super) fn own(
     Response::from_parts(head, Body::origin(body))
 }
 
-/// Removes the sessions that an origin would give visitors which has no part in them.
+/// Removes the sessions that an origin would give visitors which has no part in them, and what would end
+/// theirs.
 pub(super) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
     if case.rules().is_apart {
         let sessions = &case.room.settings.cookies;
         set_cookie::remove_named(headers, |name| sessions.is_session(name));
+        if set_cookie::clears_logins(headers) {
+            headers.remove(&set_cookie::CLEAR_SITE_DATA);
+        }
     }
 }
 
@@ -233,6 +237,16 @@ pub(super) fn stored(
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     response
+}
+
+/// The answer to a HEAD: what a GET would be told of the body, and none of it (RFC 9110 §9.3.2). Over
+/// HTTP/2 the library would send it.
+pub(super) fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut head, mut body) = response.into_parts();
+    if let Some(length) = body.leave_out() {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    Response::from_parts(head, body)
 }
 
 /// The head of a stored page, and no body.

@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use super::client::Pulse;
 use super::deliver;
 use crate::http::hop;
+use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::tags::strip_tags;
 use crate::metrics::{Count, Sheet};
 use crate::origin::Outgoing;
@@ -115,7 +116,7 @@ fn head(status: StatusCode, phrase: &str, mut headers: HeaderMap) -> BytesMut {
     hop::strip_hop_by_hop(&mut headers);
     deliver::remove_own(&mut headers);
     strip_tags(&mut headers);
-    for name in [SET_COOKIE, CONTENT_LENGTH] {
+    for name in [&SET_COOKIE, &CONTENT_LENGTH, &CLEAR_SITE_DATA] {
         headers.remove(name);
     }
     let mut bytes = BytesMut::with_capacity(256);
@@ -165,6 +166,7 @@ mod tests {
         for (name, value) in [
             ("link", "</a.css>; rel=preload"),
             ("set-cookie", "a=b"),
+            ("clear-site-data", "\"*\""),
             ("anteroom-login", "root"),
             ("connection", "x-hop"),
             ("x-hop", "1"),

@@ -181,10 +181,14 @@ async fn carry_out(
 ) -> Response<Body> {
     let mut trail = Trail::begin(&room, &client, &request);
     let asks_for_connection = upgrade::asks_for_connection(&request);
+    let is_head = *request.method() == Method::HEAD;
     let mut response = match answer(&room, &client, request, tie, &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
     };
+    if is_head {
+        response = deliver::without_body(response);
+    }
     redirect::insist(&client, response.headers_mut());
     if asks_for_connection {
         upgrade::end_unless_switched(&mut response);

@@ -244,6 +244,20 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
 }
 
+/// Whether `identify` tells in the field `name` what no fill tells: a fill is for somebody without a login.
+pub(super) fn is_told(case: &Case<'_>, name: &HeaderName) -> bool {
+    let rules = case.rules();
+    if !rules.sessions {
+        return false;
+    }
+    let shown = || case.certificate().is_some_and(|shown| shown.fields().any(|(f, _)| f == name));
+    match name {
+        _ if *name == SESSION => case.visitor.class != VisitorClass::Anonymous,
+        _ if *name == rules.identity => case.visitor.user().is_some(),
+        _ => shown(),
+    }
+}
+
 /// An origin that is apart from sessions gets no cookie that may mean one.
 fn keep_sessions_from(case: &Case<'_>, headers: &mut HeaderMap) {
     let rules = &case.room.settings.cookies;

@@ -163,6 +163,24 @@ fn no_field_leads_to_a_guarded_method() {
 }
 
 #[test]
+fn a_guard_of_get_is_one_of_head() {
+    let origin = page();
+    let settings = r#"[[route]]
+match.path = "/admin/**"
+match.method = "GET"
+allow_from = "10.0.0.0/8""#;
+    let proxy = Proxy::embedded(&origin, &format!("{TRUSTED}\n{settings}"));
+    let ask = |method, address| {
+        proxy.ask(method, "/admin/x").header("X-Forwarded-For", address).send().status
+    };
+    assert_eq!(ask("GET", "10.0.0.1"), 200);
+    let asked = origin.count();
+    assert_eq!((ask("GET", "192.0.2.1"), ask("HEAD", "192.0.2.1")), (403, 403));
+    assert_eq!(origin.count(), asked);
+    assert_eq!((ask("HEAD", "10.0.0.1"), ask("OPTIONS", "192.0.2.1")), (200, 200));
+}
+
+#[test]
 fn a_reload_keeps_out_who_is_connected_already() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, "client.deny = []");

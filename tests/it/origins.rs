@@ -104,6 +104,46 @@ fn the_first_origin_keeps_a_session_of_its_own_where_it_has_no_part_in_ours() {
 }
 
 #[test]
+fn a_session_that_we_mint_is_kept_from_the_first_origin_where_it_has_no_part_in_it() {
+    let main = Origin::always(Reply::unstored("shop").header("Set-Cookie", "login=of-the-app-s"));
+    let blog = shop(|_| Reply::unstored("blog"));
+    let settings = "origin.sessions = false\norigins.blog.sessions = true\n\
+                    [[route]]\nmatch.path = \"/login\"\norigin = \"blog\"";
+    let proxy = before(&main, &blog, &Storage::Embedded, settings);
+    let alice = log_in(&proxy, "alice");
+    for ask in [proxy.post("/"), proxy.get("/")] {
+        let answer = ask.cookie(&format!("a=1; {alice}; b=2")).send();
+        assert_eq!(header_of(&main.last(), "cookie").as_deref(), Some("a=1; b=2"));
+        assert_eq!(answer.set_cookie("login"), None);
+    }
+}
+
+#[test]
+fn another_origin_ends_no_session() {
+    let main = shop(|_| Reply::unstored("shop").header("Clear-Site-Data", "\"cookies\""));
+    let blog = Origin::start(|request| {
+        let values: &[&str] = match request.path() {
+            "/blog/all" => &["\"*\""],
+            "/blog/cookies" => &["\"cache\"", "\"cookies\""],
+            "/blog/storage" => &["\"cache\", \"storage\""],
+            _ => &["\"cache\""],
+        };
+        let reply = Reply::unstored("blog");
+        values.iter().fold(reply, |reply, value| reply.header("Clear-Site-Data", value))
+    });
+    let proxy = before(&main, &blog, &Storage::Embedded, "");
+    for (target, expected) in [
+        ("/", Some("\"cookies\"")),
+        ("/blog/all", None),
+        ("/blog/cookies", None),
+        ("/blog/storage", None),
+        ("/blog/cache", Some("\"cache\"")),
+    ] {
+        assert_eq!(proxy.post(target).send().header("clear-site-data"), expected, "{target}");
+    }
+}
+
+#[test]
 fn another_origin_that_is_trusted_is_told_as_the_first_is() {
     let main = shop(|_| Reply::unstored("shop"));
     let blog = Origin::always(Reply::unstored("blog"));

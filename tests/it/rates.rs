@@ -83,6 +83,30 @@ fn an_upload_over_the_limit_is_not_read() {
 }
 
 #[test]
+fn a_limit_of_get_counts_head() {
+    let origin = page();
+    let settings = r#"[[route]]
+match.path = "/free"
+match.method = "GET"
+[[route]]
+match.path = "/search"
+match.method = "GET"
+requests_per_address = "2/h"
+[[route]]
+match.path = "/free"
+requests_per_address = "1/h""#;
+    let proxy = limited(&origin, settings);
+    let status = |method, target| {
+        proxy.ask(method, target).header("X-Forwarded-For", "192.0.2.1").send().status
+    };
+    let statuses = ["HEAD", "GET", "HEAD", "GET"].map(|method| status(method, "/search"));
+    assert_eq!(statuses, [200, 200, 429, 429]);
+    assert_eq!(status("OPTIONS", "/search"), 200);
+    // What is counted by its own name is, whatever GET is free to do.
+    assert_eq!(["GET", "GET", "HEAD", "HEAD"].map(|it| status(it, "/free")), [200, 200, 200, 429]);
+}
+
+#[test]
 fn each_route_counts_for_itself() {
     let origin = page();
     let proxy = limited(

@@ -68,6 +68,15 @@ fn a_keyed_field_splits_a_page_and_reaches_the_fill() {
 }
 
 #[test]
+fn what_no_client_may_say_is_not_said_for_him_in_a_fill() {
+    let origin = echo("x_country");
+    for key in ["key_headers", "send_headers"] {
+        let proxy = Proxy::embedded(&origin, &route(&format!("{key} = [\"x_country\"]")));
+        assert_eq!(proxy.get("/page").header("x_country", "de").send().text(), "none", "{key}");
+    }
+}
+
+#[test]
 fn a_fragment_is_cached_beside_its_page_where_its_field_is_keyed() {
     let origin = echo("hx-request");
     let proxy = Proxy::embedded(&origin, &route("key_headers = [\"HX-Request\"]"));

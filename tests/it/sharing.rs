@@ -208,3 +208,89 @@ fn where_nothing_is_static_for_all_a_known_visitor_is_forwarded() {
     proxy.get("/site.css").send();
     assert!(!proxy.get("/site.css").cookie(&alice).send().is_hit());
 }
+
+/// A page, or where the path says so a style sheet, that names in `Vary` what the proxy tells of visitors.
+fn told(field: &'static str) -> Origin {
+    shop(move |request| {
+        let told = request.header(&field.to_lowercase()).unwrap_or("nothing");
+        let reply = match request.path() {
+            "/site.css" => Reply::typed("text/css", told).header("ETag", "\"1\""),
+            _ => Reply::html(told),
+        };
+        reply.header("Cache-Control", "public, max-age=60").header("Vary", field)
+    })
+}
+
+const WAYS: &str = "[[route]]\nmatch.path = \"/all\"\nshare = \"everyone\"\n\
+                    [[route]]\nmatch.path = \"/public\"\ntrust_public = true";
+
+#[test]
+fn a_page_chosen_by_what_we_tell_of_visitors_is_for_those_of_whom_a_fill_tells_the_same() {
+    for (field, hers, stranger) in
+        [("X-Anteroom-User", "alice", "nothing"), ("X-Anteroom-Session", "known", "none")]
+    {
+        let origin = told(field);
+        let proxy = Proxy::embedded(&origin, &format!("{MINT}\n{WAYS}"));
+        let alice = log_in(&proxy, "alice");
+        for target in ["/all", "/public", "/site.css"] {
+            // She is the first, too: what was fetched for others is not hers.
+            for _ in 0..2 {
+                let answer = proxy.get(target).cookie(&alice).send();
+                assert_eq!(answer.text(), hers, "{field} {target}: {}", answer.cache_status());
+                assert_eq!(proxy.get(target).send().text(), stranger, "{field} {target}");
+            }
+            assert!(proxy.get(target).send().is_hit(), "{field} {target}");
+        }
+    }
+}
+
+#[test]
+fn a_page_chosen_by_what_is_another_in_each_request_is_not_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "a key that two know\n").unwrap();
+    let secret = format!("origin.secret = {{ file = {file:?} }}");
+    for (field, settings) in [
+        ("X-Forwarded-For", ""),
+        ("Forwarded", "cache.fill_client_address = true"),
+        ("Traceparent", ""),
+        ("X-Anteroom-Signature", secret.as_str()),
+    ] {
+        let origin = told(field);
+        let proxy = Proxy::embedded(&origin, settings);
+        proxy.get("/").send();
+        let again = proxy.get("/").send();
+        assert!(!again.is_hit(), "{field}: {}", again.cache_status());
+        assert!(again.cache_status().contains("vary"), "{field}: {}", again.cache_status());
+    }
+}
+
+#[test]
+fn a_page_that_clears_the_browser_s_memory_is_not_shared() {
+    let page = Reply::html("bye").header("Cache-Control", "public, max-age=60");
+    let origin = Origin::always(page.header("Clear-Site-Data", "\"cookies\""));
+    let proxy = Proxy::embedded(&origin, "");
+    for _ in 0..2 {
+        let answer = proxy.get("/").send();
+        assert!(!answer.is_hit(), "{}", answer.cache_status());
+        assert_eq!(answer.header("clear-site-data"), Some("\"cookies\""));
+    }
+}
+
+#[test]
+fn a_page_keeps_its_meaning_when_a_reload_changes_what_is_ignored() {
+    let origin =
+        Origin::start(|request| Reply::html(&request.target).header("Cache-Control", "max-age=60"));
+    let proxy = Proxy::embedded(&origin, "cache.ignore_query = [\"a\"]");
+    let shown = |target: &str| proxy.get(target).send().text();
+    assert_eq!((shown("/p"), shown("/p?a=1")), ("/p".to_owned(), "/p".to_owned()));
+    let reload = |from: &str, to: &str| {
+        proxy.edit(|text| text.replace(from, to));
+        assert!(proxy.reload(), "{}", proxy.complaints());
+    };
+    reload("[\"a\"]", "[]");
+    assert_eq!((shown("/p"), shown("/p?a=1")), ("/p".to_owned(), "/p?a=1".to_owned()));
+    reload("ignore_query = []", "ignore_query = [\"a\"]");
+    assert_eq!((shown("/p"), shown("/p?a=1")), ("/p".to_owned(), "/p".to_owned()));
+    assert_eq!(origin.count(), 2);
+}

@@ -384,6 +384,26 @@ fn what_the_origin_says_of_itself_and_of_sessions_stays_here() {
     );
 }
 
+#[test]
+fn an_app_that_has_no_part_in_sessions_gives_none_with_its_handshake() {
+    let sets = "\r\nSet-Cookie: login=a-token; Path=/\r\nSet-Cookie: theme=dark\r\n\
+                Clear-Site-Data: \"cookies\"\r\n\r\n";
+    let log_in = "origins.other = { url = \"http://127.0.0.1:1\", sessions = true }";
+    for is_apart in [true, false] {
+        let sessions = !is_apart;
+        let stage =
+            Stage::set(&format!("session.mint = true\norigin.sessions = {sessions}\n{log_in}"));
+        let mut client = stage.client("websocket", "");
+        let (mut origin, _) = stage.asked();
+        origin.send(&agreed("websocket").replace("\r\n\r\n", sets));
+        let head = client.head().to_lowercase();
+        assert!(head.contains("set-cookie: theme=dark"), "{head}");
+        for line in ["set-cookie: login=", "clear-site-data:"] {
+            assert_eq!(head.contains(line), !is_apart, "{head}");
+        }
+    }
+}
+
 /// An answer to a WebSocket's handshake, and what the client gets.
 struct Row {
     name: &'static str,

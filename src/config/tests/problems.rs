@@ -178,6 +178,30 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"[[route]] key_headers: found "Cookie"; expected another field"#,
     ),
     (
+        r#"route = [{ key_headers = ["X-Country", "Client-Cert"] }]"#,
+        r#"[[route]] key_headers: found "Client-Cert"; expected another field: this one is removed"#,
+    ),
+    (
+        r#"route = [{ key_headers = ["X_Real_IP"] }]"#,
+        r#"[[route]] key_headers: found "X_Real_IP"; expected another field: this one is removed"#,
+    ),
+    (
+        r#"route = [{ send_headers = ["X-Anteroom-Signature"] }]"#,
+        r#"[[route]] send_headers: found "X-Anteroom-Signature"; expected another field"#,
+    ),
+    (
+        r#"route = [{ key_headers = ["HTTP2-Settings"] }]"#,
+        r#"[[route]] key_headers: found "HTTP2-Settings"; expected another field"#,
+    ),
+    (
+        r#"route = [{ key_headers = ["X-Rewrite-URL"] }]"#,
+        r#"[[route]] key_headers: found "X-Rewrite-URL"; expected another field: an app may take"#,
+    ),
+    (
+        r#"route = [{ send_headers = ["X-Method-Override"] }]"#,
+        r#"[[route]] send_headers: found "X-Method-Override"; expected another field: an app may take"#,
+    ),
+    (
         r#"route = [{ key_cookies = ["a*"] }]"#,
         r#"[[route]] key_cookies: found "a*"; expected the name of a cookie"#,
     ),
@@ -326,8 +350,23 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:2: [[route]] key_cookies: login is a session cookie: a page for one visitor is no key",
     ),
     (
-        "[[route]]\nkey_headers = \"X-Anteroom-User\"",
-        "proxy.toml:2: [[route]] key_headers: x-anteroom-user is the identity header",
+        "[session]\nidentity_header = \"X-User\"\n[[route]]\nkey_headers = \"X-User\"",
+        "proxy.toml:4: [[route]] key_headers: x-user is the identity header",
+    ),
+    (
+        "[[route]]\nmatch.host = \"a.test\"\nrequests_per_address = \"1/s\"",
+        "proxy.toml:3: [[route]] requests_per_address: beside match.host needs [origin] hosts: else a Host of \
+         another spelling passes",
+    ),
+    (
+        "[[route]]\nmatch.host = \"a.test\"\nrequests_per_session = \"1/s\"",
+        "proxy.toml:3: [[route]] requests_per_session: beside match.host needs [origin] hosts: else a Host of \
+         another spelling passes",
+    ),
+    (
+        "[[route]]\nmatch.host = [\"a.test\", \"b.test:80\"]\nallow_from = \"10.0.0.0/8\"\n\
+         [origin]\nhosts = [\"a.test\", \"b.test\"]",
+        "proxy.toml:2: [[route]] match.host: b.test:80 is not among [origin] hosts, so that allow_from holds for nobody",
     ),
     (
         "[session]\ncookie = \"s\"\n[[route]]\nmatch.path = \"/a\"\noverride_private = true",

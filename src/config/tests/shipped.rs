@@ -22,8 +22,14 @@ fn the_shipped_file_works_as_it_is() {
 #[test]
 fn the_shipped_file_shows_every_key_at_its_default() {
     let mut sources = file(&uncommented());
-    sources.env = variables(&[("ANTEROOM_ORIGIN_SECRET", "s"), ("ANTEROOM_ADMIN_TOKEN", "t")]);
+    sources.env = variables(&[
+        ("ANTEROOM_ORIGIN_SECRET", "s"),
+        ("ANTEROOM_ADMIN_TOKEN", "t"),
+        // The example has a limit beside a host.
+        ("ANTEROOM__ORIGIN__HOSTS", "example.com"),
+    ]);
     let mut plan = read(&sources);
+    assert_eq!(std::mem::take(&mut plan.origin.hosts), ["example.com"]);
 
     // What has no default of its own is shown by an example.
     plan.threads = usual().threads;

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use ::http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use ::http::{HeaderValue, Method, Response, StatusCode};
@@ -216,12 +216,7 @@ pub(super) async fn answer(
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     deliver::put_status(call.room, headers, &deliver::bypassed(Reason::Endpoint));
-    let length = response.body().len();
-    if call.head.method != Method::HEAD {
-        return Ok(response.map(Body::full));
-    }
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
-    Ok(response.map(|_| Body::empty()))
+    Ok(response.map(Body::full))
 }
 
 async fn dispatch(

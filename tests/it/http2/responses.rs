@@ -50,12 +50,64 @@ fn responses_without_a_body_have_none() {
 }
 
 #[test]
+fn our_own_answers_to_a_head_have_no_body() {
+    let origin = Origin::start(|request| match request.path() {
+        "/broken" => Reply::nothing(),
+        _ => Reply::html("a page").header("Cache-Control", "max-age=60"),
+    });
+    let settings = r#"origin.hosts = ["shop.test"]
+[[route]]
+match.path = "/closed"
+allow_from = "10.0.0.0/8"
+[[route]]
+match.path = "/counted"
+requests_per_address = "1/h""#;
+    let proxy = Proxy::embedded(&origin, settings);
+    assert_eq!(proxy.get("/counted").send().status, 200);
+    let mut client = Multiplexed::open(proxy.address());
+    let stored_only = ("cache-control", "only-if-cached");
+    let elsewhere = "http://elsewhere.test/";
+    for (target, fields, status) in [
+        ("/page", &[][..], 200),
+        ("/page", &[("if-none-match", "*")], 304),
+        ("/page", &[("range", "bytes=0-1")], 200),
+        ("/_anteroom/me", &[], 200),
+        ("/_anteroom/cart", &[], 401),
+        ("/_anteroom/none", &[], 404),
+        ("/closed", &[], 403),
+        ("/counted", &[], 429),
+        ("/broken", &[], 502),
+        ("/absent", &[stored_only], 504),
+        (elsewhere, &[], 421),
+        ("/", &[("expect", "wonders")], 417),
+    ] {
+        let full = client.get(ask("GET", target, fields)).unwrap();
+        let head = client.get(ask("HEAD", target, fields)).unwrap();
+        assert_eq!((head.status, head.text().as_str()), (status, ""), "{target}");
+        if status == full.status {
+            let length = (status != 304).then(|| full.body.len().to_string());
+            assert_eq!(head.header("content-length"), length.as_deref(), "{target}");
+        }
+    }
+    let lines = proxy.access_log(25);
+    let heads: Vec<_> = lines.iter().filter(|line| line["method"] == "HEAD").collect();
+    assert_eq!(heads.len(), 12);
+    for line in heads {
+        assert_eq!((&line["bytes"], line.get("aborted")), (&0.into(), None), "{line}");
+    }
+}
+
+#[test]
 fn trailers_come_through() {
-    let origin = Origin::always(
-        Reply::status("200 OK")
-            .header("Trailer", "x-sum")
-            .chunks(&["hello"], &[("x-sum", "7"), ("x-anteroom-user", "alice")]),
-    );
+    let origin = Origin::always(Reply::status("200 OK").header("Trailer", "x-sum").chunks(
+        &["hello"],
+        &[
+            ("x-sum", "7"),
+            ("x-anteroom-user", "alice"),
+            ("set-cookie", "login=mallory"),
+            ("clear-site-data", "\"cookies\""),
+        ],
+    ));
     let proxy = Proxy::embedded(&origin, "");
     let mut client = Multiplexed::open(proxy.address());
     let reply = client.get(ask("GET", "/", &[("te", "trailers")])).unwrap();

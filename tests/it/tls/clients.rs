@@ -334,3 +334,32 @@ fn the_certificate_of_a_proxy_is_not_the_visitors() {
     }
     assert_eq!(proxy.post("/").send_on(&mut client).text(), "<p>nobody</p>");
 }
+
+#[test]
+fn a_page_chosen_by_the_certificate_is_for_those_without() {
+    let people = People::new();
+    for field in
+        ["Client-Cert", "X-Anteroom-Client-Cert-Subject", "X-Anteroom-Client-Cert-Fingerprint"]
+    {
+        let origin = Origin::start(move |request| {
+            let who = request.header("x-anteroom-client-cert-subject").unwrap_or("nobody");
+            let reply = match request.path() {
+                "/site.css" => Reply::typed("text/css", who).header("ETag", "\"1\""),
+                _ => Reply::html(who),
+            };
+            reply.header("Cache-Control", "public, max-age=60").header("Vary", field)
+        });
+        let ways = "[[route]]\nmatch.path = \"/all\"\nshare = \"everyone\"\n\
+                    [[route]]\nmatch.path = \"/public\"\ntrust_public = true";
+        let proxy = Proxy::embedded(&origin, &format!("{}\n{ways}", people.listen("optional")));
+        let ada = Browser::of(&people.authority.person("Ada"));
+        for target in ["/all", "/public", "/site.css"] {
+            for _ in 0..2 {
+                assert_eq!(visit(&proxy, &ada, target).unwrap().text(), "CN=Ada", "{field}");
+                let stranger = visit(&proxy, &Browser::new(), target).unwrap();
+                assert_eq!(stranger.text(), "nobody", "{field} {target}");
+            }
+            assert!(visit(&proxy, &Browser::new(), target).unwrap().is_hit(), "{field} {target}");
+        }
+    }
+}
