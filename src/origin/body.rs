@@ -50,6 +50,8 @@ pub struct Upload {
     timer: Option<Pin<Box<Sleep>>>,
     progress: Rc<Progress>,
     filter: Box<dyn Fn(&mut HeaderMap)>,
+    /// Where it is told that it was read whole.
+    is_read: Option<Rc<Cell<bool>>>,
     /// Where it goes on a shared connection.
     hold: Option<Hold>,
 }
@@ -159,7 +161,23 @@ impl Upload {
     ) -> Self {
         let filter = Box::new(filter);
         let progress = Progress::new(stall);
-        Self { body, stall, left: max, timer: None, progress, filter, hold: None }
+        Self { body, stall, left: max, timer: None, progress, filter, is_read: None, hold: None }
+    }
+
+    /// Tells there that it was read whole, once that is so.
+    #[must_use]
+    pub fn telling(mut self, is_read: Option<Rc<Cell<bool>>>) -> Self {
+        self.is_read = is_read;
+        self
+    }
+
+    /// What came of it was its end, or may have been.
+    fn tell(&self, is_over: bool) {
+        if let Some(is_read) = &self.is_read
+            && (is_over || self.body.is_end_stream())
+        {
+            is_read.set(true);
+        }
     }
 
     /// It is about to be sent, for the first time or again: what became of it before is of no account.
@@ -237,8 +255,14 @@ impl Body for Upload {
         this.progress.awaits_client.set(false);
         this.progress.last.set(Instant::now());
         match frame {
-            None => Poll::Ready(None),
-            Some(Ok(frame)) => this.take(frame),
+            None => {
+                this.tell(true);
+                Poll::Ready(None)
+            }
+            Some(Ok(frame)) => {
+                this.tell(false);
+                this.take(frame)
+            }
             Some(Err(_)) => this.fail(BodyFault::Broken),
         }
     }

@@ -32,6 +32,19 @@ fn a_request_reaches_the_origin_as_one_of_http_1() {
 }
 
 #[test]
+fn a_request_that_waits_for_100_goes_on_when_its_body_comes() {
+    let origin = echo();
+    let proxy = Proxy::embedded(&origin, "");
+    let mut client = Multiplexed::open(proxy.address());
+    let request = ask("POST", "/", &[("expect", "100-continue"), ("content-length", "4")]);
+    assert_eq!(client.send(request, Some(b"body"), None).unwrap().status, 200);
+    let seen = origin.last();
+    assert_eq!((seen.body.bytes.as_slice(), seen.header("expect")), (&b"body"[..], None));
+    let request = ask("POST", "/", &[("expect", "tea")]);
+    assert_eq!(client.send(request, Some(b"body"), None).unwrap().status, 417);
+}
+
+#[test]
 fn crumbs_of_cookies_are_one_line_to_the_origin_and_to_us() {
     let origin = shop(|_| Reply::unstored("hello"));
     let proxy = Proxy::embedded(&origin, "session.mint = true");
