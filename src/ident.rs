@@ -3,6 +3,7 @@
 //! Parsed once at the edge and trusted afterwards. Nothing here talks to a store or a socket.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -194,6 +195,16 @@ impl PageKey {
     }
 }
 
+/// Whose an address is, where clients are counted by it: of IPv6 the whole /64, which one client has
+/// (RFC 6177); of IPv4 the address itself, also where it is mapped into IPv6.
+#[must_use]
+pub fn holder(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        of_ipv4 @ IpAddr::V4(_) => of_ipv4,
+    }
+}
+
 /// Lower-case hex digits of `bytes`.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
@@ -208,6 +219,19 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_holds_an_address_of_ipv4_or_a_network_of_ipv6() {
+        for (address, expected) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::"),
+            ("2001:db8::", "2001:db8::"),
+        ] {
+            let expected: IpAddr = expected.parse().unwrap();
+            assert_eq!(holder(address.parse().unwrap()), expected, "{address}");
+        }
+    }
 
     #[test]
     fn the_token_grammar_has_its_bounds() {

@@ -18,7 +18,7 @@ use governor::state::{InMemoryState, NotKeyed, StateStore};
 use governor::{Quota, RateLimiter};
 use quick_cache::unsync::Cache;
 
-use crate::ident::StoredToken;
+use crate::ident::{StoredToken, holder};
 
 /// Locks that the threads share. A power of two.
 const SHARDS: usize = 16;
@@ -39,8 +39,8 @@ pub struct Rate {
 /// Who is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
-    /// An address; of IPv6 a whole /64 (RFC 6177).
-    Address(u128),
+    /// Whoever holds an address.
+    Address(IpAddr),
     /// A session, by the hash of its token.
     Session(u128),
 }
@@ -49,10 +49,7 @@ impl Who {
     /// Whoever has this address.
     #[must_use]
     pub fn at(address: IpAddr) -> Self {
-        Self::Address(match address.to_canonical() {
-            IpAddr::V4(address) => u128::from(address.to_bits()),
-            IpAddr::V6(address) => address.to_bits() >> 64 << 64,
-        })
+        Self::Address(holder(address))
     }
 }
 

@@ -143,13 +143,15 @@ impl Listeners {
                     tracing::warn!(%error, address = %plan.address, "its mode stays as it was");
                 }
                 open.plan = plan;
-                open.terms.store(Arc::new(terms));
+                let terms = Arc::new(terms);
+                open.terms.swap(Arc::clone(&terms)).give_way(Some(&terms));
                 self.open.push(open);
             }
         }
         for gone in old.into_iter().flatten() {
             tracing::info!(address = %gone.plan.address, "no visitors are let in there any more");
             gone.closed.cancel();
+            gone.terms.load().give_way(None);
         }
         for new in &change.opened {
             tracing::info!(address = %new.plan.address, "visitors are let in there, too");
@@ -225,5 +227,16 @@ impl Listeners {
 /// The terms of a listener. TLS that is to be as it was stays, with the tickets that it gave out.
 fn terms(one: &Listen, old: Option<&Terms>) -> Result<Terms, StartError> {
     let tls = tls::open(one, old.and_then(|old| old.tls.as_ref()))?;
-    Ok(Terms { balancers: one.balancers.clone(), h2: one.h2, tls, entry: tls::entry(one) })
+    let mut terms = Terms {
+        balancers: one.balancers.clone(),
+        h2: one.h2,
+        tls,
+        outdated: CancellationToken::new(),
+        entry: tls::entry(one),
+    };
+    if let Some(old) = old.filter(|_| !terms.asks_clients()) {
+        // Who came before is one with who comes now.
+        terms.outdated = old.outdated.clone();
+    }
+    Ok(terms)
 }

@@ -49,6 +49,12 @@ impl Origins {
             let same = old.0.iter().find(|(old, _)| old.is_like(&roster));
             if let (None, Some((old, _))) = (same, old.0.iter().find(|(old, _)| old.name() == name))
             {
+                if roster.is_apart_from(old) {
+                    tracing::warn!(
+                        origin = name,
+                        "an origin has none of its servers any more: where it is another app now, purge"
+                    );
+                }
                 roster.learn_from(old);
             }
             let roster = same.map_or(roster, |(same, _)| Arc::clone(same));

@@ -8,6 +8,7 @@ mod load;
 mod names;
 mod table;
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -69,10 +70,15 @@ impl Certificate {
 /// not.
 #[must_use]
 pub fn is_in_time(der: &[u8], now: i64) -> bool {
-    parse_x509_certificate(der).is_ok_and(|(_, read)| {
-        let validity = read.validity();
-        (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now)
-    })
+    times(der).is_some_and(|valid| valid.contains(&now))
+}
+
+/// The Unix times from and until which a certificate in DER is valid, where it can be read.
+#[must_use]
+pub fn times(der: &[u8]) -> Option<RangeInclusive<i64>> {
+    let (_, read) = parse_x509_certificate(der).ok()?;
+    let validity = read.validity();
+    Some(validity.not_before.timestamp()..=validity.not_after.timestamp())
 }
 
 /// By what a change of a file is noticed; all of it `None` where there is no such file.

@@ -676,7 +676,8 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// `connections`, 20,000.
     pub connections: usize,
-    /// `connections_per_address`, 1,000; trusted proxies are not counted.
+    /// `connections_per_address`, 1,000 of an address or a /64 of IPv6, as all that is counted by address;
+    /// trusted proxies are not counted, nor who has no address.
     pub connections_per_address: usize,
     /// `requests_at_once_per_address`, 2,000: requests of HTTP/2; trusted proxies are not counted.
     pub requests_at_once_per_address: usize,

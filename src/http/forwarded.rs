@@ -107,11 +107,7 @@ pub fn has_underscore(name: &str) -> bool {
 /// something that is no address was written by nobody we know, and is not looked at.
 #[must_use]
 pub fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[Peers]) -> Option<IpAddr> {
-    let mut nearest = match peer {
-        Peer::Address(address) => Some(address),
-        // Whom the balancer carries is not the balancer.
-        Peer::Unix | Peer::Carried(_) => None,
-    };
+    let mut nearest = peer.own_address();
     if !peer.is_among(trusted) {
         return nearest;
     }

@@ -41,14 +41,25 @@ pub fn decoded(path: &str) -> Option<String> {
 }
 
 /// A path, percent-decoded, as an origin may read it that is not strict: without parameters (`;x`) and
-/// the slash at the end, and in lower case.
+/// the slash at the end, and in lower case. And as Windows reads the names of files: without spaces
+/// around them, dots behind them (`admin.`), and streams (`admin::$DATA`, `admin:$I30:…`).
 #[must_use]
 pub fn as_read_laxly(path: &str) -> String {
-    let bare = |segment: &str| segment.split(';').next().unwrap_or_default().to_lowercase();
-    let read: Vec<String> = path.split('/').map(bare).collect();
+    let read: Vec<String> = path.split('/').map(read_laxly).collect();
     let read = read.join("/");
     let trimmed = read.trim_end_matches('/');
     if trimmed.is_empty() { "/".to_owned() } else { trimmed.to_owned() }
+}
+
+/// The same of a segment.
+fn read_laxly(segment: &str) -> String {
+    without_stream(segment).trim_start_matches(' ').trim_end_matches([' ', '.']).to_lowercase()
+}
+
+/// A segment up to its parameters, or the stream of a file.
+fn without_stream(segment: &str) -> &str {
+    let end = [";", "::", ":$"].iter().filter_map(|mark| segment.find(mark)).min();
+    &segment[..end.unwrap_or(segment.len())]
 }
 
 /// Whether something is still percent-encoded in a path that was decoded: an origin that decodes twice
@@ -125,11 +136,13 @@ enum Segment {
 impl Segment {
     /// As [`as_read_laxly`] reads a segment.
     fn laxly(&self) -> Self {
-        let bare = |text: &str| text.split(';').next().unwrap_or_default().to_lowercase().into();
+        let bare = |text: &str| read_laxly(text).into();
         match self {
             Self::Exact(text) => Self::Exact(bare(text)),
             // What follows a parameter is gone with it.
-            Self::Star { prefix, .. } | Self::Item { prefix, .. } if prefix.contains(';') => {
+            Self::Star { prefix, .. } | Self::Item { prefix, .. }
+                if without_stream(prefix) != &**prefix =>
+            {
                 Self::Exact(bare(prefix))
             }
             Self::Star { prefix, suffix } | Self::Item { prefix, suffix } => {
@@ -517,6 +530,13 @@ mod tests {
             ("/*.php;x", "/a.php", true),
             ("/User/{item}", "/user/Bob", true),
             ("/user/{item}", "/user", false),
+            ("/admin/**", "/admin./x", true),
+            ("/admin/**", "/ admin /x", true),
+            ("/admin/**", "/admin::$DATA/x", true),
+            ("/admin/**", "/admin:$I30:$INDEX_ALLOCATION/x", true),
+            ("/admin/**", "/admin:x/x", false),
+            ("/*.php", "/a.php. .", true),
+            ("/a.*", "/a", true),
         ] {
             let lax = PathPattern::parse(pattern).unwrap().laxly();
             assert_eq!(lax.matches(&as_read_laxly(path)).is_some(), expected, "{pattern} {path}");

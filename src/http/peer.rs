@@ -34,6 +34,16 @@ impl Peer {
         }
     }
 
+    /// Its address, where that says who it is.
+    #[must_use]
+    pub fn own_address(self) -> Option<IpAddr> {
+        match self {
+            Self::Address(address) => Some(address),
+            // Whom the balancer carries is not the balancer.
+            Self::Unix | Self::Carried(_) => None,
+        }
+    }
+
     /// Whether one of `named` means it.
     #[must_use]
     pub fn is_among(self, named: &[Peers]) -> bool {

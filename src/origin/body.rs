@@ -1,6 +1,6 @@
 //! Bodies on their way: the client's to the origin, and the origin's back.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -50,6 +50,8 @@ pub struct Upload {
     timer: Option<Pin<Box<Sleep>>>,
     progress: Rc<Progress>,
     filter: Box<dyn Fn(&mut HeaderMap)>,
+    /// Where it is told that it was read whole.
+    is_read: Option<Rc<Cell<bool>>>,
     /// Where it goes on a shared connection.
     hold: Option<Hold>,
     /// Whether it is a stream, whose end stands for itself.
@@ -104,6 +106,8 @@ pub(super) struct Progress {
     pub(super) awaits_client: Cell<bool>,
     /// How long it may stop.
     stall: Duration,
+    /// Whether nothing more of it is sent, for it is whole or was dropped.
+    ended: Cell<bool>,
     answer_over: Notify,
 }
 
@@ -116,6 +120,7 @@ impl Progress {
             begun: Cell::new(false),
             awaits_client: Cell::new(false),
             stall,
+            ended: Cell::new(false),
             answer_over: Notify::new(),
         })
     }
@@ -125,15 +130,52 @@ impl Progress {
         self.answer_over.notify_one();
     }
 
-    /// Returns when the upload stops for too long behind the response: nobody waits for it any more.
-    pub(super) async fn overdue(&self) {
+    /// Whether the upload stops for too long behind the response: nobody waits for it any more. Returns
+    /// then, or when it has ended.
+    pub(super) async fn overdue(&self) -> bool {
         self.answer_over.notified().await;
         let mut since = Instant::now();
-        loop {
+        while !self.ended.get() {
             tokio::time::sleep_until(since + self.stall).await;
             match self.last.get() {
                 moved if moved > since => since = moved,
-                _ => return,
+                _ => return !self.ended.get(),
+            }
+        }
+        false
+    }
+}
+
+/// The uploads of a connection of HTTP/1.1, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Uploads {
+    newest: RefCell<Option<Rc<Progress>>>,
+    begun: Notify,
+}
+
+impl Uploads {
+    /// One is about to be sent.
+    pub(super) fn begin(&self, progress: Rc<Progress>) {
+        self.newest.replace(Some(progress));
+        self.begun.notify_one();
+    }
+
+    /// The response is over, or nobody wants it any more.
+    pub(super) fn answer_is_over(&self) {
+        if let Some(newest) = self.newest.take() {
+            newest.answer_is_over();
+        }
+    }
+
+    /// Returns when one stops for too long behind its response: hyper itself waits for as long as the
+    /// origin takes nothing.
+    pub(super) async fn overdue(&self) {
+        loop {
+            self.begun.notified().await;
+            let newest = self.newest.borrow().clone();
+            let Some(newest) = newest else { continue };
+            if newest.overdue().await {
+                return;
             }
         }
     }
@@ -157,6 +199,7 @@ impl Upload {
             timer: None,
             progress,
             filter,
+            is_read: None,
             hold: None,
             is_stream: false,
             last: None,
@@ -169,6 +212,29 @@ impl Upload {
     pub fn by_stream(mut self) -> Self {
         self.is_stream = true;
         self
+    }
+
+    /// Tells there that it was read whole, once that is so.
+    #[must_use]
+    pub fn telling(mut self, is_read: Option<Rc<Cell<bool>>>) -> Self {
+        self.is_read = is_read;
+        self
+    }
+
+    /// What came of it was its end, or may have been.
+    fn tell(&self, is_over: bool) {
+        if let Some(is_read) = &self.is_read
+            && (is_over || self.body.is_end_stream())
+        {
+            is_read.set(true);
+        }
+    }
+
+    /// It is about to be sent, for the first time or again: what became of it before is of no account.
+    pub(super) fn sets_out(&mut self) -> Rc<Progress> {
+        self.hold = None;
+        self.progress = Progress::new(self.stall);
+        self.progress()
     }
 
     /// It goes on a shared connection.
@@ -232,6 +298,12 @@ impl Upload {
     }
 }
 
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.progress.ended.set(true);
+    }
+}
+
 /// Ready when nothing came for `limit`; the timer is made at the first wait.
 fn waited_too_long(
     timer: &mut Option<Pin<Box<Sleep>>>,
@@ -272,8 +344,14 @@ impl Body for Upload {
             }
         };
         match came {
-            None => Poll::Ready(None),
-            Some(Ok(frame)) => this.take(frame),
+            None => {
+                this.tell(true);
+                Poll::Ready(None)
+            }
+            Some(Ok(frame)) => {
+                this.tell(false);
+                this.take(frame)
+            }
             Some(Err(fault)) => this.fail(fault),
         }
     }

@@ -11,6 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
+use super::body::Uploads;
 use super::lanes::{Lane, Protocol};
 use super::link::Link;
 use super::meter::{Allowance, Metered};
@@ -72,7 +73,8 @@ impl Origin {
                 Err(error) => tracing::debug!(%error, "an origin connection ended"),
             }
         });
-        Ok((Http1 { requests, resting: Rc::default(), allowance }, switching))
+        let (resting, uploads) = (Rc::default(), Rc::default());
+        Ok((Http1 { requests, resting, allowance, uploads }, switching))
     }
 
     /// Socket and TLS within `connect_timeout`, and the protocol that was agreed upon there.
@@ -118,8 +120,14 @@ impl Origin {
         let sheet = Arc::clone(&self.sheet);
         let resting = Rc::new(Cell::new(false));
         let rests = Rc::clone(&resting);
+        let uploads = Rc::<Uploads>::default();
+        let late = Rc::clone(&uploads);
         tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
+            let end = tokio::select! {
+                end = connection => end,
+                () = late.overdue() => return tracing::debug!("an upload behind its answer stopped"),
+            };
+            if let Err(error) = end {
                 // A request in work gets an error of its own.
                 if rests.get() {
                     sheet.count(Count::OriginIdleErrors);
@@ -127,6 +135,6 @@ impl Origin {
                 tracing::debug!(%error, "an origin connection ended");
             }
         });
-        Ok(Http1 { requests, resting, allowance })
+        Ok(Http1 { requests, resting, allowance, uploads })
     }
 }

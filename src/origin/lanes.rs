@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use super::body::Progress;
@@ -69,7 +69,7 @@ where
         tokio::task::spawn_local(async move {
             tokio::select! {
                 _ = task => {}
-                () = upload.overdue() => {}
+                true = upload.overdue() => {}
             }
         });
     }
@@ -91,6 +91,15 @@ pub(super) struct Lane {
     /// How many requests were called off on it.
     called_off: Cell<usize>,
     begun: JustBegun,
+    /// Nothing more is begun on it. hyper itself waits, with what it holds, for as long as the origin takes
+    /// no stream.
+    over: Rc<Notify>,
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.over.notify_one();
+    }
 }
 
 impl std::fmt::Debug for Lane {
@@ -118,9 +127,16 @@ impl Lane {
             .map_err(OriginError::Broken)?;
         let driven = Rc::new(RefCell::new(connection));
         let connection = Rc::downgrade(&driven);
+        let over = Rc::new(Notify::new());
+        let is_over = Rc::clone(&over);
         tokio::task::spawn_local(async move {
             // Borrowed for one poll at a time: how many streams it takes is asked in between.
-            let end = std::future::poll_fn(|cx| Pin::new(&mut *driven.borrow_mut()).poll(cx)).await;
+            let driving = std::future::poll_fn(|cx| Pin::new(&mut *driven.borrow_mut()).poll(cx));
+            let end = tokio::select! {
+                end = driving => end,
+                // What was begun goes on in tasks of its own.
+                () = is_over.notified() => Ok(()),
+            };
             if let Err(error) = end {
                 tracing::debug!(%error, "an origin connection of HTTP/2 ended");
             }
@@ -133,6 +149,7 @@ impl Lane {
             doubted: Cell::new(false),
             called_off: Cell::new(0),
             begun,
+            over,
         })
     }
 
@@ -141,11 +158,21 @@ impl Lane {
         is_trusted && !self.requests.is_closed()
     }
 
+    /// How many streams the origin takes.
+    fn takes(&self) -> usize {
+        let connection = self.connection.upgrade();
+        connection.map_or(0, |connection| connection.borrow().current_max_send_streams())
+    }
+
     /// Whether the origin takes one more stream now.
     fn has_room(&self) -> bool {
-        let Some(connection) = self.connection.upgrade() else { return false };
-        let takes = connection.borrow().current_max_send_streams();
-        self.streams.get() < takes.min(STREAMS)
+        self.streams.get() < self.takes().min(STREAMS)
+    }
+
+    /// No further request follows; what is not begun comes back, and what is goes on.
+    fn doubt(&self) {
+        self.doubted.set(true);
+        self.over.notify_one();
     }
 
     fn is_idle_since(&self, limit: Duration) -> bool {
@@ -227,7 +254,7 @@ impl Stream {
 
     /// No further request follows on this connection; those under way go on.
     pub(super) fn doubt(&self) {
-        self.0.lane.doubted.set(true);
+        self.0.lane.doubt();
     }
 }
 
@@ -237,6 +264,10 @@ impl Drop for Stream {
             self.0.lane.called_off.update(|count| count + 1);
         }
         if let Some(upload) = self.0.upload.take() {
+            // It waits for a stream that the origin does not give.
+            if !upload.begun.get() && self.0.lane.takes() == 0 {
+                self.0.lane.doubt();
+            }
             upload.answer_is_over();
         }
     }
@@ -262,10 +293,13 @@ impl Lanes {
         open.iter().find(|lane| lane.has_room()).map(Stream::on)
     }
 
-    /// Shares a fresh connection; the first place on it.
+    /// Shares a fresh connection; the first place on it. Those that carry nothing and take nothing go: else
+    /// there would be one more for each request to an origin that takes no streams.
     pub(super) fn add(&self, lane: Lane) -> Stream {
         let lane = Rc::new(lane);
-        self.open.borrow_mut().push(Rc::clone(&lane));
+        let mut open = self.open.borrow_mut();
+        open.retain(|lane| lane.streams.get() > 0 || lane.has_room());
+        open.push(Rc::clone(&lane));
         Stream::on(&lane)
     }
 

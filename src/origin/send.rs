@@ -56,16 +56,18 @@ pub(super) struct Failed {
     here: bool,
     /// Whether others were on the same connection.
     shared: bool,
+    /// Whether it says anything of the server.
+    pub(super) is_telling: bool,
 }
 
 impl Failed {
     fn for_good(error: OriginError) -> Self {
-        Self { error, again: None, here: false, shared: false }
+        Self { error, again: None, here: false, shared: false, is_telling: true }
     }
 
     /// There was no connection.
     fn unsent(error: OriginError, request: Request<Outgoing>) -> Self {
-        Self { error, again: Some(request), here: false, shared: false }
+        Self { again: Some(request), ..Self::for_good(error) }
     }
 }
 
@@ -158,9 +160,9 @@ impl Origin {
     ) -> Result<OriginResponse, Failed> {
         let is_head = request.method() == Method::HEAD;
         let copies = Copies::of(&request, &sender, was_kept || self.settings.has_peers);
-        let progress = match request.body() {
+        let progress = match request.body_mut() {
             Outgoing::Empty => Progress::new(Duration::ZERO),
-            Outgoing::Upload(upload) => upload.progress(),
+            Outgoing::Upload(upload) => upload.sets_out(),
         };
         if sender.is_shared() {
             to_http2(&mut request, self.settings.tls.is_some()).map_err(Failed::for_good)?;
@@ -170,13 +172,15 @@ impl Origin {
             if is_call { self.settings.stream_timeout } else { self.settings.first_byte_timeout };
         let sent = sender.send(request);
         let Some(answer) = within_limit(sent, limit, &progress).await else {
-            // A call may be silent of right: that says nothing of its connection.
-            if !is_call {
+            // A call may be silent of right: that says nothing of its connection, nor of its server.
+            // One that has not even begun has no place there.
+            if !is_call || !progress.begun.get() {
                 sender.doubt();
             }
             // Whoever is silent on one connection is so on the next.
             let error = OriginError::FirstByteTimedOut;
-            return Err(Failed { again: copies.lost, ..Failed::for_good(error) });
+            let is_telling = !is_call;
+            return Err(Failed { again: copies.lost, is_telling, ..Failed::for_good(error) });
         };
         match answer {
             Ok(response) => self.accept(response, sender, is_head, keep).map_err(Failed::for_good),
@@ -208,9 +212,11 @@ impl Origin {
                 let shared = sender.is_shared();
                 let error = match progress.fault.get() {
                     Some(fault) => OriginError::ClientBody(fault),
+                    // It says that it has no room for it.
+                    None if broken == Broken::Refused => OriginError::Crowded,
                     None => OriginError::Broken(error),
                 };
-                Err(Failed { error, again, here, shared })
+                Err(Failed { again, here, shared, ..Failed::for_good(error) })
             }
         }
     }
@@ -235,6 +241,10 @@ impl Origin {
             head.version = Version::HTTP_11;
         }
         head.headers.remove(header::TRANSFER_ENCODING);
+        // It means nothing elsewhere (RFC 9110 §14.4), and who believed it would take a whole for a part.
+        if !matches!(head.status, StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE) {
+            head.headers.remove(header::CONTENT_RANGE);
+        }
         if !is_head && head.status != StatusCode::NOT_MODIFIED {
             head.headers.remove(header::CONTENT_LENGTH);
         }

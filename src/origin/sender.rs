@@ -11,6 +11,7 @@ use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
+use super::body::Uploads;
 use super::lanes::Stream;
 use super::meter::Allowance;
 use super::{OriginError, Outgoing};
@@ -23,6 +24,14 @@ pub(super) struct Http1 {
     pub(super) resting: Rc<Cell<bool>>,
     /// What may be read of it.
     pub(super) allowance: Allowance,
+    /// What is sent on it.
+    pub(super) uploads: Rc<Uploads>,
+}
+
+impl Drop for Http1 {
+    fn drop(&mut self) {
+        self.uploads.answer_is_over();
+    }
 }
 
 /// What carries a request.
@@ -42,6 +51,9 @@ impl Sender {
         match self {
             Self::Http1(one) => {
                 one.allowance.heads();
+                if let Outgoing::Upload(upload) = request.body() {
+                    one.uploads.begin(upload.progress());
+                }
                 Either::Left(one.requests.try_send_request(request))
             }
             Self::Http2(stream) => Either::Right(stream.send(request)),
@@ -61,8 +73,9 @@ impl Sender {
 
     /// The origin has ended its side, however it did.
     pub(super) fn over(&self) {
-        if let Self::Http2(stream) = self {
-            stream.over();
+        match self {
+            Self::Http1(one) => one.uploads.answer_is_over(),
+            Self::Http2(stream) => stream.over(),
         }
     }
 

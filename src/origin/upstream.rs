@@ -165,7 +165,7 @@ impl Upstream {
             Err(Failed {
                 error: OriginError::ClientBody(_) | OriginError::Unsendable(_), ..
             }) => {}
-            Err(Failed { error, .. }) if error.is_ours() => {}
+            Err(Failed { error, is_telling, .. }) if !*is_telling || error.is_ours() => {}
             Err(Failed { error, .. }) => place.judge(Some(failure(error))),
         }
         sent

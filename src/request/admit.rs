@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
-use ::http::{HeaderMap, Method, Version};
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderMap, Method, Uri, Version};
 
 use super::Settings;
 use super::client::Client;
@@ -40,13 +41,14 @@ impl Admitted {
     }
 }
 
-/// Lets a request of HTTP/2 look like one of HTTP/1.1. Who stands before a proxy or a load balancer may
-/// have spoken another scheme to that.
+/// Gives every target a path, and lets a request of HTTP/2 look like one of HTTP/1.1. Who stands before a
+/// proxy or a load balancer may have spoken another scheme to that.
 pub(super) fn even_out(
     settings: &Settings,
     client: &Client,
     head: &mut Parts,
 ) -> Result<(), Error> {
+    give_path(head)?;
     if head.version != Version::HTTP_2 {
         return Ok(());
     }
@@ -63,7 +65,37 @@ pub(super) fn even_out(
     })
 }
 
-/// Checks a request's head; `length` is its body's, where that is known.
+/// A target without a path means the root (RFC 9110 §4.2.3), and says so from here on: in the request line
+/// to the origin, in what is signed, in the key and in a redirect.
+fn give_path(head: &mut Parts) -> Result<(), Error> {
+    const NO_PATH: Error = Error::BadRequest("the target has no path");
+    let is_whole = match (head.uri.path_and_query(), head.uri.scheme()) {
+        (None, _) => head.method == Method::CONNECT,
+        (Some(_), None) => !head.uri.path().is_empty(),
+        // Of "/" and nothing at all the same is said here.
+        (Some(target), Some(_)) => {
+            target.as_str().len() > 1 && target.as_str().starts_with('/') || target == "*"
+        }
+    };
+    if is_whole {
+        return Ok(());
+    }
+    let query = head.uri.query().map(|query| format!("/?{query}"));
+    // RFC 9113 §8.3.1: `:path` has one, unlike a URL.
+    let is_missing = query.is_some() || head.uri.scheme().is_none();
+    if is_missing && head.version == Version::HTTP_2 {
+        return Err(NO_PATH);
+    }
+    let target = match query {
+        Some(target) => PathAndQuery::try_from(target).map_err(|_| NO_PATH)?,
+        None => PathAndQuery::from_static("/"),
+    };
+    let mut parts = std::mem::take(&mut head.uri).into_parts();
+    parts.path_and_query = Some(target);
+    head.uri = Uri::from_parts(parts).map_err(|_| NO_PATH)?;
+    Ok(())
+}
+
 /// The client's address, where he has one: that of his connection, or what a trusted proxy says.
 pub(super) fn address(settings: &Settings, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
     forwarded::client_address(client.peer, headers, &settings.trusted_proxies)

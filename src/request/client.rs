@@ -5,13 +5,16 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use ::http::HeaderValue;
 use bytes::Bytes;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::interim::{self, Line};
 use super::tunnel::{Tunnel, TunnelSlot};
+use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
 use crate::http::host::{Host, Scheme};
 use crate::http::path::PathPattern;
@@ -42,6 +45,8 @@ pub struct Client {
     pub entry: Arc<Entry>,
     /// What its handshake came to; `None`: it is in clear text.
     secured: Option<Secured>,
+    /// Cancelled when clients are asked for other certificates there than when it came.
+    outdated: CancellationToken,
 }
 
 /// What goes for all requests that come in at one place.
@@ -69,6 +74,8 @@ pub struct Secured {
     pub server_name: Option<Box<str>>,
     /// The certificate that it showed, verified.
     pub certificate: Option<ClientCertificate>,
+    /// Unix time until which that certificate is valid.
+    pub expires: Option<i64>,
     /// Whether it was asked for one.
     pub asks_clients: bool,
 }
@@ -77,16 +84,16 @@ impl Client {
     /// The connection of `peer` to us at `local`.
     #[must_use]
     pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
-        Self::entering(peer, local, pulse, Arc::default(), None)
+        Self::entering(peer, local, pulse, (Arc::default(), CancellationToken::new()), None)
     }
 
-    /// The same, of one that came in at `entry`, and was secured.
+    /// The same, of one that came in at `entry`, until that is `outdated`, and was secured.
     #[must_use]
     pub fn entering(
         peer: Peer,
         local: IpAddr,
         pulse: Rc<Pulse>,
-        entry: Arc<Entry>,
+        (entry, outdated): (Arc<Entry>, CancellationToken),
         secured: Option<Secured>,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -100,6 +107,7 @@ impl Client {
             is_balanced: Cell::new(false),
             entry,
             secured,
+            outdated,
         })
     }
 
@@ -132,6 +140,32 @@ impl Client {
     #[must_use]
     pub fn certificate(&self) -> Option<&ClientCertificate> {
         self.secured.as_ref()?.certificate.as_ref()
+    }
+
+    /// Whether what it showed, or was not asked to show, counts no more: its certificate has expired, or
+    /// clients are asked for others since.
+    #[must_use]
+    pub fn has_lapsed(&self) -> bool {
+        self.outdated.is_cancelled() || self.expires().is_some_and(|end| unix_now() as i64 > end)
+    }
+
+    /// Ends when that is so.
+    pub async fn lapses(&self) {
+        let expires = async {
+            let Some(end) = self.expires() else { return std::future::pending().await };
+            // The last second is one in which it is valid.
+            let left = (end as f64 + 1.0 - unix_now()).max(0.0);
+            let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+            tokio::time::sleep(left).await;
+        };
+        tokio::select! {
+            () = self.outdated.cancelled() => {}
+            () = expires => {}
+        }
+    }
+
+    fn expires(&self) -> Option<i64> {
+        self.secured.as_ref()?.expires
     }
 
     /// Whether a request for `host` may come over this connection. Where clients are asked for
@@ -207,8 +241,9 @@ pub struct Pulse {
     interims: interim::Receiver,
     /// Whether a write does not move.
     stalled: Cell<bool>,
-    /// Whether the last request has a body, which may be on its way still when that was answered.
-    body_came: Cell<bool>,
+    /// Whether the last request's body was read whole, which may be on its way still when that was
+    /// answered; `None`: it has none.
+    body: RefCell<Option<Rc<Cell<bool>>>>,
 }
 
 impl Pulse {
@@ -225,7 +260,7 @@ impl Pulse {
             looks_whole: Cell::new(false),
             interims: interim::Receiver::default(),
             stalled: Cell::new(false),
-            body_came: Cell::new(false),
+            body: RefCell::default(),
         })
     }
 
@@ -319,13 +354,18 @@ impl Pulse {
 
     /// The request that begins has a body, or none.
     pub fn takes_body(&self, takes: bool) {
-        self.body_came.set(takes);
+        self.body.replace(takes.then(Rc::default));
+    }
+
+    /// Where whoever reads that body says that he has read it whole.
+    pub(super) fn body_is_read(&self) -> Option<Rc<Cell<bool>>> {
+        self.body.borrow().clone()
     }
 
     /// Whether nothing is on its way either way, when no request is being answered.
     #[must_use]
     pub fn may_rest(&self) -> bool {
-        !self.stalled.get() && !self.body_came.get()
+        !self.stalled.get() && self.body.borrow().as_ref().is_none_or(|is_read| is_read.get())
     }
 
     /// What the connection waits for, and since when.
@@ -362,6 +402,21 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_rests_when_the_body_of_its_last_request_was_read_whole() {
+        let pulse = Pulse::new();
+        pulse.takes_body(true);
+        let first = pulse.body_is_read().unwrap();
+        assert!(!pulse.may_rest());
+        first.set(true);
+        assert!(pulse.may_rest());
+        pulse.takes_body(true);
+        first.set(true);
+        assert!(!pulse.may_rest(), "it is another's");
+        pulse.takes_body(false);
+        assert!(pulse.may_rest() && pulse.body_is_read().is_none());
+    }
+
+    #[test]
     fn a_connection_is_idle_when_its_last_request_has_ended() {
         let pulse = Pulse::new();
         assert_eq!(pulse.waits().0, Phase::Head);
@@ -374,6 +429,29 @@ mod tests {
         assert_eq!(pulse.waits().0, Phase::Idle);
         pulse.bytes_came();
         assert_eq!(pulse.waits().0, Phase::Head);
+    }
+
+    #[test]
+    fn a_connection_lapses_with_its_certificate_or_with_what_is_asked_for() {
+        let now = unix_now() as i64;
+        for (expires, is_outdated, expected) in [
+            (None, false, false),
+            (Some(now + 60), false, false),
+            (Some(now - 1), false, true),
+            (Some(now + 60), true, true),
+            (None, true, true),
+        ] {
+            let outdated = CancellationToken::new();
+            let entry = (Arc::default(), outdated.clone());
+            let peer = Peer::at([192, 0, 2, 1].into());
+            let local = [127, 0, 0, 1].into();
+            let secured = Secured { expires, ..Secured::default() };
+            let client = Client::entering(peer, local, Pulse::new(), entry, Some(secured));
+            if is_outdated {
+                outdated.cancel();
+            }
+            assert_eq!(client.has_lapsed(), expected, "{expires:?} {is_outdated}");
+        }
     }
 
     #[test]

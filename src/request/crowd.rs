@@ -1,18 +1,20 @@
-//! How many of something are open, in all and for each peer.
+//! How many of something are open, in all and for each who holds an address.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::http::peer::Peer;
+use crate::ident::holder;
 
 /// How many are open, over all threads.
 #[derive(Debug, Default)]
 pub struct Crowd {
     open: AtomicUsize,
-    /// By peer; those without an address count as one. Guarded by a plain mutex: held for one look-up
-    /// each time that one comes or goes.
-    by_peer: Mutex<HashMap<Peer, usize>>,
+    /// By who holds the address. Guarded by a plain mutex: held for one look-up each time that one comes
+    /// or goes.
+    by_holder: Mutex<HashMap<IpAddr, usize>>,
 }
 
 impl Crowd {
@@ -37,20 +39,22 @@ impl Crowd {
 #[derive(Debug)]
 pub struct Place {
     crowd: Arc<Crowd>,
-    counted: Option<Peer>,
+    counted: Option<IpAddr>,
 }
 
 impl Place {
-    /// Counts it for `peer`; false where that has `most` already.
+    /// Counts it for whoever holds the peer's address; false where he has `most` already. A peer without
+    /// an address of his own may be everybody, and is not counted.
     #[must_use]
     pub fn count_for(&mut self, peer: Peer, most: usize) -> bool {
-        let mut by_peer = self.crowd.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = by_peer.entry(peer).or_default();
+        let Some(holder) = peer.own_address().map(holder) else { return true };
+        let mut by_holder = self.crowd.by_holder.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = by_holder.entry(holder).or_default();
         if *count >= most {
             return false;
         }
         *count += 1;
-        self.counted = Some(peer);
+        self.counted = Some(holder);
         true
     }
 }
@@ -58,12 +62,12 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.crowd.open.fetch_sub(1, Ordering::Relaxed);
-        let Some(peer) = self.counted else { return };
-        let mut by_peer = self.crowd.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = by_peer.get_mut(&peer) {
+        let Some(holder) = self.counted else { return };
+        let mut by_holder = self.crowd.by_holder.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_holder.get_mut(&holder) {
             *count -= 1;
             if *count == 0 {
-                by_peer.remove(&peer);
+                by_holder.remove(&holder);
             }
         }
     }

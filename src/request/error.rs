@@ -37,6 +37,9 @@ pub(super) enum Error {
     /// The site is not served here.
     #[error("the site is not served here")]
     Misdirected,
+    /// What the client showed when it connected counts no more.
+    #[error("what the client showed counts no more")]
+    Lapsed,
     /// The request may go no further, and is of no kind that we answer.
     #[error("the request may go no further")]
     LastHop,
@@ -111,7 +114,7 @@ impl Error {
             Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
-            Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+            Self::Misdirected | Self::Lapsed => StatusCode::MISDIRECTED_REQUEST,
             Self::LastHop | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
             // RFC 9110 §10.1.1.
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
@@ -145,6 +148,7 @@ impl Error {
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected => "this site is not served here",
+            Self::Lapsed => "this connection is over, please make another",
             Self::Origin(error) if error.unavailable() => "the site is busy or away for now",
             Self::OriginShared(Failure::Unavailable) => "the site is busy or away for now",
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",

@@ -31,7 +31,7 @@ impl Settings {
     #[must_use]
     pub fn may_connect(&self, peer: Peer) -> bool {
         let is_open = self.guests == Guests::default();
-        is_open || peer.is_among(&self.trusted_proxies) || self.guests.may_come(own_address(peer))
+        is_open || peer.is_among(&self.trusted_proxies) || self.guests.may_come(peer.own_address())
     }
 
     /// Whether a connection of `peer` may be that of many visitors: a trusted proxy's, or that of a load
@@ -39,14 +39,6 @@ impl Settings {
     #[must_use]
     pub fn carries_many(&self, peer: Peer) -> bool {
         matches!(peer, Peer::Carried(_)) || peer.is_among(&self.trusted_proxies)
-    }
-}
-
-/// The address that is the peer's own.
-fn own_address(peer: Peer) -> Option<IpAddr> {
-    match peer {
-        Peer::Address(address) => Some(address),
-        Peer::Unix | Peer::Carried(_) => None,
     }
 }
 

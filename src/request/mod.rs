@@ -210,6 +210,9 @@ async fn answer(
 ) -> Result<Response<Body>, Error> {
     let (mut head, body) = request.into_parts();
     let now = unix_now();
+    if client.has_lapsed() {
+        return Err(Error::Lapsed);
+    }
     upgrade::even_out(&mut head);
     admit::even_out(&room.settings, client, &mut head)?;
     let length = http_body::Body::size_hint(&body).exact();
@@ -228,12 +231,12 @@ async fn answer(
     if let Some(method) = purge {
         return purge::answer(method, room, client, (&head, &admitted), trail).await;
     }
-    if let Some(redirect) = redirect::wanted(client, &admitted) {
+    if let Some(redirect) = redirect::wanted(client, &head, &admitted) {
         return redirect::answer(redirect, &head, &admitted, trail);
     }
     if endpoint::is_ours(head.uri.path()) {
-        return endpoint::answer(&endpoint::Call { room, head: &head, admitted, now }, body, trail)
-            .await;
+        let call = endpoint::Call { room, client, head: &head, admitted, turn, now };
+        return endpoint::answer(&call, body, trail).await;
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);

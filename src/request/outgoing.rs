@@ -173,7 +173,8 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
     // Who calls may have nothing to say for long while he listens.
     let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
-    let upload = Upload::new(body, max, stall, filter);
+    let is_read = case.client.pulse.body_is_read();
+    let upload = Upload::new(body, max, stall, filter).telling(is_read);
     Outgoing::Upload(if case.head.version == Version::HTTP_2 { upload.by_stream() } else { upload })
 }
 

@@ -11,14 +11,23 @@ use super::client::{Client, Redirect};
 use super::error::Error;
 use super::trail::Trail;
 use crate::http::host::Scheme;
+use crate::http::path;
 use crate::metrics::Outcome;
 
 /// How the request is sent to https, where it is.
-pub(super) fn wanted<'c>(client: &'c Client, admitted: &Admitted) -> Option<&'c Redirect> {
+pub(super) fn wanted<'c>(
+    client: &'c Client,
+    head: &Parts,
+    admitted: &Admitted,
+) -> Option<&'c Redirect> {
     let redirect = client.entry.redirect.as_ref()?;
     // A trusted proxy may have taken it by https: sent there again it would go round for ever.
     let is_plain = admitted.scheme == Scheme::Http;
-    let is_excepted = || redirect.except.iter().any(|path| path.matches(&admitted.path).is_some());
+    // SECURITY: a path that the app may read as another one is no exception.
+    let is_excepted = || {
+        !path::is_odd(head.uri.path())
+            && redirect.except.iter().any(|path| path.matches(&admitted.path).is_some())
+    };
     (is_plain && !is_excepted()).then_some(redirect)
 }
 

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, Arrival, Settings};
-use super::listen::{Entrance, Terms};
-use super::stream::Listener;
+use super::listen::{BACKLOG, Entrance, Terms};
+use super::stream::{Listener, Stream};
 use crate::http::peer::{Peer, Peers};
 use crate::metrics::{Count, Sheet};
 use crate::request::Room;
@@ -70,13 +70,12 @@ impl Caps {
         Some(Place { caps: Arc::clone(self), place })
     }
 
-    /// Room for one more request beside others on a connection of `peer`; `None` at a cap. A load balancer
-    /// that does not say whom it carries is not counted, for that may be everybody.
+    /// Room for one more request beside others on a connection of `peer`; `None` at a cap.
     #[must_use]
     pub fn enter_request(&self, peer: Peer) -> Option<crowd::Place> {
         let most = self.most.load();
         let mut place = self.requests.enter(most.all)?;
-        let is_free = matches!(peer, Peer::Carried(_)) || peer.is_among(&most.trusted);
+        let is_free = peer.is_among(&most.trusted);
         (is_free || place.count_for(peer, most.requests_per_address)).then_some(place)
     }
 }
@@ -89,7 +88,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Counts it for `peer`, once it is known; false where that has as many as it may.
+    /// Counts it for `peer`, once that is known; false where it has as many as it may.
     #[must_use]
     pub fn count_for(&mut self, peer: Peer) -> bool {
         let most = self.caps.most.load();
@@ -170,11 +169,17 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>) {
 
 /// Who stands in the queue of a listener that closes would be turned away by a reset.
 fn let_in_the_rest(listener: &Listener, terms: &ArcSwap<Terms>, door: &Rc<Door>) {
-    // A task's budget would end before a long queue does.
-    let next = || unconstrained(listener.accept()).now_or_never();
-    while let Some(Ok((socket, peer))) = next() {
+    // No more than were in it: whoever goes on connecting would keep us here.
+    for (socket, peer) in waiting(listener).take(usize::from(BACKLOG) + 1) {
         admit(Arrival::new(socket, peer, terms), door);
     }
+}
+
+/// Those who stand in the queue.
+fn waiting(listener: &Listener) -> impl Iterator<Item = (Stream, Peer)> {
+    // A task's budget would end before a long queue does.
+    let next = || unconstrained(listener.accept()).now_or_never()?.ok();
+    std::iter::from_fn(next)
 }
 
 /// Over a cap the connection is closed at once: an answer would cost what the cap protects.
@@ -248,19 +253,46 @@ mod tests {
     }
 
     #[test]
-    fn those_without_an_address_count_as_one() {
-        let caps = Arc::new(at_most(9, Vec::new()));
-        let _first = enter(&caps, Peer::Unix).unwrap();
-        assert!(enter(&caps, Peer::Unix).is_none());
-        let caps = Arc::new(at_most(9, vec![Peers::Unix]));
-        let _first = enter(&caps, Peer::Unix).unwrap();
-        let _second = enter(&caps, Peer::Unix).unwrap();
+    fn those_without_an_address_of_their_own_are_counted_in_all_only() {
+        let balancer = Peer::Carried(at("192.0.2.1").address());
+        for peer in [Peer::Unix, Peer::Carried(None), balancer] {
+            let caps = Arc::new(at_most(3, Vec::new()));
+            let _some: Vec<_> = (0..3).map(|_| enter(&caps, peer).unwrap()).collect();
+            assert!(enter(&caps, peer).is_none(), "three in all");
+            let _asked: Vec<_> = (0..3).map(|_| caps.enter_request(peer).unwrap()).collect();
+            assert!(caps.enter_request(peer).is_none(), "three in all");
+        }
     }
 
     #[test]
-    fn a_mapped_address_counts_as_the_one_it_maps() {
-        let caps = Arc::new(at_most(9, Vec::new()));
-        let _first = enter(&caps, at("192.0.2.1")).unwrap();
-        assert!(enter(&caps, at("::ffff:192.0.2.1")).is_none());
+    fn of_those_who_wait_so_many_are_let_in_as_there_are_places() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = socket.local_addr().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let listener = Listener::new(super::super::Listener::Tcp(socket)).unwrap();
+            let come = || std::net::TcpStream::connect(address).unwrap();
+            let _clients: Vec<_> = (0..6).map(|_| come()).collect();
+            let _first = listener.accept().await.unwrap();
+            assert_eq!(waiting(&listener).take(3).count(), 3);
+            assert_eq!(waiting(&listener).count(), 2);
+        });
+    }
+
+    #[test]
+    fn whoever_holds_an_address_is_one() {
+        for (address, other, is_one) in [
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("2001:db8::1", "2001:db8::ffff:2", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+        ] {
+            let caps = Arc::new(at_most(9, Vec::new()));
+            let _first = enter(&caps, at(address)).unwrap();
+            assert_eq!(enter(&caps, at(other)).is_none(), is_one, "{other}");
+            let _some: Vec<_> = (0..2).map(|_| caps.enter_request(at(address)).unwrap()).collect();
+            assert_eq!(caps.enter_request(at(other)).is_none(), is_one, "{other}");
+        }
     }
 }

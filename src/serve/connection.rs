@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
+use tokio_util::sync::CancellationToken;
 
 use super::accept::{Door, Place};
 use super::io::{Deadlines, Watched};
@@ -106,7 +107,7 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
     } else {
         peer
     };
-    let (io, secured, version) = match &terms.tls {
+    let (io, secured, version, outdated) = match &terms.tls {
         Some(tls) => {
             // In a box, so that it is no burden to others, and none later.
             let handshake = Box::pin(secure(tls, io, &pulse, settings.deadlines));
@@ -115,9 +116,9 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
                 () = door.drain.cancelled() => return,
             };
             match secured {
-                Ok((io, secured, version)) => {
+                Ok(secured) => {
                     sheet.count(Count::TlsHandshakes);
-                    (io, Some(secured), version)
+                    secured
                 }
                 Err(refusal) => return count_failed_handshake(&refusal, peer, sheet),
             }
@@ -130,13 +131,14 @@ pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
                 () = door.drain.cancelled() => return,
             };
             match version {
-                Ok(version) => (io, None, version),
+                Ok(version) => (io, None, version, None),
                 Err(error) => return count_silence(&error, &pulse, peer, sheet),
             }
         }
-        None => (io, None, Protocol::Http1),
+        None => (io, None, Protocol::Http1, None),
     };
-    let entry = Arc::clone(&terms.entry);
+    let outdated = outdated.unwrap_or_else(|| terms.outdated.clone());
+    let entry = (Arc::clone(&terms.entry), outdated);
     let client = Client::entering(peer, local, pulse, entry, secured);
     match version {
         Protocol::Http1 => http1::serve(Line { io, client, settings, door }).await,
@@ -197,19 +199,23 @@ async fn who_is_carried(socket: &mut Watched<Stream>, by: Peer) -> Result<Peer, 
     }
 }
 
+/// A socket, what its handshake came to, its version, and what tells that clients are asked for other
+/// certificates.
+type Known = (Watched<Stream>, Option<Secured>, Protocol, Option<CancellationToken>);
+
 /// Carries out the handshake. The deadline of the first request's head runs already, and goes on running.
 async fn secure(
     tls: &Tls,
     watched: Watched<Stream>,
     pulse: &Rc<Pulse>,
     deadlines: Deadlines,
-) -> Result<(Watched<Stream>, Secured, Protocol), tls::Refusal> {
+) -> Result<Known, tls::Refusal> {
     let (socket, ahead) = watched.into_parts();
     let (_, since) = pulse.waits();
     let entered = tls::enter(tls, socket, ahead, since + deadlines.head).await?;
     let stream = Stream::Tls(Box::new(entered.stream));
     let watched = Watched::new(stream, Rc::clone(pulse), deadlines);
-    Ok((watched, entered.secured, entered.protocol))
+    Ok((watched, Some(entered.secured), entered.protocol, entered.outdated))
 }
 
 fn count_failed_handshake(refusal: &tls::Refusal, peer: Peer, sheet: &Sheet) {

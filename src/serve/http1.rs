@@ -81,6 +81,7 @@ impl Rest {
                 tracing::debug!(client = %client.peer, "a connection reached its deadline");
             }
             () = door.drain.cancelled() => {}
+            () = client.lapses() => {}
         }
         None
     }
@@ -126,6 +127,7 @@ async fn converse(
         biased;
         result = &mut connection => Some(result),
         () = door.drain.cancelled() => None,
+        () = client.lapses() => None,
         () = idle(&client.pulse) => {
             door.sheet.count(Count::ConnectionsLaidAside);
             let parts = connection.into_parts();

@@ -17,7 +17,7 @@ use crate::http::peer::Peers;
 use crate::request::client::Entry;
 
 /// Connections that the kernel holds for us before we accept them.
-const BACKLOG: i32 = 1024;
+pub(super) const BACKLOG: u16 = 1024;
 
 /// A listening socket that is on no runtime yet.
 #[derive(Debug)]
@@ -60,7 +60,8 @@ pub struct Entrance {
     pub closed: CancellationToken,
 }
 
-/// On what terms clients are served at an entrance. Connections keep those that they came under.
+/// On what terms clients are served at an entrance. Connections keep those that they came under; those are
+/// over where clients are asked for other certificates now.
 #[derive(Debug, Default)]
 pub struct Terms {
     /// The peers that begin with a header of the PROXY protocol. All others are clients themselves.
@@ -69,8 +70,32 @@ pub struct Terms {
     pub h2: bool,
     /// How connections are secured; `None`: they are not.
     pub tls: Option<Arc<Tls>>,
+    /// Cancelled when clients are asked for certificates who were not before.
+    pub outdated: CancellationToken,
     /// What goes for all requests that come in here.
     pub entry: Arc<Entry>,
+}
+
+impl Terms {
+    /// Whether clients are asked for certificates.
+    #[must_use]
+    pub fn asks_clients(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.asks_clients())
+    }
+
+    /// Ends the connections on which was shown, or not asked for, what counts no more where `next` is in
+    /// force; `None`: nobody is let in there any more.
+    pub fn give_way(&self, next: Option<&Self>) {
+        let next_tls = next.and_then(|next| next.tls.as_ref());
+        if let Some(tls) = &self.tls
+            && !next_tls.is_some_and(|next| Arc::ptr_eq(tls, next))
+        {
+            tls.give_way();
+        }
+        if next.is_some_and(Self::asks_clients) {
+            self.outdated.cancel();
+        }
+    }
 }
 
 /// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves
@@ -88,7 +113,7 @@ pub fn open(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     (0..count)
         .map(|_| {
             let socket = bind(address, true)?;
-            socket.listen(BACKLOG)?;
+            socket.listen(BACKLOG.into())?;
             socket.set_nonblocking(true)?;
             Ok(socket.into())
         })

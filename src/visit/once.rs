@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use ahash::RandomState;
 use quick_cache::unsync::Cache;
 
-use crate::ident::Item;
+use crate::ident::{Item, holder};
 
 /// For how long a view stands for those that follow, in seconds.
 const WINDOW: f64 = 10.0;
@@ -34,7 +34,7 @@ impl Default for Once {
 impl Once {
     /// Whether the view is to be counted; then those that follow are not.
     pub(super) fn counts(&self, address: IpAddr, item: &Item, now: f64) -> bool {
-        let hash = self.hasher.hash_one((network(address), item));
+        let hash = self.hasher.hash_one((holder(address), item));
         let shard = &self.shards[(hash >> 60) as usize & (SHARDS - 1)];
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = shard.get(&hash).is_some_and(|at| (now - at).abs() < WINDOW);
@@ -42,14 +42,6 @@ impl Once {
             shard.insert(hash, now);
         }
         !counted
-    }
-}
-
-/// What one visitor has of addresses: of IPv6 a whole /64 (RFC 6177).
-fn network(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(address.to_bits()),
-        IpAddr::V6(address) => address.to_bits() >> 64 << 64,
     }
 }
 

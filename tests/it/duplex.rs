@@ -1,7 +1,10 @@
 //! What goes both ways at once, and what comes in pieces over time: nothing of it waits for more.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
@@ -222,6 +225,72 @@ fn an_upload_that_nobody_reads_ends_some_time_after_the_answer() {
     let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
     assert_eq!(proxy.post("/up").body(&[b'x'; 200_000]).send().status, 200);
     wait_until("the rest is called off", || ended.is_open());
+}
+
+#[test]
+fn an_upload_that_nobody_takes_ends_both_connections_some_time_after_the_answer() {
+    // It answers at once, and takes no more than what its socket holds.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let origin = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        socket
+    });
+    let settings = "limits.stall_timeout = \"300ms\"";
+    let proxy = Proxy::before(address, &Storage::Embedded, settings);
+    let mut client = proxy.connect();
+    client.send(b"POST /up HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 99999999\r\n\r\n");
+    assert_eq!(client.answer().text(), "ok");
+    let mut socket = origin.join().unwrap();
+    assert!(!client.send(&vec![b'x'; 99_999_999]), "nobody takes so much");
+    assert!(client.is_closed());
+    wait_until("nobody is there any more", || socket.write_all(b"x").is_err());
+}
+
+#[test]
+fn an_upload_that_goes_on_behind_its_answer_is_sent_to_its_end() {
+    let tap = Gate::closed();
+    let reading = Arc::clone(&tap);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let origin = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let mut came = 0;
+        let mut answered = 0;
+        let mut part = vec![0; 1 << 16];
+        while answered < 2 {
+            let read = socket.read(&mut part).unwrap();
+            assert!(read > 0, "it goes on");
+            came += read;
+            if answered == 0 {
+                socket.write_all(answer).unwrap();
+                reading.open();
+                answered = 1;
+            } else if part[..read].ends_with(b"\r\n\r\n") {
+                socket.write_all(answer).unwrap();
+                answered = 2;
+            }
+        }
+        came
+    });
+    let settings = "limits.stall_timeout = \"1s\"\nthreads = 1";
+    let proxy = Proxy::before(address, &Storage::Embedded, settings);
+    let mut client = proxy.connect();
+    client.send(b"POST /up HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 9000000\r\n\r\n");
+    assert_eq!(client.answer().text(), "ok");
+    tap.pass();
+    assert!(client.send(&vec![b'x'; 9_000_000]));
+    // The connection lives on when the upload is whole.
+    assert_eq!(proxy.get("/next").send_on(&mut client).text(), "ok");
+    assert!(origin.join().unwrap() > 9_000_000);
 }
 
 #[test]

@@ -122,6 +122,10 @@ fn a_guarded_route_is_for_those_who_are_allowed_from_the_cache_too() {
         "/shop/..%2fadmin/x",
         "/admin;a/x",
         "/admin/..;/admin/x",
+        "/admin./x",
+        "/admin%20/x",
+        "/%20admin/x",
+        "/admin::$DATA/x",
     ] {
         for stranger in ["192.0.2.1", "2001:db8::1", "unknown"] {
             assert_refused(&from(&proxy, stranger, target));

@@ -267,3 +267,33 @@ fn a_call_may_wait_for_its_first_message() {
         assert_eq!((came, end.is_none()), (vec![Bytes::from("at last")], true));
     });
 }
+
+#[test]
+fn a_call_that_is_silent_says_nothing_of_its_server() {
+    let gate = Gate::closed();
+    let (one, other) = (origin(&gate), origin(&gate));
+    let settings = format!(
+        "origin.http2 = \"always\"\norigin.stream_timeout = \"200ms\"\norigin.fails = 1\n\
+         origin.urls = [\"http://{}\", \"http://{}\"]",
+        one.address(),
+        other.address(),
+    );
+    let proxy = Proxy::before(one.address(), &Storage::Embedded, &settings);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let address = format!("http://{}", proxy.address());
+        let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+        let mut client = tonic::client::Grpc::new(channel);
+        for _ in 0..2 {
+            client.ready().await.unwrap();
+            let asked = Request::new(Bytes::new());
+            let call = client.unary::<_, Bytes, _>(asked, path("/t.T/Silent"), Plain);
+            assert!(call.await.is_err());
+        }
+    });
+    assert_eq!((one.connections(), other.connections()), (1, 1));
+    let page = proxy.admin("/metrics").send().text();
+    let standings = page.lines().filter(|line| line.starts_with("anteroom_origin_server_up{"));
+    assert!(standings.clone().all(|line| line.ends_with(" 1")), "{page}");
+    assert_eq!(standings.count(), 2);
+}

@@ -4,7 +4,7 @@
 use std::net::Shutdown;
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Proxy, log_in, shop};
 use crate::support::wait_until;
 
 fn laid_aside(proxy: &Proxy) -> f64 {
@@ -46,6 +46,40 @@ fn one_that_was_laid_aside_takes_a_request_in_parts_and_several_at_once() {
     }
     assert_eq!(client.answer().text(), "/a");
     assert_eq!(client.answer().text(), "/b");
+}
+
+#[test]
+fn one_is_laid_aside_behind_a_body_that_was_read_whole() {
+    let origin =
+        Origin::start(|request| Reply::unstored(&String::from_utf8_lossy(&request.body.bytes)));
+    let proxy = Proxy::embedded(&origin, "");
+    let chunked = "POST / HTTP/1.1\r\nHost: shop.test\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   5\r\nhello\r\n0\r\n\r\n";
+    let counted = "POST / HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 5\r\n\r\nhello";
+    let mut clients = [proxy.connect(), proxy.connect()];
+    for round in 1..=2 {
+        for (client, request) in clients.iter_mut().zip([chunked, counted]) {
+            assert!(client.send(request.as_bytes()));
+            assert_eq!(client.answer().text(), "hello");
+        }
+        wait_until_laid_aside(&proxy, 2.0 * f64::from(round));
+    }
+}
+
+#[test]
+fn one_is_laid_aside_behind_a_change_of_a_cart() {
+    let origin = shop(|_| Reply::unstored("hello"));
+    let proxy = Proxy::embedded(&origin, "session.mint = true");
+    let cookie = log_in(&proxy, "ada");
+    let mut client = proxy.connect();
+    for round in 1..=2 {
+        let change = proxy.ask("PUT", "/_anteroom/cart").cookie(&cookie);
+        let change = change.header("Sec-Fetch-Site", "same-origin");
+        let change = change.header("Content-Type", "application/json");
+        let change = change.body(br#"{"item":"mug","count":1}"#);
+        assert_eq!(change.send_on(&mut client).status, 200);
+        wait_until_laid_aside(&proxy, f64::from(round));
+    }
 }
 
 #[test]

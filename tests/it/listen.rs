@@ -118,7 +118,7 @@ fn many_are_served_on_one_unix_socket_at_once() {
 #[test]
 fn a_unix_socket_has_deadlines_and_caps() {
     let origin = hello();
-    let settings = "limits.head_timeout = \"200ms\"\nlimits.connections_per_address = 1";
+    let settings = "limits.head_timeout = \"200ms\"\nlimits.connections = 1";
     let proxy = Proxy::embedded(&origin, &format!("{UNIX}\n{settings}"));
     assert!(enter(&proxy).is_closed(), "it says nothing");
     wait_until("its place is free", || proxy.metric("anteroom_connections") == 0.0);
@@ -127,6 +127,26 @@ fn a_unix_socket_has_deadlines_and_caps() {
     assert!(enter(&proxy).is_closed(), "there is one already");
     assert_eq!(proxy.metric("anteroom_connections_refused_total"), 1.0);
     assert_eq!(proxy.get("/").send_on(&mut first).status, 200);
+}
+
+#[test]
+fn whoever_comes_without_an_address_is_not_counted_for_one() {
+    let settings = "limits.connections_per_address = 1\nlimits.requests_at_once_per_address = 1\n\
+                    limits.tunnels_per_address = 1";
+    for (listen, header) in [(UNIX, ""), (BALANCED, "PROXY UNKNOWN\r\n")] {
+        let origin = hello();
+        let proxy = Proxy::embedded(&origin, &format!("{listen}\n{settings}"));
+        let come = || {
+            let mut client = if listen == UNIX { enter(&proxy) } else { proxy.connect() };
+            client.send(header.as_bytes());
+            client
+        };
+        let mut clients = [come(), come(), come()];
+        for client in &mut clients {
+            assert_eq!(proxy.get("/").send_on(client).status, 200);
+        }
+        assert_eq!(proxy.metric("anteroom_connections_refused_total"), 0.0);
+    }
 }
 
 #[test]

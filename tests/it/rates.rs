@@ -209,6 +209,15 @@ fn a_session_is_counted_wherever_it_comes_from(storage: &Storage) {
     for cookie in [&alice, &bob] {
         assert_eq!((0..6).filter(|n| ask(cookie, *n) == 200).count(), 3, "{cookie}");
     }
+    // What is asked of us counts as all requests do.
+    let settings = "session.mint = true\nlimits.requests_per_session = \"3/h\"";
+    let all = Proxy::start(&origin, storage, &format!("{TRUSTED}\n{settings}"));
+    let carol = log_in(&all, "carol");
+    let me = |n| from(all.get("/_anteroom/me").cookie(&carol), &format!("192.0.2.{n}"));
+    assert_eq!((0..6).filter(|n| me(*n).status == 200).count(), 3);
+    let over = me(6);
+    assert_eq!(over.status, 429);
+    assert!(over.header("retry-after").is_some());
     // Tokens that somebody made up count for his address, all as one.
     let made_up = |n: usize| ask(&format!("login=made-up-token-{n:020}"), 77);
     assert_eq!((0..6).filter(|n| made_up(*n) == 200).count(), 3);

@@ -237,6 +237,75 @@ fn who_finds_no_room_waits_and_then_is_told_when_to_come_again() {
 }
 
 #[test]
+fn who_has_waited_for_long_enough_is_told_when_to_come_again() {
+    let gate = Gate::closed();
+    let opened = Arc::clone(&gate);
+    let origin = Origin::start(move |_: &Request| {
+        Reply::status("200 OK").header("Content-Length", "2").until(&opened).bytes("ok")
+    });
+    let settings = "max_connections = 1\nmax_waiting = 9\nwait_timeout = \"200ms\"";
+    let proxy = before(&[origin.address()], settings);
+    let mut slow = proxy.post("/slow").start();
+    let begun = slow.head();
+    for answer in at_once(4, |_| proxy.post("/").send()) {
+        assert_eq!(answer.status, 503);
+        assert!(answer.header("retry-after").is_some());
+    }
+    assert_eq!(origin.count(), 1);
+    assert_eq!(proxy.metric("anteroom_origin_waiting{origin=\"origin\"}"), 0.0);
+    gate.open();
+    assert_eq!(slow.rest(begun).text(), "ok");
+}
+
+#[test]
+fn what_servers_work_on_counts_in_the_next_configuration_too() {
+    let gate = Gate::closed();
+    let opened = Arc::clone(&gate);
+    let origin = Origin::start(move |request: &Request| match request.path() {
+        "/slow" => Reply::status("200 OK").header("Content-Length", "2").until(&opened).bytes("ok"),
+        _ => Reply::unstored("fast"),
+    });
+    let settings = "max_connections = 1\nmax_waiting = 9\nwait_timeout = \"200ms\"";
+    let proxy = before(&[origin.address()], settings);
+    let mut slow = proxy.post("/slow").start();
+    let begun = slow.head();
+    proxy.edit(|text| text.replace("\"200ms\"", "\"8s\""));
+    assert!(proxy.reload());
+    let mut waiting = proxy.post("/").start();
+    let is_waiting = || proxy.metric("anteroom_origin_waiting{origin=\"origin\"}") == 1.0;
+    wait_until("it waits", is_waiting);
+    assert_eq!(origin.count(), 1);
+    gate.open();
+    assert_eq!(slow.rest(begun).text(), "ok");
+    assert_eq!(waiting.answer().text(), "fast");
+}
+
+#[test]
+fn the_server_that_works_on_less_gets_the_next_request() {
+    let gate = Gate::closed();
+    let start = |name: &'static str| {
+        let opened = Arc::clone(&gate);
+        Origin::start(move |request: &Request| match request.path() {
+            "/slow" => Reply::status("200 OK")
+                .header("Content-Length", &name.len().to_string())
+                .until(&opened)
+                .bytes(name),
+            _ => Reply::unstored(name),
+        })
+    };
+    let (one, other) = (start("one"), start("other"));
+    let proxy = before(&[one.address(), other.address()], "balance = \"least_requests\"");
+    let mut slow = proxy.post("/slow").start();
+    let begun = slow.head();
+    let fast: Vec<String> = (0..9).map(|_| proxy.post("/").send().text()).collect();
+    gate.open();
+    let busy = slow.rest(begun).text();
+    let idle = if busy == "one" { "other" } else { "one" };
+    assert!(fast.iter().all(|name| name == idle), "{busy}: {fast:?}");
+    wait_until("it is asked again", || proxy.post("/").send().text() == busy);
+}
+
+#[test]
 fn fetches_for_the_cache_wait_too_and_a_stale_page_stands_in() {
     let gate = Gate::closed();
     let opened = Arc::clone(&gate);

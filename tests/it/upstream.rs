@@ -405,8 +405,8 @@ fn what_the_origin_has_not_looked_at_is_sent_again() {
     assert_eq!(requests("/refused", None, "GET"), (200, 2));
     assert_eq!(requests("/refused", None, "DELETE"), (200, 2));
     // Its body is gone.
-    assert_eq!(requests("/refused", Some(b"body"), "POST"), (502, 1));
-    assert_eq!(requests("/never", None, "DELETE"), (502, 2));
+    assert_eq!(requests("/refused", Some(b"body"), "POST"), (503, 1));
+    assert_eq!(requests("/never", None, "DELETE"), (503, 2));
     // It may have been looked at.
     assert_eq!(requests("/reset", None, "DELETE"), (502, 1));
     assert_eq!(upstream.connections(), 1);
@@ -466,4 +466,32 @@ fn an_origin_may_listen_on_a_unix_socket() {
     let nobody = std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let proxy = Proxy::before(nobody, &Storage::Embedded, &settings);
     assert_eq!(proxy.get("/").send().text(), "hello");
+}
+
+#[test]
+fn an_origin_that_takes_no_streams_is_not_connected_to_ever_more() {
+    let open = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&open);
+    let upstream = Upstream::start(None, move |_, socket| {
+        let open = Arc::clone(&count);
+        Box::pin(async move {
+            open.fetch_add(1, Ordering::SeqCst);
+            let mut builder = h2::server::Builder::new();
+            if let Ok(mut connection) =
+                builder.max_concurrent_streams(0).handshake::<_, Bytes>(socket).await
+            {
+                while let Some(Ok(_)) = connection.accept().await {}
+            }
+            open.fetch_sub(1, Ordering::SeqCst);
+        })
+    });
+    let settings = "origin.http2 = \"always\"\norigin.first_byte_timeout = \"200ms\"\nthreads = 1";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    for _ in 0..8 {
+        // What is sent before it says so is refused; behind that, it waits for its place.
+        assert!(matches!(proxy.get("/").send().status, 503 | 504));
+        let posted = proxy.ask("POST", "/").body(b"an order").send();
+        assert!(matches!(posted.status, 503 | 504));
+    }
+    wait_until("those that are of no use are closed", || open.load(Ordering::SeqCst) <= 2);
 }

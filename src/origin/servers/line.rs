@@ -66,9 +66,11 @@ impl<T> Line<T> {
         self.waiters.remove(at).map(|waiter| waiter.tell)
     }
 
-    /// Those who wait for this server alone go, to look for another.
-    pub(super) fn dismiss(&mut self, server: usize) {
-        self.waiters.retain(|waiter| waiter.wants != Wants::Only(server));
+    /// Those who wait for none of the servers that are up go, to look for another, or to be told.
+    pub(super) fn dismiss(&mut self, is_up: impl Fn(usize) -> bool, servers: usize) {
+        let can_hope =
+            |wants: Wants| (0..servers).any(|server| wants.takes(server) && is_up(server));
+        self.waiters.retain(|waiter| can_hope(waiter.wants));
     }
 
     /// He waits no longer.
@@ -106,7 +108,13 @@ mod tests {
         let first = line.join(Wants::Any, 'a').unwrap();
         line.join(Wants::Only(3), 'b').unwrap();
         line.leave(first);
-        line.dismiss(3);
+        line.dismiss(|server| server != 3, 4);
         assert_eq!((line.len(), line.first_for(3)), (0, None));
+        line.join(Wants::Any, 'c').unwrap();
+        line.join(Wants::Not(1), 'd').unwrap();
+        line.dismiss(|server| server == 1, 4);
+        assert_eq!(line.len(), 1);
+        line.dismiss(|_| false, 4);
+        assert_eq!(line.len(), 0);
     }
 }

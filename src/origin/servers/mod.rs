@@ -22,7 +22,7 @@ use budget::Budget;
 use line::{Line, Wants};
 pub(super) use place::Place;
 pub use standing::Patience;
-use standing::{Change, Standing, Trial};
+use standing::{Change, Standing, Trial, Trying};
 
 /// How the servers of an origin are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,23 @@ struct State {
     turns: Turns,
     budget: Budget,
     line: Line<oneshot::Sender<Place>>,
+    heir: Option<Heir>,
+}
+
+/// Who has taken servers over, which still work on requests of before.
+#[derive(Clone, Debug)]
+struct Heir {
+    roster: Arc<Roster>,
+    /// For each server its place there, where it is there.
+    places: Arc<[Option<usize>]>,
+}
+
+impl Heir {
+    /// It, and the place of a server there.
+    fn of(state: &State, server: usize) -> Option<(Arc<Roster>, usize)> {
+        let heir = state.heir.as_ref()?;
+        Some((Arc::clone(&heir.roster), heir.places[server]?))
+    }
 }
 
 /// Why a server failed a request.
@@ -122,19 +139,32 @@ impl Roster {
             turns: Turns::new(count),
             budget: Budget::new(rules.retry_percent, Instant::now()),
             line: Line::new(rules.max_waiting),
+            heir: None,
         });
         Arc::new(Self { name: name.into(), servers, rules, state })
     }
 
-    /// What `old` knows of servers that this one has, too, by their names. A rest goes on as it was.
-    pub fn learn_from(&self, old: &Self) {
-        let known = old.lock().standings.clone();
+    /// What `old` knows of servers that this one has, too, by their names. A rest goes on as it was, and
+    /// what they work on counts here, too, until it is over.
+    pub fn learn_from(self: &Arc<Self>, old: &Self) {
+        let mut known = old.lock();
         let mut state = self.lock();
-        for (standing, (name, _)) in state.standings.iter_mut().zip(&self.servers) {
-            if let Some(at) = old.servers.iter().position(|(own, _)| own == name) {
-                *standing = known[at].taken_over();
-            }
+        let place =
+            |(name, _): &(String, u32)| self.servers.iter().position(|(own, _)| own == name);
+        let places: Arc<[Option<usize>]> = old.servers.iter().map(place).collect();
+        for (at, here) in places.iter().enumerate() {
+            let Some(here) = *here else { continue };
+            state.standings[here] = known.standings[at].taken_over();
+            state.busy[here] = known.busy[at];
         }
+        known.heir = Some(Heir { roster: Arc::clone(self), places });
+    }
+
+    /// Whether it has none of the servers of another.
+    #[must_use]
+    pub fn is_apart_from(&self, other: &Self) -> bool {
+        let is_there = |(name, _): &(String, u32)| other.servers.iter().any(|(own, _)| own == name);
+        !self.servers.iter().any(is_there)
     }
 
     /// Whether it is the same origin with the same servers, used in the same way.
@@ -196,7 +226,7 @@ impl Roster {
             let _seat = Seat { roster: self, number };
             match tokio::time::timeout_at(deadline, told).await {
                 Ok(Ok(place)) => return Ok(place),
-                // The server that was waited for is out.
+                // The servers that were waited for are out.
                 Ok(Err(_)) => {}
                 Err(_) => return Err(NoPlace::Crowded),
             }
@@ -204,11 +234,11 @@ impl Roster {
     }
 
     fn find(self: &Arc<Self>, wish: &Wish<'_>, now: Instant) -> Found {
-        let mut state = self.lock();
-        let state = &mut *state;
-        let (server, trial) = match self.choose(state, wish, now) {
-            Choice::Server(server) => (server, None),
-            Choice::Trial(server) => (server, Some(wish.trial())),
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let (server, is_trial) = match self.choose(state, wish, now) {
+            Choice::Server(server) => (server, false),
+            Choice::Trial(server) => (server, true),
             Choice::None => return Found::Resting,
             Choice::Busy(wants) => {
                 let (tell, told) = oneshot::channel();
@@ -219,10 +249,25 @@ impl Roster {
             }
         };
         state.busy[server] += 1;
-        if let Some(trial) = trial {
-            state.standings[server].try_it(trial, now);
+        let trial = is_trial.then(|| state.standings[server].try_it(wish.trial(), now));
+        let heir = Heir::of(state, server);
+        drop(guard);
+        if let Some((heir, there)) = heir {
+            heir.count(there);
         }
         Found::Place(Place::new(Arc::clone(self), server, trial))
+    }
+
+    /// A server that it has taken over works on a request more.
+    fn count(&self, server: usize) {
+        let heir = {
+            let mut state = self.lock();
+            state.busy[server] += 1;
+            Heir::of(&state, server)
+        };
+        if let Some((heir, there)) = heir {
+            heir.count(there);
+        }
     }
 
     /// Which server, as things are.
@@ -246,7 +291,7 @@ impl Roster {
         }
         let up: Vec<usize> = others.filter(|server| self.is_up(state, *server)).collect();
         if up.is_empty() {
-            return self.last_resort(state, wish);
+            return self.last_resort(state, wish, now);
         }
         let candidates: Vec<Candidate> = up
             .into_iter()
@@ -280,18 +325,18 @@ impl Roster {
                 };
             }
         }
-        self.last_resort(state, wish)
+        self.last_resort(state, wish, now)
     }
 
     /// No server is up: one request at a time tries each of them, whatever it had to rest for. So they are
     /// found as soon as they are back, and a request that cannot be answered waits for nothing.
-    fn last_resort(&self, state: &State, wish: &Wish<'_>) -> Choice {
+    fn last_resort(&self, state: &State, wish: &Wish<'_>, now: Instant) -> Choice {
         // Who was failed by one a moment ago has tried.
         if wish.not.is_some() {
             return Choice::None;
         }
         let order = |server: usize| {
-            state.standings[server].last_resort(wish.trial()).map(|rank| (rank, server))
+            state.standings[server].last_resort(wish.trial(), now).map(|rank| (rank, server))
         };
         let next = (0..self.servers.len()).filter_map(order).min();
         next.map_or(Choice::None, |(_, server)| Choice::Trial(server))
@@ -318,12 +363,12 @@ impl Roster {
 
     /// A request is over: its place goes to the next in the line.
     /// `unjudged`: it was to show whether the server is back, and has not.
-    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<Trial>) {
+    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<Trying>) {
         if let Some(trial) = unjudged {
             self.lock().standings[server].tried_in_vain(trial);
         }
         loop {
-            let next = {
+            let (next, heir) = {
                 let mut state = self.lock();
                 // With his own he may have more than he may: then it goes to nobody.
                 let busy = state.busy[server];
@@ -333,9 +378,14 @@ impl Roster {
                 if next.is_none() {
                     state.busy[server] = state.busy[server].saturating_sub(1);
                 }
-                next
+                (next, Heir::of(&state, server))
             };
-            let Some(tell) = next else { return };
+            let Some(tell) = next else {
+                if let Some((heir, there)) = heir {
+                    heir.leave(there, None);
+                }
+                return;
+            };
             match tell.send(Place::new(Arc::clone(self), server, None)) {
                 Ok(()) => return,
                 // He has left in this instant.
@@ -344,7 +394,7 @@ impl Roster {
         }
     }
 
-    fn judge(self: &Arc<Self>, server: usize, trial: Option<Trial>, failure: Option<Failure>) {
+    fn judge(self: &Arc<Self>, server: usize, trial: Option<Trying>, failure: Option<Failure>) {
         let now = Instant::now();
         let change = {
             let mut state = self.lock();
@@ -357,7 +407,7 @@ impl Roster {
                     state.standings[server].failed(trial, may_rest, patience, now)
                 }
             };
-            self.after(&mut state, server, change, up, now);
+            self.after(&mut state, change, up, now);
             change
         };
         self.tell(server, change);
@@ -380,7 +430,7 @@ impl Roster {
             let mut state = self.lock();
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
             let change = state.standings[server].checked(is_well, &self.rules.patience, now);
-            self.after(&mut state, server, change, up, now);
+            self.after(&mut state, change, up, now);
             let is_last = !state.standings.iter().any(Standing::is_up);
             change.map(|change| (change, is_last))
         };
@@ -395,16 +445,13 @@ impl Roster {
     }
 
     /// What a change means for the others. `up`: how many were up before.
-    fn after(
-        &self,
-        state: &mut State,
-        server: usize,
-        change: Option<Change>,
-        up: usize,
-        now: Instant,
-    ) {
+    fn after(&self, state: &mut State, change: Option<Change>, up: usize, now: Instant) {
         match change {
-            Some(Change::Rests(_) | Change::Sick) => state.line.dismiss(server),
+            Some(Change::Rests(_) | Change::Sick) => {
+                let servers = 0..self.servers.len();
+                let up: Vec<bool> = servers.map(|server| self.is_up(state, server)).collect();
+                state.line.dismiss(|server| up[server], up.len());
+            }
             Some(Change::Back) if up == 0 => {
                 for standing in &mut state.standings {
                     standing.hurry(&self.rules.patience, now);
@@ -435,14 +482,17 @@ impl Roster {
     /// A server that is back takes those who wait.
     fn let_in(self: &Arc<Self>, server: usize) {
         loop {
-            let tell = {
+            let (tell, heir) = {
                 let mut state = self.lock();
                 let has_room = self.has_room(&state, server);
                 let next = if has_room { state.line.first_for(server) } else { None };
                 let Some(tell) = next else { return };
                 state.busy[server] += 1;
-                tell
+                (tell, Heir::of(&state, server))
             };
+            if let Some((heir, there)) = heir {
+                heir.count(there);
+            }
             // Whoever has left meanwhile gives the place back by dropping it.
             drop(tell.send(Place::new(Arc::clone(self), server, None)));
         }

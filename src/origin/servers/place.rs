@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::standing::Trial;
+use super::standing::Trying;
 use super::{Failure, Roster};
 
 /// A place at a server. Dropped, it goes to the next who waits.
@@ -12,11 +12,11 @@ pub(in crate::origin) struct Place {
     roster: Option<Arc<Roster>>,
     server: usize,
     /// Where the request shows that the server is back, or is not.
-    trial: Option<Trial>,
+    trial: Option<Trying>,
 }
 
 impl Place {
-    pub(super) fn new(roster: Arc<Roster>, server: usize, trial: Option<Trial>) -> Self {
+    pub(super) fn new(roster: Arc<Roster>, server: usize, trial: Option<Trying>) -> Self {
         Self { roster: Some(roster), server, trial }
     }
 

@@ -47,8 +47,16 @@ pub(super) enum Change {
 pub(super) enum Trial {
     /// It can be sent again, has no body, and is answered in time or has failed.
     Quick,
-    /// It takes as long as its client does to send it, so that no other waits for what comes of it.
+    /// It takes as long as its client does to send it, or the server to have something to say: no other
+    /// waits for what comes of it for longer than the rest was.
     Slow,
+}
+
+/// A trial that is on its way: when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trying {
+    by: Trial,
+    since: Instant,
 }
 
 impl Trial {
@@ -70,10 +78,10 @@ pub(super) struct Standing {
     /// Failures in a row, and when the first of them was.
     fails: Option<(u32, Instant)>,
     rest: Option<Rest>,
-    /// The requests that are on their way and try it, one of each kind: whether there is a quick one.
-    is_tried: bool,
-    /// And a slow one.
-    is_tried_slowly: bool,
+    /// The requests that are on their way and try it, one of each kind: when the quick one began.
+    tried: Option<Instant>,
+    /// And the newest slow one.
+    tried_slowly: Option<Instant>,
     tried_at: Option<Instant>,
     is_sick: bool,
     /// Checks in a row that say other than `is_sick`.
@@ -90,7 +98,7 @@ impl Standing {
     /// Whether a request may try it now. One that cannot be sent again leaves that to others for as
     /// long as the rest was.
     pub(super) fn may_be_tried(&self, by: Trial, now: Instant) -> bool {
-        let Some(rest) = self.rest.filter(|_| !self.is_tried_by(by) && !self.is_sick) else {
+        let Some(rest) = self.rest.filter(|_| !self.is_tried_by(by, now) && !self.is_sick) else {
             return false;
         };
         let until = match by {
@@ -100,27 +108,36 @@ impl Standing {
         until <= now
     }
 
-    /// Whether it is being tried so that this one need not. A slow one leaves it to whoever is quick.
-    fn is_tried_by(&self, by: Trial) -> bool {
-        self.is_tried || (by == Trial::Slow && self.is_tried_slowly)
+    /// Whether it is being tried so that this one need not. A slow one leaves it to whoever is quick, and
+    /// to the next when it has gone on for as long as the rest was.
+    fn is_tried_by(&self, by: Trial, now: Instant) -> bool {
+        let rest = self.rest.map(|rest| rest.length);
+        let goes_on = |since: Instant| rest.is_none_or(|rest| now < since + rest);
+        self.tried.is_some() || (by == Trial::Slow && self.tried_slowly.is_some_and(goes_on))
     }
 
     /// Where no server is up this one may be tried before its rest is over: the least of several is next.
-    pub(super) fn last_resort(&self, by: Trial) -> Option<(bool, Option<Instant>)> {
-        (!self.is_tried_by(by)).then_some((self.is_sick, self.tried_at))
+    pub(super) fn last_resort(&self, by: Trial, now: Instant) -> Option<(bool, Option<Instant>)> {
+        (!self.is_tried_by(by, now)).then_some((self.is_sick, self.tried_at))
     }
 
     /// A request is on its way that tries it.
-    pub(super) fn try_it(&mut self, by: Trial, now: Instant) {
-        self.set_tried(by, true);
+    pub(super) fn try_it(&mut self, by: Trial, now: Instant) -> Trying {
+        *self.tried_by(by) = Some(now);
         self.tried_at = Some(now);
+        Trying { by, since: now }
     }
 
-    fn set_tried(&mut self, by: Trial, is_tried: bool) {
+    fn tried_by(&mut self, by: Trial) -> &mut Option<Instant> {
         match by {
-            Trial::Quick => self.is_tried = is_tried,
-            Trial::Slow => self.is_tried_slowly = is_tried,
+            Trial::Quick => &mut self.tried,
+            Trial::Slow => &mut self.tried_slowly,
         }
+    }
+
+    /// That request is over. Another may have taken its turn since.
+    fn has_tried(&mut self, trial: Trying) {
+        self.tried_by(trial.by).take_if(|since| *since == trial.since);
     }
 
     /// Whether nothing but its checks has taken it out.
@@ -130,7 +147,7 @@ impl Standing {
 
     /// The same under other rules, where nobody who tries it is known.
     pub(super) fn taken_over(&self) -> Self {
-        Self { is_tried: false, is_tried_slowly: false, ..self.clone() }
+        Self { tried: None, tried_slowly: None, ..self.clone() }
     }
 
     /// Another is back, and none was up before: so may this one be, whatever it had to rest for.
@@ -141,14 +158,14 @@ impl Standing {
     }
 
     /// That request was given up, and has shown nothing.
-    pub(super) fn tried_in_vain(&mut self, by: Trial) {
-        self.set_tried(by, false);
+    pub(super) fn tried_in_vain(&mut self, trial: Trying) {
+        self.has_tried(trial);
     }
 
     /// A request was answered.
-    pub(super) fn succeeded(&mut self, trial: Option<Trial>, now: Instant) -> Option<Change> {
-        if let Some(by) = trial {
-            self.set_tried(by, false);
+    pub(super) fn succeeded(&mut self, trial: Option<Trying>, now: Instant) -> Option<Change> {
+        if let Some(trial) = trial {
+            self.has_tried(trial);
             self.rest.take()?;
             self.fails = None;
             self.back_at = Some(now);
@@ -163,13 +180,13 @@ impl Standing {
     /// A request failed. `may_rest`: whether the others can do without this one.
     pub(super) fn failed(
         &mut self,
-        trial: Option<Trial>,
+        trial: Option<Trying>,
         may_rest: bool,
         patience: &Patience,
         now: Instant,
     ) -> Option<Change> {
-        if let Some(by) = trial {
-            self.set_tried(by, false);
+        if let Some(trial) = trial {
+            self.has_tried(trial);
             let rest = self.rest?;
             // A last resort, tried early, does not make the rest longer.
             let is_due = rest.until <= now;
@@ -294,18 +311,18 @@ mod tests {
         for _ in 0..8 {
             now += length;
             assert!(server.may_be_tried(Trial::Quick, now));
-            server.try_it(Trial::Quick, now);
+            let trial = server.try_it(Trial::Quick, now);
             assert!(!server.may_be_tried(Trial::Quick, now), "one at a time");
             length = (length * 2).min(REST_MAX);
-            let change = server.failed(Some(Trial::Quick), true, &PATIENCE, now);
+            let change = server.failed(Some(trial), true, &PATIENCE, now);
             assert_eq!(change, Some(Change::Rests(length)));
         }
         now += length;
-        server.try_it(Trial::Quick, now);
-        server.tried_in_vain(Trial::Quick);
+        let trial = server.try_it(Trial::Quick, now);
+        server.tried_in_vain(trial);
         assert!(server.may_be_tried(Trial::Quick, now), "a client that left has shown nothing");
-        server.try_it(Trial::Quick, now);
-        assert_eq!(server.succeeded(Some(Trial::Quick), now), Some(Change::Back));
+        let trial = server.try_it(Trial::Quick, now);
+        assert_eq!(server.succeeded(Some(trial), now), Some(Change::Back));
         fail(&mut server, 2, now);
         assert_eq!(failing(&mut server, now), Some(Change::Rests(10 * SECOND)));
     }
@@ -318,13 +335,13 @@ mod tests {
             fail(server, 3, now);
         }
         assert!(
-            one.last_resort(Trial::Quick) == other.last_resort(Trial::Quick)
-                && one.last_resort(Trial::Quick).is_some()
+            one.last_resort(Trial::Quick, now) == other.last_resort(Trial::Quick, now)
+                && one.last_resort(Trial::Quick, now).is_some()
         );
-        one.try_it(Trial::Quick, now);
-        assert_eq!(one.last_resort(Trial::Quick), None);
-        assert_eq!(one.failed(Some(Trial::Quick), true, &PATIENCE, now + SECOND), None);
-        assert!(other.last_resort(Trial::Quick) < one.last_resort(Trial::Quick));
+        let trial = one.try_it(Trial::Quick, now);
+        assert_eq!(one.last_resort(Trial::Quick, now), None);
+        assert_eq!(one.failed(Some(trial), true, &PATIENCE, now + SECOND), None);
+        assert!(other.last_resort(Trial::Quick, now) < one.last_resort(Trial::Quick, now));
         assert!(one.may_be_tried(Trial::Quick, now + 10 * SECOND));
         one.hurry(&PATIENCE, now + 2 * SECOND);
         assert!(one.may_be_tried(Trial::Quick, now + 2 * SECOND));
@@ -347,11 +364,48 @@ mod tests {
         let later = now + 20 * SECOND;
         server.try_it(Trial::Slow, later);
         assert!(!server.may_be_tried(Trial::Slow, later));
-        assert!(server.last_resort(Trial::Slow).is_none());
-        assert!(server.last_resort(Trial::Quick).is_some());
+        assert!(server.last_resort(Trial::Slow, later).is_none());
+        assert!(server.last_resort(Trial::Quick, later).is_some());
         assert!(server.may_be_tried(Trial::Quick, later));
-        server.try_it(Trial::Quick, later);
-        assert_eq!(server.succeeded(Some(Trial::Quick), later), Some(Change::Back));
+        let trial = server.try_it(Trial::Quick, later);
+        assert_eq!(server.succeeded(Some(trial), later), Some(Change::Back));
+    }
+
+    #[test]
+    fn a_slow_trial_lapses_when_it_has_gone_on_for_as_long_as_the_rest() {
+        let now = Instant::now();
+        let mut server = Standing::default();
+        fail(&mut server, 3, now);
+        let begun = now + 20 * SECOND;
+        let silent = server.try_it(Trial::Slow, begun);
+        let before = begun + 9 * SECOND;
+        assert!(!server.may_be_tried(Trial::Slow, before));
+        assert!(server.last_resort(Trial::Slow, before).is_none());
+        let later = begun + 10 * SECOND;
+        assert!(server.last_resort(Trial::Slow, later).is_some());
+        assert!(server.may_be_tried(Trial::Slow, later));
+        let next = server.try_it(Trial::Slow, later);
+        // Whose turn is over does not end that of the next.
+        server.tried_in_vain(silent);
+        assert!(!server.may_be_tried(Trial::Slow, later));
+        assert_eq!(server.succeeded(Some(next), later), Some(Change::Back));
+        // What comes of it late is of no account.
+        assert_eq!(server.failed(Some(silent), true, &PATIENCE, later), None);
+        assert!(server.is_up());
+    }
+
+    #[test]
+    fn a_trial_that_fails_late_does_not_make_the_rest_longer_again() {
+        let now = Instant::now();
+        let mut server = Standing::default();
+        fail(&mut server, 3, now);
+        let begun = now + 20 * SECOND;
+        let silent = server.try_it(Trial::Slow, begun);
+        let later = begun + 10 * SECOND;
+        let next = server.try_it(Trial::Slow, later);
+        let change = server.failed(Some(next), true, &PATIENCE, later);
+        assert_eq!(change, Some(Change::Rests(20 * SECOND)));
+        assert_eq!(server.failed(Some(silent), true, &PATIENCE, later + SECOND), None);
     }
 
     #[test]
@@ -384,8 +438,8 @@ mod tests {
         for _ in 0..3 {
             server.checked(false, &PATIENCE, now);
         }
-        server.try_it(Trial::Quick, now);
-        assert_eq!(server.succeeded(Some(Trial::Quick), now), None);
+        let trial = server.try_it(Trial::Quick, now);
+        assert_eq!(server.succeeded(Some(trial), now), None);
         assert!(!server.is_up() && !server.may_be_tried(Trial::Quick, now));
     }
 
@@ -395,8 +449,8 @@ mod tests {
         let mut server = Standing::default();
         assert_eq!(server.share(10 * SECOND, now), 1_000);
         fail(&mut server, 3, now);
-        server.try_it(Trial::Quick, now);
-        server.succeeded(Some(Trial::Quick), now);
+        let trial = server.try_it(Trial::Quick, now);
+        server.succeeded(Some(trial), now);
         for (seconds, share) in [(0, 100), (1, 100), (5, 500), (9, 900), (10, 1_000), (99, 1_000)] {
             let at = now + seconds * SECOND;
             assert_eq!(server.share(10 * SECOND, at), share, "{seconds}");

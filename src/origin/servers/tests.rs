@@ -263,3 +263,49 @@ async fn a_server_that_is_back_takes_those_who_wait() {
     drop(held);
     assert_eq!(busy(&roster), [0, 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_any_server_is_told_when_the_last_one_is_out() {
+    let roster = roster(2, Rules { max_busy: Some(2), ..rules() });
+    let mut held: Vec<_> = (0..4).map(|_| now_placed(&roster, &WISH).unwrap()).collect();
+    let (any, not) = (WISH, Wish { not: Some(0), ..WISH });
+    let mut waiting = [Box::pin(roster.place(&any)), Box::pin(roster.place(&not))];
+    assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+    for place in &mut held {
+        // What each has failed counts for its server, three times in all.
+        place.judge(Some(Failure::Unreachable));
+        place.judge(Some(Failure::Unreachable));
+    }
+    assert_eq!(up(&roster), [false, false]);
+    let [any, not] = waiting;
+    // He tries one; who was failed already has nothing to wait for.
+    assert!(any.now_or_never().expect("it does not wait").is_ok());
+    assert_eq!(not.now_or_never().expect("nor this").unwrap_err(), NoPlace::Resting);
+    assert_eq!(roster.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_servers_work_on_is_known_under_other_rules_until_it_is_over() {
+    let bound = |max| Rules { max_busy: Some(max), ..rules() };
+    let old = roster(1, bound(2));
+    let (one, other) = (now_placed(&old, &WISH).unwrap(), now_placed(&old, &WISH).unwrap());
+    let servers = vec![("s7:1".to_owned(), 1), ("s0:1".to_owned(), 1)];
+    let new = Roster::new("origin", servers, bound(1));
+    new.learn_from(&old);
+    let newest = roster(1, bound(1));
+    newest.learn_from(&new);
+    assert_eq!((busy(&new), busy(&newest)), (vec![0, 2], vec![2]));
+    let mut waiting = Box::pin(newest.place(&WISH));
+    assert!((&mut waiting).now_or_never().is_none());
+
+    drop(one);
+    assert!((&mut waiting).now_or_never().is_none(), "one is over, and one may be at work");
+    let late = now_placed(&old, &WISH).unwrap();
+    assert_eq!((busy(&old), busy(&newest)), (vec![2], vec![2]));
+    drop(late);
+    drop(other);
+    let place = waiting.now_or_never().expect("it does not wait").unwrap();
+    assert_eq!((busy(&old), busy(&new), busy(&newest)), (vec![0], vec![0, 0], vec![1]));
+    drop(place);
+    assert_eq!(busy(&newest), [0]);
+}

@@ -45,6 +45,7 @@ impl Upload {
         }
         // So little is sent at once, or not at all: a byte now and then is no change.
         let upload = origin::Upload::new(body, max, settings.stall, |_| {});
+        let upload = upload.telling(call.client.pulse.body_is_read());
         let whole = tokio::time::timeout(settings.stall, upload.collect()).await;
         let whole = whole.unwrap_or(Err(BodyFault::Stalled)).map_err(|fault| match fault {
             BodyFault::TooLarge => Refusal::TooLarge,

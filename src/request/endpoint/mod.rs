@@ -20,7 +20,9 @@ use hyper::body::Incoming;
 use serde::Serialize;
 
 use super::admit::Admitted;
+use super::client::Client;
 use super::error::{Error, RETRY_SECONDS};
+use super::gate::Turn;
 use super::trail::Trail;
 use super::visitor::{self, Visitor};
 use super::{Body, Room, deliver, route_of, upgrade};
@@ -76,8 +78,11 @@ impl Endpoint {
 /// A request for us.
 pub(super) struct Call<'a> {
     pub(super) room: &'a Rc<Room>,
+    pub(super) client: &'a Client,
     pub(super) head: &'a ::http::request::Parts,
     pub(super) admitted: Admitted,
+    /// It as the limits see it.
+    pub(super) turn: Turn<'a>,
     /// Unix time in seconds.
     pub(super) now: f64,
 }
@@ -135,6 +140,9 @@ enum Refusal {
     Stalled,
     #[error("{0}")]
     Malformed(String),
+    /// One call too many, which is answered as any such request is.
+    #[error("one call too many")]
+    TooMany(Error),
     #[error("a cart holds 500 items at most")]
     Full,
     #[error("please try again in a few seconds")]
@@ -161,6 +169,7 @@ impl Refusal {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Full => StatusCode::CONFLICT,
             Self::StoreAway => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooMany(error) => error.status(),
         }
     }
 
@@ -193,7 +202,10 @@ pub(super) async fn answer(
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
     let mut upload = cart::Upload::new(body);
-    let answered = dispatch(call, &mut upload, trail).await;
+    let answered = match dispatch(call, &mut upload, trail).await {
+        Err(Refusal::TooMany(error)) => return Err(error),
+        answered => answered,
+    };
     trail.outcome(Outcome::Endpoint, Some(Reason::Endpoint));
     let mut response = answered.unwrap_or_else(Refusal::into_response);
     let headers = response.headers_mut();
@@ -226,6 +238,8 @@ async fn dispatch(
     }
     let visitor = recognise(call).await;
     trail.visitor(&visitor, call.room.settings.log_user);
+    let limits = &call.room.settings.rates.all;
+    call.turn.count_visitor(limits, &visitor).map_err(Refusal::TooMany)?;
     if let Some((token, user)) = visitor.known() {
         call.room.visits.note(token.clone(), user.clone(), None, call.now);
         call.room.sheet.count(Count::Visits);
@@ -245,7 +259,7 @@ async fn dispatch(
 
 /// Who asks: the cookies mean what they mean on the site's own pages.
 async fn recognise(call: &Call<'_>) -> Visitor {
-    let Call { room, head, admitted, now } = call;
+    let Call { room, head, admitted, now, .. } = call;
     let (route, _) = route_of(room, head, admitted);
     visitor::recognise(room, head, route, *now, Look::Use).await
 }

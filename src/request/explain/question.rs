@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use ::http::header::{CONTENT_LENGTH, COOKIE, HOST, TRANSFER_ENCODING};
 use ::http::request::Parts;
@@ -119,7 +118,7 @@ impl Question {
         head.headers = headers;
         Ok(Imagined {
             head,
-            client: Client::entering(peer, HERE, Pulse::new(), Arc::default(), secured),
+            client: Client::entering(peer, HERE, Pulse::new(), Default::default(), secured),
             length: if is_chunked { None } else { Some(length.unwrap_or(0)) },
             has_body: is_chunked || length.is_some_and(|length| length > 0),
             lost_https: is_told && proxy.is_none(),

@@ -21,6 +21,7 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::meter::Meter;
@@ -83,8 +84,14 @@ pub(super) async fn serve(line: Line<'_>) {
     let stall = settings.deadlines.stall;
     let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&door.sheet));
     let (asker, house, paces) = (Rc::clone(&client), Rc::clone(door), streams.clone());
+    let is_another = Rc::<Notify>::default();
+    let another = Rc::clone(&is_another);
     let service = service_fn(move |request| {
         let (room, client) = (house.inside.room(), Rc::clone(&asker));
+        if room.settings.carries_many(client.peer) != carries_many {
+            // The operator has changed his mind about the peer, and it is metered by the old one.
+            another.notify_one();
+        }
         let pace = house.caps.enter_request(client.peer).map(|place| paces.pace(place));
         async move {
             let Some(pace) = pace else {
@@ -113,6 +120,8 @@ pub(super) async fn serve(line: Line<'_>) {
     let ended = tokio::select! {
         result = &mut connection => Some(result),
         () = door.drain.cancelled() => None,
+        () = client.lapses() => None,
+        () = is_another.notified() => None,
         () = has_idled(&client.pulse, settings.deadlines.idle) => None,
     };
     let result = match ended {

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -10,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use super::Tls;
 use crate::certificate;
@@ -60,6 +62,8 @@ pub(in crate::serve) struct Entered<S> {
     pub(in crate::serve) stream: TlsStream<Ahead<S>>,
     pub(in crate::serve) protocol: Protocol,
     pub(in crate::serve) secured: Secured,
+    /// Cancelled when clients are asked for other certificates, where they are asked for any.
+    pub(in crate::serve) outdated: Option<CancellationToken>,
 }
 
 /// Why there is none.
@@ -100,7 +104,8 @@ async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
         }
         return Err(Refusal::Failed(ErrorKind::InvalidData.into()));
     }
-    let acceptor = TlsAcceptor::from(tls.config.load_full());
+    let way = tls.way.load_full();
+    let acceptor = TlsAcceptor::from(Arc::clone(&way.config));
     let stream = acceptor.accept(socket).await.map_err(Refusal::Failed)?;
     let (_, session) = stream.get_ref();
     let protocol = Protocol::chosen(session.alpn_protocol());
@@ -116,9 +121,12 @@ async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
     let secured = Secured {
         server_name: session.server_name().map(Into::into),
         certificate: shown.map(|der| ClientCertificate::new(der)),
+        // One whose time nobody can read was let in by nobody.
+        expires: shown.map(|der| certificate::times(der).map_or(0, |valid| *valid.end())),
         asks_clients: tls.asks_clients(),
     };
-    Ok(Entered { stream, protocol, secured })
+    let outdated = tls.asks_clients().then(|| way.outdated.clone());
+    Ok(Entered { stream, protocol, secured, outdated })
 }
 
 /// Answers as http, and lets the client read it: closed with bytes unread, the connection would be reset.

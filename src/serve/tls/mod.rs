@@ -2,7 +2,8 @@
 //!
 //! All threads share one [`Tls`] of a listener. Its certificates are chosen anew by each handshake; what
 //! else there is to it stands in a configuration of rustls, which is replaced when the authorities of
-//! clients change: with it go the tickets that were given out, for whoever shows one is not asked again.
+//! clients change: with it go the tickets that were given out, for whoever shows one is not asked again,
+//! and the connections on which clients were asked.
 
 mod handshake;
 mod watch;
@@ -19,6 +20,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, version};
+use tokio_util::sync::CancellationToken;
 
 use crate::certificate::{self, Certificate, Fault, Sources, Table};
 use crate::clock::unix_now;
@@ -86,7 +88,9 @@ fn told(faults: &[Fault]) -> String {
 /// The TLS of a listener.
 pub struct Tls {
     settings: Settings,
-    config: ArcSwap<ServerConfig>,
+    way: ArcSwap<Way>,
+    /// Cancelled when another takes its place.
+    replaced: CancellationToken,
     shown: Arc<Shown>,
     /// What was read last. Held while files are read, never by a handshake.
     state: Mutex<State>,
@@ -114,8 +118,10 @@ impl Tls {
         }
         let shown = Arc::new(Shown { table: ArcSwap::from_pointee(state.table(&settings)) });
         let config = config(&settings, state.authorities.as_ref(), &shown)?;
+        let replaced = CancellationToken::new();
         Ok(Arc::new(Self {
-            config: ArcSwap::from_pointee(config),
+            way: ArcSwap::from_pointee(Way::new(config, &replaced)),
+            replaced,
             shown,
             expires: AtomicI64::new(state.expires()),
             state: Mutex::new(state),
@@ -142,8 +148,13 @@ impl Tls {
         self.faults.load(Ordering::Relaxed)
     }
 
+    /// Another takes its place: what clients showed here counts no more.
+    pub fn give_way(&self) {
+        self.replaced.cancel();
+    }
+
     /// Whether clients are asked for certificates.
-    fn asks_clients(&self) -> bool {
+    pub(super) fn asks_clients(&self) -> bool {
         self.settings.clients.authorities().is_some()
     }
 
@@ -187,7 +198,10 @@ impl Tls {
         }
         if !next.asks_as(state) {
             match config(&self.settings, next.authorities.as_ref(), &self.shown) {
-                Ok(config) => self.config.store(Arc::new(config)),
+                Ok(config) => {
+                    let next = Arc::new(Way::new(config, &self.replaced));
+                    self.way.swap(next).outdated.cancel();
+                }
                 Err(error) => {
                     tracing::error!(%error, "the last good authorities stay in use");
                     self.faults.fetch_add(1, Ordering::Relaxed);
@@ -201,6 +215,19 @@ impl Tls {
         tracing::info!(certificates = next.certificates.len(), "certificates were read anew");
         let seen = std::mem::take(&mut state.seen);
         *state = State { seen, ..next };
+    }
+}
+
+/// How handshakes are carried out, until clients are asked for other certificates.
+struct Way {
+    config: Arc<ServerConfig>,
+    /// Cancelled then.
+    outdated: CancellationToken,
+}
+
+impl Way {
+    fn new(config: ServerConfig, replaced: &CancellationToken) -> Self {
+        Self { config: Arc::new(config), outdated: replaced.child_token() }
     }
 }
 

@@ -32,6 +32,19 @@ fn a_request_reaches_the_origin_as_one_of_http_1() {
 }
 
 #[test]
+fn a_request_that_waits_for_100_goes_on_when_its_body_comes() {
+    let origin = echo();
+    let proxy = Proxy::embedded(&origin, "");
+    let mut client = Multiplexed::open(proxy.address());
+    let request = ask("POST", "/", &[("expect", "100-continue"), ("content-length", "4")]);
+    assert_eq!(client.send(request, Some(b"body"), None).unwrap().status, 200);
+    let seen = origin.last();
+    assert_eq!((seen.body.bytes.as_slice(), seen.header("expect")), (&b"body"[..], None));
+    let request = ask("POST", "/", &[("expect", "tea")]);
+    assert_eq!(client.send(request, Some(b"body"), None).unwrap().status, 417);
+}
+
+#[test]
 fn crumbs_of_cookies_are_one_line_to_the_origin_and_to_us() {
     let origin = shop(|_| Reply::unstored("hello"));
     let proxy = Proxy::embedded(&origin, "session.mint = true");
@@ -263,4 +276,20 @@ fn first_bytes_that_are_no_preface_are_of_http_1_however_they_come() {
         }
         assert_eq!(client.answer().status, 200, "{parts:?}");
     }
+}
+
+/// RFC 9113 §8.3.1: `:path` begins with a slash. The library takes a fragment for nothing.
+#[test]
+fn no_path_goes_on_that_does_not_begin_with_a_slash() {
+    let origin = echo();
+    let proxy = Proxy::embedded(&origin, "");
+    let mut client = Frames::open(proxy.address());
+    for (stream, path) in [(1, "#"), (3, "#/admin/x"), (5, "?x")] {
+        assert!(client.is_served(stream, path), "{path}");
+    }
+    let log = proxy.access_log(3);
+    let statuses: Vec<_> = log.iter().map(|line| line["status"].clone()).collect();
+    assert_eq!(statuses, [200, 200, 400]);
+    let targets: Vec<_> = origin.seen().into_iter().map(|request| request.target).collect();
+    assert_eq!(targets, ["/", "/"]);
 }

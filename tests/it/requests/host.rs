@@ -402,6 +402,30 @@ fn the_host_in_the_target() {
                 "OPTIONS http://a.test?a=1 HTTP/1.1\r\nHost: a.test\r\n\r\n",
                 "OPTIONS /?a=1 HTTP/1.1\nhost: a.test",
             ),
+            passes(
+                "an absolute target and nothing behind",
+                "RFC 9110 §4.2.3: the root",
+                "OPTIONS http://a.test HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "OPTIONS / HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "a fragment and no path",
+                "the root: never an empty target",
+                "OPTIONS http://a.test#x HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "OPTIONS / HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "a fragment of slashes and no path",
+                "the root: never an empty target",
+                "OPTIONS http://a.test#/admin/x HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "OPTIONS / HTTP/1.1\nhost: a.test",
+            ),
+            passes(
+                "an empty query and no path",
+                "the root, and its query",
+                "OPTIONS http://a.test? HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "OPTIONS /? HTTP/1.1\nhost: a.test",
+            ),
         ],
     );
 }

@@ -81,6 +81,42 @@ fn responses_that_break_off_before_their_first_byte_are_none() {
 }
 
 #[test]
+fn responses_that_are_reset() {
+    let reset = |name, sent: &str| {
+        let steps = vec![Step::Send(sent.as_bytes().to_vec()), Step::Reset];
+        cut(name, "never whole", "").steps(steps)
+    };
+    hold(
+        "",
+        &[
+            bad("reset before the head", "never whole", "").steps(vec![Step::Reset]),
+            bad("reset in the head", "never whole", "")
+                .steps(vec![Step::Send(b"HTTP/1.1 200 OK\r\nContent-Type:".to_vec()), Step::Reset]),
+            reset(
+                "reset in the body",
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nContent-Length: 50\r\n\r\nhello",
+            ),
+            reset(
+                "reset in a chunk",
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n50\r\nhello",
+            ),
+            reset(
+                "reset between chunks",
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+            ),
+            reset(
+                "reset where the connection is the end",
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\n\r\nhello",
+            ),
+            reset(
+                "a page of html reset",
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nCache-Control: max-age=60\r\nContent-Length: 50\r\n\r\n<html>",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn responses_that_stop() {
     hold("origin.first_byte_timeout = \"200ms\"\norigin.between_bytes_timeout = \"200ms\"", &[
             bad("nothing, and it stays", "waits are bounded", "").steps(vec![Step::Hang]).status(504),

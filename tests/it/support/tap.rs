@@ -6,6 +6,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
+
+use socket2::SockRef;
 
 use super::DEADLINE;
 
@@ -20,6 +23,8 @@ pub(crate) enum Step {
     Hang,
     /// The connection ends.
     Close,
+    /// It is reset, once what was sent has been taken.
+    Reset,
 }
 
 /// A request as it stood on the wire.
@@ -113,8 +118,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         thread::spawn(move || {
             let mut wire = BufReader::new(stream);
             // An error is a proxy that went away, which is what a case looks at.
-            drop(converse(&mut wire, &shared));
-            drop(wire.get_ref().shutdown(Shutdown::Both));
+            let end = converse(&mut wire, &shared);
+            if !end.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset) {
+                drop(wire.get_ref().shutdown(Shutdown::Both));
+            }
         });
     }
 }
@@ -136,11 +143,23 @@ fn converse(wire: &mut BufReader<TcpStream>, shared: &Shared) -> io::Result<()> 
         shared.seen.lock().unwrap()[at].whole = true;
         let seen = shared.seen.lock().unwrap()[at].clone();
         for step in (shared.script)(&seen) {
+            if matches!(step, Step::Reset) {
+                return reset(wire, shared);
+            }
             if !take(wire, &step)? {
                 return Ok(());
             }
         }
     }
+}
+
+/// Resets the connection when it is dropped, which it is then everywhere.
+fn reset(wire: &BufReader<TcpStream>, shared: &Shared) -> io::Result<()> {
+    let peer = wire.get_ref().peer_addr()?;
+    let is_other = |socket: &TcpStream| socket.peer_addr().is_ok_and(|other| other != peer);
+    shared.sockets.lock().unwrap().retain(is_other);
+    SockRef::from(wire.get_ref()).set_linger(Some(Duration::ZERO))?;
+    Err(io::ErrorKind::ConnectionReset.into())
 }
 
 /// Carries out a step; says whether the connection goes on.
@@ -156,7 +175,7 @@ fn take(wire: &mut BufReader<TcpStream>, step: &Step) -> io::Result<bool> {
             io::copy(wire, &mut io::sink())?;
             return Ok(false);
         }
-        Step::Close => return Ok(false),
+        Step::Close | Step::Reset => return Ok(false),
     }
     Ok(true)
 }

@@ -1,16 +1,18 @@
 //! Visitors who show certificates.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustls::version;
 
 use super::{Files, hello};
-use crate::support::client::{Answer, SITE};
-use crate::support::origin::{Origin, Reply};
+use crate::support::client::{Answer, Client, SITE};
+use crate::support::multiplexed::{Multiplexed, ask};
+use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::Proxy;
 use crate::support::tls::{Authority, Browser, Issued};
-use crate::support::{free_port, wait_until};
+use crate::support::{DEADLINE, free_port, wait_until};
 
 /// Those who are let in.
 struct People {
@@ -210,6 +212,106 @@ fn who_comes_again_is_a_stranger_when_his_certificate_has_expired() {
     for browser in &browsers {
         wait_until("she is a stranger", || visit(&proxy, browser, "/").is_none());
     }
+}
+
+/// Connections of each kind that were answered once: by HTTP/1.1, and by HTTP/2.
+fn kept(proxy: &Proxy, browser: impl Fn() -> Browser) -> (Client, Multiplexed) {
+    let (mut one, _) = browser().offering(&[b"http/1.1"]).visit(proxy.address(), SITE);
+    assert_eq!(proxy.get("/").send_on(&mut one).status, 200);
+    let two = browser().offering(&[b"h2"]).carry(proxy.address(), SITE);
+    two.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut two = Multiplexed::over(two);
+    assert_eq!(two.get(ask("GET", &url(), &[])).unwrap().status, 200);
+    (one, two)
+}
+
+fn url() -> String {
+    format!("https://{SITE}/")
+}
+
+/// That nothing more is answered on them.
+fn are_over(proxy: &Proxy, (mut one, mut two): (Client, Multiplexed), origin: &Origin) {
+    let before = origin.count();
+    let is_refused = |status: Option<u16>| status.is_none_or(|status| status == 421);
+    let answer = proxy.get("/").try_send_on(&mut one).map(|answer| answer.status);
+    assert!(is_refused(answer), "{answer:?}");
+    let answer = two.get(ask("GET", &url(), &[])).ok().map(|answer| answer.status);
+    assert!(is_refused(answer), "{answer:?}");
+    assert_eq!(origin.count(), before);
+    wait_until("HTTP/1.1 has ended", || one.is_closed());
+    wait_until("HTTP/2 has ended", || two.get(ask("GET", &url(), &[])).is_err());
+}
+
+#[test]
+fn connections_of_those_whose_authorities_are_gone_end() {
+    let (people, origin) = (People::new(), hello());
+    let proxy = Proxy::embedded(&origin, &people.listen("optional"));
+    let ada = people.authority.person("Ada");
+    let held = [kept(&proxy, || Browser::of(&ada)), kept(&proxy, Browser::new)];
+    let new = Authority::new("new people");
+    fs::write(people.files.path("people.crt"), &new.cert).unwrap();
+    let bob: Issued = new.person("Bob");
+    wait_until("the new ones are asked for", || visit(&proxy, &Browser::of(&bob), "/").is_some());
+    for kept in held {
+        are_over(&proxy, kept, &origin);
+    }
+}
+
+#[test]
+fn a_request_in_work_is_answered_when_authorities_are_gone() {
+    let (people, gate) = (People::new(), Gate::closed());
+    let held = Arc::clone(&gate);
+    let origin = Origin::start(move |_| {
+        held.pass();
+        Reply::unstored("hello")
+    });
+    let proxy = Proxy::embedded(&origin, &people.listen("required"));
+    let ada = Browser::of(&people.authority.person("Ada"));
+    let (mut client, _) = ada.visit(proxy.address(), SITE);
+    assert!(client.send(format!("GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\n").as_bytes()));
+    wait_until("it is asked for", || origin.count() == 1);
+    fs::write(people.files.path("people.crt"), Authority::new("new people").cert).unwrap();
+    assert!(proxy.reload());
+    gate.open();
+    assert_eq!(client.answer().text(), "hello");
+    wait_until("it has ended", || client.is_closed());
+}
+
+#[test]
+fn connections_from_before_certificates_were_required_end() {
+    let (people, origin) = (People::new(), hello());
+    for before in [people.files.listen(""), people.listen("optional")] {
+        let proxy = Proxy::embedded(&origin, &before);
+        let held = kept(&proxy, Browser::new);
+        // What concerns nobody's certificate ends nothing.
+        proxy.edit(|text| format!("{text}\n[[route]]\nmatch.path = \"/nowhere\"\nttl = \"9s\"\n"));
+        assert!(proxy.reload(), "{}", proxy.complaints());
+        let (mut one, mut two) = held;
+        assert_eq!(proxy.get("/").send_on(&mut one).status, 200);
+        assert_eq!(two.get(ask("GET", &url(), &[])).unwrap().status, 200);
+        proxy.edit(|text| {
+            let address = proxy.address().to_string();
+            let required = people.listen("required").replace("{listen}", &address);
+            let begin = text.find("listen = ").unwrap();
+            let end = begin + text[begin..].find('\n').unwrap();
+            format!("{}{required}{}", &text[..begin], &text[end..])
+        });
+        assert!(proxy.reload(), "{}", proxy.complaints());
+        are_over(&proxy, (one, two), &origin);
+    }
+}
+
+#[test]
+fn a_connection_ends_with_the_certificate_that_was_shown_on_it() {
+    let (people, origin) = (People::new(), hello());
+    let proxy = Proxy::embedded(&origin, &people.listen("optional"));
+    let end = unix_now() + Duration::from_secs(3);
+    let ada = people.authority.person_until("Ada", end);
+    let held = kept(&proxy, || Browser::of(&ada));
+    let (mut nobody, _) = Browser::new().visit(proxy.address(), SITE);
+    wait_until("it has expired", || unix_now().as_secs() > end.as_secs());
+    are_over(&proxy, held, &origin);
+    assert_eq!(proxy.get("/").send_on(&mut nobody).status, 200);
 }
 
 #[expect(clippy::disallowed_methods, reason = "until when a certificate holds")]

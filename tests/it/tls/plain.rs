@@ -34,6 +34,12 @@ fn visitors_by_http_are_sent_to_https() {
         }
         assert_eq!(proxy.get("/").host("evil.test").send().status, 421);
         assert_eq!(proxy.get("/").host("shop.test:80").send().status, 308);
+        for target in ["..%2f..%2flogin", "../../login", "%2e%2e/%2e%2e/login", "..;/login"] {
+            let target = format!("/.well-known/acme-challenge/{target}");
+            assert_eq!(proxy.get(&target).send().status, 308, "{target}: may be another page");
+        }
+        let bare = proxy.get("http://shop.test?c=d").host("shop.test").send();
+        assert_eq!(bare.header("location"), Some(&*format!("{site}/?c=d")));
         assert_eq!(origin.count(), 0);
         assert_eq!(proxy.get("/.well-known/acme-challenge/proof").send().text(), "hello");
         let last = proxy.access_log(1);
