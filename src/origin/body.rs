@@ -59,7 +59,7 @@ pub struct Upload {
     /// What makes it whole, while its end has not come.
     last: Option<Bytes>,
     /// What came behind that.
-    trailers: Option<Frame<Bytes>>,
+    trailers: Option<Box<Frame<Bytes>>>,
 }
 
 /// What comes of a body; `None`: its end.
@@ -273,7 +273,7 @@ impl Upload {
             Some(Ok(frame)) => Some(frame),
         };
         let Some(last) = self.last.take() else { return Some(came.map(Ok)) };
-        self.trailers = came;
+        self.trailers = came.map(Box::new);
         Some(Some(Ok(Frame::data(last))))
     }
 
@@ -328,7 +328,7 @@ impl Body for Upload {
             hold.begin();
         }
         if let Some(trailers) = this.trailers.take() {
-            return this.take(trailers);
+            return this.take(*trailers);
         }
         let came = loop {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
