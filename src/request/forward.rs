@@ -120,7 +120,10 @@ pub(super) async fn own(
         invalidate(case, status, response.headers()).await;
     }
     let (change, has_filled_cart) = change?;
-    if let Err(BodyError::Origin(source)) = response.body_mut().begin().await {
+    // What is sent behind the answer to a HEAD, or a 304, nobody reads.
+    let has_body = case.head.method != Method::HEAD
+        && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if has_body && let Err(BodyError::Origin(source)) = response.body_mut().begin().await {
         return Err(Error::BrokenOff { source, cookie: change.cookie() });
     }
     change.show(response.headers_mut());
