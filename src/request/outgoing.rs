@@ -173,8 +173,8 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
     // Who calls may have nothing to say for long while he listens.
     let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
-    let is_read = case.client.pulse.body_is_read();
-    Outgoing::Upload(Upload::new(body, max, stall, filter).telling(is_read))
+    let read = case.client.pulse.body_is_read();
+    Outgoing::Upload(Upload::new(body, max, stall, filter).telling(read))
 }
 
 /// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).
