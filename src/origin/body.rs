@@ -51,7 +51,7 @@ pub struct Upload {
     progress: Rc<Progress>,
     filter: Box<dyn Fn(&mut HeaderMap)>,
     /// Where it is told that it was read whole.
-    is_read: Option<Rc<Cell<bool>>>,
+    read: Option<Rc<Cell<Read>>>,
     /// Where it goes on a shared connection.
     hold: Option<Hold>,
     /// Whether it is a stream, whose end stands for itself.
@@ -91,6 +91,18 @@ impl std::fmt::Debug for Upload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Upload").field("left", &self.left).finish_non_exhaustive()
     }
+}
+
+/// How far the body of a request over HTTP/1.1 was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Read {
+    /// Not to its end.
+    #[default]
+    Part,
+    /// To its end.
+    Whole,
+    /// To its end, behind which came trailers.
+    Trailers,
 }
 
 /// How an upload goes, for whoever waits for the response.
@@ -199,7 +211,7 @@ impl Upload {
             timer: None,
             progress,
             filter,
-            is_read: None,
+            read: None,
             hold: None,
             is_stream: false,
             last: None,
@@ -214,19 +226,20 @@ impl Upload {
         self
     }
 
-    /// Tells there that it was read whole, once that is so.
+    /// It came over HTTP/1.1, and tells there how far it was read.
     #[must_use]
-    pub fn telling(mut self, is_read: Option<Rc<Cell<bool>>>) -> Self {
-        self.is_read = is_read;
+    pub fn telling(mut self, read: Option<Rc<Cell<Read>>>) -> Self {
+        self.read = read;
         self
     }
 
     /// What came of it was its end, or may have been.
     fn tell(&self, is_over: bool) {
-        if let Some(is_read) = &self.is_read
+        if let Some(read) = &self.read
+            && read.get() == Read::Part
             && (is_over || self.body.is_end_stream())
         {
-            is_read.set(true);
+            read.set(Read::Whole);
         }
     }
 
@@ -290,11 +303,15 @@ impl Upload {
             self.left = left;
             return Poll::Ready(Some(Ok(frame)));
         }
-        let cleaned = frame.into_trailers().map(|mut trailers| {
-            (self.filter)(&mut trailers);
-            trailers
-        });
-        Poll::Ready(cleaned.ok().map(|trailers| Ok(Frame::trailers(trailers))))
+        let Ok(mut trailers) = frame.into_trailers() else { return Poll::Ready(None) };
+        if let Some(read) = &self.read {
+            read.set(Read::Trailers);
+            if is_malformed(&trailers) {
+                return self.fail(BodyFault::Broken);
+            }
+        }
+        (self.filter)(&mut trailers);
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
 }
 
@@ -302,6 +319,12 @@ impl Drop for Upload {
     fn drop(&mut self) {
         self.progress.ended.set(true);
     }
+}
+
+/// Whether trailers that came over HTTP/1.1 began with a line feed: hyper has read on behind it, to where
+/// it thinks that they end, and found no field.
+fn is_malformed(trailers: &HeaderMap) -> bool {
+    trailers.is_empty()
 }
 
 /// Ready when nothing came for `limit`; the timer is made at the first wait.
@@ -509,6 +532,13 @@ impl Body for OriginBody {
         this.timer = None;
         match frame {
             Some(Ok(frame)) => {
+                if let (Ending::Told, Some(trailers)) = (this.ending, frame.trailers_ref()) {
+                    // SECURITY: as in a client's trailers, it may be a part of the next response.
+                    this.break_off();
+                    if is_malformed(trailers) {
+                        return Poll::Ready(Some(Err(OriginError::Malformed("empty trailers"))));
+                    }
+                }
                 this.note(&frame);
                 this.give_back_at_end();
                 Poll::Ready(Some(Ok(frame)))

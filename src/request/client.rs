@@ -19,7 +19,7 @@ use crate::http::client_cert::ClientCertificate;
 use crate::http::host::{Host, Scheme};
 use crate::http::path::PathPattern;
 use crate::http::peer::Peer;
-use crate::origin::BoundSlot;
+use crate::origin::{BoundSlot, Read};
 
 /// A client connection.
 #[derive(Debug)]
@@ -243,7 +243,9 @@ pub struct Pulse {
     stalled: Cell<bool>,
     /// Whether the last request's body was read whole, which may be on its way still when that was
     /// answered; `None`: it has none.
-    body: RefCell<Option<Rc<Cell<bool>>>>,
+    body: RefCell<Option<Rc<Cell<Read>>>>,
+    /// Whether no request is taken from it any more.
+    is_over: Cell<bool>,
 }
 
 impl Pulse {
@@ -261,6 +263,7 @@ impl Pulse {
             interims: interim::Receiver::default(),
             stalled: Cell::new(false),
             body: RefCell::default(),
+            is_over: Cell::new(false),
         })
     }
 
@@ -354,18 +357,43 @@ impl Pulse {
 
     /// The request that begins has a body, or none.
     pub fn takes_body(&self, takes: bool) {
+        if self.has_trailers() {
+            self.is_over.set(true);
+        }
         self.body.replace(takes.then(Rc::default));
     }
 
-    /// Where whoever reads that body says that he has read it whole.
-    pub(super) fn body_is_read(&self) -> Option<Rc<Cell<bool>>> {
+    /// Where whoever reads that body, which came over HTTP/1.1, says how far he is.
+    pub(super) fn body_is_read(&self) -> Option<Rc<Cell<Read>>> {
         self.body.borrow().clone()
+    }
+
+    /// Whether that body was read whole, where there is one.
+    #[must_use]
+    pub fn has_read(&self) -> bool {
+        self.body.borrow().as_ref().is_none_or(|read| read.get() == Read::Whole)
+    }
+
+    /// Whether trailers came behind that body.
+    ///
+    /// SECURITY: a line feed alone in them ends them for some, and not for hyper, which takes what follows
+    /// for more of them. So a connection ends behind trailers: what two may read differently must not be
+    /// followed by another request.
+    #[must_use]
+    pub fn has_trailers(&self) -> bool {
+        self.body.borrow().as_ref().is_some_and(|read| read.get() == Read::Trailers)
+    }
+
+    /// Whether no request is taken from the connection any more, one that came all the same included.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over.get()
     }
 
     /// Whether nothing is on its way either way, when no request is being answered.
     #[must_use]
     pub fn may_rest(&self) -> bool {
-        !self.stalled.get() && self.body.borrow().as_ref().is_none_or(|is_read| is_read.get())
+        !self.stalled.get() && self.has_read()
     }
 
     /// What the connection waits for, and since when.
@@ -407,13 +435,23 @@ mod tests {
         pulse.takes_body(true);
         let first = pulse.body_is_read().unwrap();
         assert!(!pulse.may_rest());
-        first.set(true);
+        first.set(Read::Whole);
         assert!(pulse.may_rest());
         pulse.takes_body(true);
-        first.set(true);
+        first.set(Read::Whole);
         assert!(!pulse.may_rest(), "it is another's");
         pulse.takes_body(false);
         assert!(pulse.may_rest() && pulse.body_is_read().is_none());
+    }
+
+    #[test]
+    fn no_request_is_taken_behind_trailers() {
+        let pulse = Pulse::new();
+        pulse.takes_body(true);
+        pulse.body_is_read().unwrap().set(Read::Trailers);
+        assert!(pulse.has_trailers() && !pulse.is_over() && !pulse.may_rest());
+        pulse.takes_body(false);
+        assert!(!pulse.has_trailers() && pulse.is_over());
     }
 
     #[test]

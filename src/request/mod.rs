@@ -210,6 +210,9 @@ async fn answer(
 ) -> Result<Response<Body>, Error> {
     let (mut head, body) = request.into_parts();
     let now = unix_now();
+    if client.pulse.is_over() {
+        return Err(Error::BadRequest("a request stands behind trailers"));
+    }
     if client.has_lapsed() {
         return Err(Error::Lapsed);
     }

@@ -42,6 +42,39 @@ const SAVE_DATA: HeaderName = HeaderName::from_static("save-data");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const DPR: HeaderName = HeaderName::from_static("dpr");
 
+/// Client hints: of user agents, of user preferences, responsive images and networks
+/// (<https://wicg.github.io/client-hints-infrastructure/#policy-controlled-client-hints-features>).
+static CLIENT_HINTS: [&str; 28] = [
+    "device-memory",
+    "downlink",
+    "ect",
+    "rtt",
+    "sec-ch-device-memory",
+    "sec-ch-dpr",
+    "sec-ch-forced-colors",
+    "sec-ch-prefers-color-scheme",
+    "sec-ch-prefers-contrast",
+    "sec-ch-prefers-reduced-data",
+    "sec-ch-prefers-reduced-motion",
+    "sec-ch-prefers-reduced-transparency",
+    "sec-ch-ua",
+    "sec-ch-ua-arch",
+    "sec-ch-ua-bitness",
+    "sec-ch-ua-form-factors",
+    "sec-ch-ua-full-version",
+    "sec-ch-ua-full-version-list",
+    "sec-ch-ua-mobile",
+    "sec-ch-ua-model",
+    "sec-ch-ua-platform",
+    "sec-ch-ua-platform-version",
+    "sec-ch-ua-wow64",
+    "sec-ch-viewport-height",
+    "sec-ch-viewport-width",
+    "sec-ch-width",
+    "viewport-width",
+    "width",
+];
+
 /// Fields whose absence changes no page: conditions that the cache judges itself, what
 /// concerns the connection, and what browsers add to everything.
 static NEUTRAL: [HeaderName; 18] = [
@@ -173,8 +206,8 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
     // Who calls may have nothing to say for long while he listens.
     let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
-    let is_read = case.client.pulse.body_is_read();
-    let upload = Upload::new(body, max, stall, filter).telling(is_read);
+    let read = case.client.pulse.body_is_read();
+    let upload = Upload::new(body, max, stall, filter).telling(read);
     Outgoing::Upload(if case.head.version == Version::HTTP_2 { upload.by_stream() } else { upload })
 }
 
@@ -320,10 +353,9 @@ pub(super) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
     headers
 }
 
+/// Those that browsers send: any other name in their manner is anybody's text, which nothing keys.
 fn is_client_hint(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    name.starts_with("sec-ch-")
-        || matches!(name, "width" | "viewport-width" | "device-memory" | "rtt" | "downlink" | "ect")
+    CLIENT_HINTS.contains(&name.as_str())
 }
 
 /// The request that fills a shared page with `fields`, and how it differs from the visitor's own.

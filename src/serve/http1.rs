@@ -4,7 +4,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ::http::Request;
+use ::http::header::CONNECTION;
+use ::http::{HeaderValue, Request};
 use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -112,9 +113,19 @@ async fn converse(
     let tunnel = client.tunnel_slot();
     let (asker, house) = (Rc::clone(client), Rc::clone(door));
     let service = service_fn(move |request: Request<Incoming>| {
-        asker.pulse.takes_body(!request.body().is_end_stream());
+        let body = request.body();
+        asker.pulse.takes_body(!body.is_end_stream());
+        let is_chunked = !body.is_end_stream() && body.size_hint().exact().is_none();
         let (room, client) = (house.inside.room(), Rc::clone(&asker));
-        async move { Ok::<_, std::convert::Infallible>(respond(room, client, request).await) }
+        async move {
+            let mut response = respond(room, Rc::clone(&client), request).await;
+            // hyper would look for the end of what was not read by itself, and for trailers there.
+            let is_left = is_chunked && response.body().is_at_hand() && !client.pulse.has_read();
+            if is_left || client.pulse.has_trailers() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, std::convert::Infallible>(response)
+        }
     });
     let mut connection = http1::Builder::new()
         .half_close(false)

@@ -2,6 +2,7 @@
 //! (RFC 9113 §8.1.1).
 
 use crate::support::frames::{Frames, Outcome, block, code, flag, frame, kind};
+use crate::support::multiplexed::{Multiplexed, ask};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::tap::{Step, Tap};
 use crate::support::wait_until;
@@ -103,4 +104,16 @@ fn who_never_ends_a_body_of_no_length_is_told_so() {
     assert_eq!(client.outcome(), Outcome::Answered(1));
     assert_eq!(tap.count(), 0);
     assert_eq!(proxy.access_log(1)[0]["status"], 408);
+}
+
+#[test]
+fn a_response_that_breaks_off_before_its_first_byte_is_none() {
+    let broken =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n";
+    let tap = Tap::start(move |_| vec![Step::Send(broken.as_bytes().to_vec()), Step::Close]);
+    let proxy = before(&tap, "");
+    let mut client = Multiplexed::open(proxy.address());
+    for method in ["GET", "POST"] {
+        assert_eq!(client.get(ask(method, "/", &[])).unwrap().status, 502, "{method}");
+    }
 }

@@ -75,7 +75,9 @@ fn chunks() {
             passes("hex in both cases", "RFC 9112 §7.1", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\nA\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", "POST /~ HTTP/1.1\nhost: a.test\ntransfer-encoding: chunked\n\nA\\r\\n0123456789\\r\\nA\\r\\n0123456789\\r\\n0\\r\\n\\r\\n"),
             passes("an extension", "RFC 9112 §7.1.1: not sent on", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b;c=\"d\"\r\nhello\r\n0;last\r\n\r\n", "POST /~ HTTP/1.1\nhost: a.test\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\n\\r\\n"),
             passes("an empty body", "RFC 9112 §7.1", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "POST /~ HTTP/1.1\nhost: a.test\ntransfer-encoding: chunked\n\n0\\r\\n\\r\\n"),
-            passes("a trailer nobody announced", "RFC 9110 §6.5: it may be dropped", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", "POST /~ HTTP/1.1\nhost: a.test\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\n\\r\\n"),
+            passes("a trailer nobody announced", "RFC 9110 §6.5: it may be dropped", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", "POST /~ HTTP/1.1\nhost: a.test\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\n\\r\\n").then_closed(),
+            cut("a line feed alone for trailers", "hyper reads on behind it, into the next request", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\nPOST /eaten HTTP/1.1\r\nContent-Length: 9\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n", &[400]),
+            passes("a line feed alone behind a trailer", "nothing is taken behind trailers", "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: 1\n\r\nPOST /eaten HTTP/1.1\r\nContent-Length: 9\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n", "POST /~ HTTP/1.1\nhost: a.test\ntransfer-encoding: chunked\n\n0\\r\\n\\r\\n").then_closed(),
     ]);
 }
 
@@ -89,85 +91,99 @@ fn trailers() {
                 "RFC 9110 §6.5",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named X-Anteroom-User",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Anteroom-User, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Anteroom-User: root\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: X-Anteroom-User, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named X_Anteroom_User",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: X_Anteroom_User, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX_Anteroom_User: root\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: X_Anteroom_User, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Anteroom-Login",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Anteroom-Login, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nAnteroom-Login: root\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Anteroom-Login, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named X-Forwarded-For",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Forwarded-For, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Forwarded-For: 6.6.6.6\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: X-Forwarded-For, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Forwarded",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Forwarded, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nForwarded: for=6.6.6.6\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Forwarded, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Host",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Host, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nHost: b.test\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Host, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Content-Length",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nContent-Length: 0\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Content-Length, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Authorization",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nAuthorization: Basic eDp5\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Authorization, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Cookie",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Cookie, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nCookie: login=1\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Cookie, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Transfer-Encoding",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Transfer-Encoding, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nTransfer-Encoding: chunked\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Transfer-Encoding, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Connection",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Connection, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nConnection: close\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Connection, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named Client-Cert",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: Client-Cert, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nClient-Cert: x\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: Client-Cert, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
             passes(
                 "a trailer named X-Under_score",
                 "RFC 9110 §6.5.1: an origin may merge it into the head",
                 "POST /~ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Under_score, X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Under_score: 1\r\nX-Sum: 1\r\n\r\n",
                 "POST /~ HTTP/1.1\nhost: a.test\ntrailer: X-Under_score, X-Sum\ntransfer-encoding: chunked\n\n5\\r\\nhello\\r\\n0\\r\\nx-sum: 1\\r\\n\\r\\n",
-            ),
+            )
+            .then_closed(),
         ],
     );
 }

@@ -20,6 +20,18 @@ fn shared_pages() {
                 "GET /~keep HTTP/1.1\nhost: a.test",
             ),
             fills(
+                "a client hint that there is",
+                "Vary may name it",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nSec-CH-UA-Mobile: ?1\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test\nsec-ch-ua-mobile: ?1",
+            ),
+            fills(
+                "a client hint that there is not",
+                "what is not in the key is not seen",
+                "GET /~keep HTTP/1.1\r\nHost: a.test\r\nSec-CH-Anything: <b>\r\n\r\n",
+                "GET /~keep HTTP/1.1\nhost: a.test",
+            ),
+            fills(
                 "X-Rewrite-URL on a shared page",
                 "what is not in the key is not seen",
                 "GET /~keep HTTP/1.1\r\nHost: a.test\r\nX-Rewrite-URL: /admin\r\n\r\n",

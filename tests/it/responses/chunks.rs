@@ -145,6 +145,11 @@ fn chunks_of_a_response() {
                 "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n0005\r\nhello\r\n000\r\n\r\n",
                 "200 OK\ncache-control: max-age=60\ncontent-type: text/plain\ntransfer-encoding: chunked\n\nhello",
             ),
+            cut(
+                "a line feed alone for trailers",
+                "hyper reads on behind it, into the next response",
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\nHTTP/1.1 200 OK\r\nX: 1\r\n\r\n",
+            ),
             stored(
                 "a trailer nobody asked for",
                 "RFC 9110 §6.5.1",
