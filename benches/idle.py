@@ -131,7 +131,7 @@ def connect(proxy, options):
     return peer, (Http2 if options.http2 else Http1)(peer)
 
 
-def measure(proxy, options):
+def measure(proxy, options, connections):
     with contextlib.ExitStack() as stack:
         # What the first requests of all make is not the connections'.
         for _ in range(20):
@@ -142,7 +142,7 @@ def measure(proxy, options):
         before = anonymous_kib(proxy)
         clients = []
         for _ in range(options.waves):
-            for _ in range(options.connections // options.waves):
+            for _ in range(connections // options.waves):
                 peer, client = connect(proxy, options)
                 stack.enter_context(peer)
                 client.ask()
@@ -179,20 +179,25 @@ def main():
         folder = pathlib.Path(name)
         listen = f'tls.cert = "{lab.certificate(folder)[0]}"' if options.tls else ""
         with lab.nginx_origin(folder) as origin:
+            # HAProxy wants two files for each connection that it may have.
+            room_of_haproxy = (files - 300) // 2
             proxies = {
                 "anteroom": lambda: lab.anteroom(
                     binary, folder, origin.port, more=more, listen=listen
                 ),
                 "nginx": lambda: lab.nginx(folder, origin.port, connections=files - 1_000),
-                "haproxy": lambda: lab.haproxy(folder, origin.port, connections=(files - 1_000) // 2),
+                "haproxy": lambda: lab.haproxy(folder, origin.port, connections=room_of_haproxy),
             }
             for name, start in proxies.items():
                 if options.only in (None, name):
                     with start() as proxy:
-                        idle, awake = measure(proxy, options)
+                        connections = options.connections
+                        if name == "haproxy":
+                            connections = min(connections, room_of_haproxy - 50)
+                        idle, awake = measure(proxy, options, connections)
                     print(
                         f"{name:10} {idle:6.2f} KiB an idle connection; {awake:6.2f} KiB right after "
-                        f"each of the {options.connections} was answered again"
+                        f"each of the {connections} was answered again"
                     )
 
 

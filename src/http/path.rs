@@ -53,8 +53,12 @@ pub fn as_read_laxly(path: &str) -> String {
 
 /// The same of a segment.
 fn read_laxly(segment: &str) -> String {
-    without_stream(segment).trim_start_matches(' ').trim_end_matches([' ', '.']).to_lowercase()
+    let segment = without_stream(segment).to_lowercase();
+    segment.trim_start_matches(' ').trim_end_matches(BEHIND_NAMES).to_owned()
 }
+
+/// What Windows does not read at the end of a name.
+const BEHIND_NAMES: [char; 2] = [' ', '.'];
 
 /// A segment up to its parameters, or the stream of a file.
 fn without_stream(segment: &str) -> &str {
@@ -136,17 +140,22 @@ enum Segment {
 impl Segment {
     /// As [`as_read_laxly`] reads a segment.
     fn laxly(&self) -> Self {
-        let bare = |text: &str| read_laxly(text).into();
         match self {
-            Self::Exact(text) => Self::Exact(bare(text)),
+            Self::Exact(text) => Self::Exact(read_laxly(text).into()),
             // What follows a parameter is gone with it.
             Self::Star { prefix, .. } | Self::Item { prefix, .. }
                 if without_stream(prefix) != &**prefix =>
             {
-                Self::Exact(bare(prefix))
+                Self::Exact(read_laxly(prefix).into())
             }
+            // Each is read laxly at its own end only: more behind a prefix is another name.
             Self::Star { prefix, suffix } | Self::Item { prefix, suffix } => {
-                Self::Star { prefix: bare(prefix), suffix: bare(suffix) }
+                let prefix = prefix.to_lowercase();
+                let suffix = without_stream(suffix).to_lowercase();
+                Self::Star {
+                    prefix: prefix.trim_start_matches(' ').into(),
+                    suffix: suffix.trim_end_matches(BEHIND_NAMES).into(),
+                }
             }
         }
     }
@@ -536,7 +545,11 @@ mod tests {
             ("/admin/**", "/admin:$I30:$INDEX_ALLOCATION/x", true),
             ("/admin/**", "/admin:x/x", false),
             ("/*.php", "/a.php. .", true),
-            ("/a.*", "/a", true),
+            ("/**/.*", "/.git/config", false),
+            ("/**/.*", "/.env", true),
+            ("/**/.*", "/about", false),
+            ("/login.*", "/Login.php", true),
+            ("/login.*", "/login-help", false),
         ] {
             let lax = PathPattern::parse(pattern).unwrap().laxly();
             assert_eq!(lax.matches(&as_read_laxly(path)).is_some(), expected, "{pattern} {path}");

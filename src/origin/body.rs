@@ -174,7 +174,8 @@ impl Uploads {
 
     /// The response is over, or nobody wants it any more.
     pub(super) fn answer_is_over(&self) {
-        if let Some(newest) = self.newest.take() {
+        // It stays, for whoever watches may still be with the one before.
+        if let Some(newest) = &*self.newest.borrow() {
             newest.answer_is_over();
         }
     }

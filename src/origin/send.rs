@@ -160,9 +160,9 @@ impl Origin {
     ) -> Result<OriginResponse, Failed> {
         let is_head = request.method() == Method::HEAD;
         let copies = Copies::of(&request, &sender, was_kept || self.settings.has_peers);
-        let progress = match request.body_mut() {
-            Outgoing::Empty => Progress::new(Duration::ZERO),
-            Outgoing::Upload(upload) => upload.sets_out(),
+        let (progress, has_body) = match request.body_mut() {
+            Outgoing::Empty => (Progress::new(Duration::ZERO), false),
+            Outgoing::Upload(upload) => (upload.sets_out(), true),
         };
         if sender.is_shared() {
             to_http2(&mut request, self.settings.tls.is_some()).map_err(Failed::for_good)?;
@@ -173,8 +173,8 @@ impl Origin {
         let sent = sender.send(request);
         let Some(answer) = within_limit(sent, limit, &progress).await else {
             // A call may be silent of right: that says nothing of its connection, nor of its server.
-            // One that has not even begun has no place there.
-            if !is_call || !progress.begun.get() {
+            // One whose body has not even begun has no place there.
+            if !is_call || (has_body && !progress.begun.get()) {
                 sender.doubt();
             }
             // Whoever is silent on one connection is so on the next.

@@ -167,12 +167,6 @@ impl Body {
         length
     }
 
-    /// Whether all of it is here, and nothing of it is still to come from elsewhere.
-    #[must_use]
-    pub fn is_at_hand(&self) -> bool {
-        matches!(self.from, From::Nothing | From::Bytes(_) | From::Parts(_))
-    }
-
     /// Ties the request's trail to the end of the body.
     pub(super) fn with_trail(mut self, mut trail: Box<Trail>) -> Self {
         if http_body::Body::is_end_stream(&self) {

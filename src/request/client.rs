@@ -244,6 +244,8 @@ pub struct Pulse {
     /// Whether the last request's body was read whole, which may be on its way still when that was
     /// answered; `None`: it has none.
     body: RefCell<Option<Rc<Cell<Read>>>>,
+    /// Whether it is chunked.
+    is_chunked: Cell<bool>,
     /// Whether no request is taken from it any more.
     is_over: Cell<bool>,
 }
@@ -263,6 +265,7 @@ impl Pulse {
             interims: interim::Receiver::default(),
             stalled: Cell::new(false),
             body: RefCell::default(),
+            is_chunked: Cell::new(false),
             is_over: Cell::new(false),
         })
     }
@@ -355,9 +358,10 @@ impl Pulse {
         }
     }
 
-    /// The request that begins has a body, or none.
-    pub fn takes_body(&self, takes: bool) {
-        if self.has_trailers() {
+    /// The request that begins has a body, or none; `is_chunked`: trailers may come behind it.
+    pub fn takes_body(&self, takes: bool, is_chunked: bool) {
+        // Whoever reads the body may not have looked yet at what came behind it.
+        if self.is_chunked.replace(is_chunked) && !self.has_read() {
             self.is_over.set(true);
         }
         self.body.replace(takes.then(Rc::default));
@@ -374,14 +378,14 @@ impl Pulse {
         self.body.borrow().as_ref().is_none_or(|read| read.get() == Read::Whole)
     }
 
-    /// Whether trailers came behind that body.
+    /// Whether trailers came behind that body, or may yet.
     ///
     /// SECURITY: a line feed alone in them ends them for some, and not for hyper, which takes what follows
     /// for more of them. So a connection ends behind trailers: what two may read differently must not be
     /// followed by another request.
     #[must_use]
-    pub fn has_trailers(&self) -> bool {
-        self.body.borrow().as_ref().is_some_and(|read| read.get() == Read::Trailers)
+    pub fn may_have_trailers(&self) -> bool {
+        self.is_chunked.get() && !self.has_read()
     }
 
     /// Whether no request is taken from the connection any more, one that came all the same included.
@@ -432,26 +436,34 @@ mod tests {
     #[test]
     fn a_connection_rests_when_the_body_of_its_last_request_was_read_whole() {
         let pulse = Pulse::new();
-        pulse.takes_body(true);
+        pulse.takes_body(true, false);
         let first = pulse.body_is_read().unwrap();
         assert!(!pulse.may_rest());
         first.set(Read::Whole);
         assert!(pulse.may_rest());
-        pulse.takes_body(true);
+        pulse.takes_body(true, false);
         first.set(Read::Whole);
         assert!(!pulse.may_rest(), "it is another's");
-        pulse.takes_body(false);
+        pulse.takes_body(false, false);
         assert!(pulse.may_rest() && pulse.body_is_read().is_none());
     }
 
     #[test]
     fn no_request_is_taken_behind_trailers() {
-        let pulse = Pulse::new();
-        pulse.takes_body(true);
-        pulse.body_is_read().unwrap().set(Read::Trailers);
-        assert!(pulse.has_trailers() && !pulse.is_over() && !pulse.may_rest());
-        pulse.takes_body(false);
-        assert!(!pulse.has_trailers() && pulse.is_over());
+        let after = |read: Option<Read>, is_chunked| {
+            let pulse = Pulse::new();
+            pulse.takes_body(true, is_chunked);
+            pulse.body_is_read().unwrap().set(read.unwrap_or_default());
+            let may_have_trailers = pulse.may_have_trailers();
+            assert!(!pulse.is_over());
+            pulse.takes_body(false, false);
+            assert!(!pulse.may_have_trailers());
+            (may_have_trailers, pulse.is_over())
+        };
+        assert_eq!(after(Some(Read::Trailers), true), (true, true));
+        assert_eq!(after(None, true), (true, true), "they may not have been looked at");
+        assert_eq!(after(Some(Read::Whole), true), (false, false));
+        assert_eq!(after(None, false), (false, false));
     }
 
     #[test]

@@ -114,14 +114,12 @@ async fn converse(
     let (asker, house) = (Rc::clone(client), Rc::clone(door));
     let service = service_fn(move |request: Request<Incoming>| {
         let body = request.body();
-        asker.pulse.takes_body(!body.is_end_stream());
-        let is_chunked = !body.is_end_stream() && body.size_hint().exact().is_none();
+        let has_body = !body.is_end_stream();
+        asker.pulse.takes_body(has_body, has_body && body.size_hint().exact().is_none());
         let (room, client) = (house.inside.room(), Rc::clone(&asker));
         async move {
             let mut response = respond(room, Rc::clone(&client), request).await;
-            // hyper would look for the end of what was not read by itself, and for trailers there.
-            let is_left = is_chunked && response.body().is_at_hand() && !client.pulse.has_read();
-            if is_left || client.pulse.has_trailers() {
+            if client.pulse.may_have_trailers() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, std::convert::Infallible>(response)
