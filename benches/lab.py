@@ -362,7 +362,8 @@ daemon off;
 pid {folder}/origin/nginx.pid;
 error_log {folder}/origin/error.log;
 worker_processes 1;
-events {{ worker_connections 4096; }}
+worker_rlimit_nofile {many_files()};
+events {{ worker_connections {many_files() - 100}; }}
 http {{
     access_log off;
     keepalive_requests 1000000;
