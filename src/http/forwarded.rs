@@ -362,7 +362,8 @@ const CLIENT_CERTIFICATE_STARTS: &[&str] = &[
     "x-tls-client-",
     "tls-client-",
     "x-amzn-mtls-",
-    "cf-client-cert-",
+    "cf-client-cert",
+    "cf-cert-",
 ];
 
 const OVERRIDES: &[&str] = &[
@@ -433,6 +434,8 @@ mod tests {
             "ssl_client_s_dn",
             "x-client-cert-chain",
             "x-amzn-mtls-clientcert",
+            "cf-cert-verified",
+            "cf-client-cert",
             "x-forwarded-client-cert",
             "anteroom-login",
             "anteroom_login",

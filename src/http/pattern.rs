@@ -60,7 +60,8 @@ impl Pattern {
 impl Pattern {
     /// Whether an app may read a cookie called `name` as one that the pattern means: PHP takes `.`, a space
     /// and a `[` for `_`, or what stands before a `[` for the name of a list; others do not look at case, or
-    /// at the prefixes of RFC 6265bis §4.1.3. What is named too much here is not named by anybody else.
+    /// at the prefixes of RFC 6265bis §4.1.3; old ones decode names, and read them from behind blanks to a
+    /// NUL. What is named too much here is not named by anybody else.
     #[must_use]
     pub fn may_be_read_as(&self, name: &[u8]) -> bool {
         let pattern = match self {
@@ -70,12 +71,18 @@ impl Pattern {
             }
         };
         let decoded: Vec<u8> = percent_decode(name).collect();
-        let list = decoded.split(|byte| *byte == b'[').next().unwrap_or_default();
-        [folded(&decoded), folded(list)].iter().any(|name| {
+        let blanks = decoded.iter().take_while(|byte| matches!(byte, b' ' | b'+')).count();
+        let bare = before(&decoded[blanks..], 0);
+        let readings = [name, decoded.as_slice(), before(&decoded, b'['), bare, before(bare, b'[')];
+        readings.into_iter().map(folded).any(|name| {
             let bare = [&b"__host-"[..], b"__secure-"].iter().find_map(|it| name.strip_prefix(*it));
-            pattern.matches(name) || bare.is_some_and(|bare| pattern.matches(bare))
+            pattern.matches(&name) || bare.is_some_and(|bare| pattern.matches(bare))
         })
     }
+}
+
+fn before(name: &[u8], end: u8) -> &[u8] {
+    name.split(|byte| *byte == end).next().unwrap_or_default()
 }
 
 fn folded(name: &[u8]) -> Vec<u8> {
@@ -172,6 +179,9 @@ mod tests {
             ("__Host-sid", "sid", false),
             ("sid", "sid2", false),
             ("sid", "", false),
+            ("express%3Asess", "express%3Asess", true),
+            ("PHPSESSID", "%20PHPSESSID", true),
+            ("PHPSESSID", "+PHPSESSID%00x", true),
         ] {
             let parsed = Pattern::parse(pattern).unwrap();
             assert_eq!(parsed.may_be_read_as(name.as_bytes()), expected, "{pattern} {name}");
@@ -179,6 +189,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_matched_may_be_read_so(pattern in "[aA.%\\[_-]{1,4}(\\*[aA.%\\[_-]{0,3})?", any in "[aA.%25B\\[_-]{0,4}") {
+            let parsed = Pattern::parse(&pattern).unwrap();
+            let name = pattern.replace('*', &any);
+            prop_assert!(parsed.matches(name.as_bytes()) && parsed.may_be_read_as(name.as_bytes()));
+        }
+
         #[test]
         fn a_pattern_is_printed_as_it_was_read(text in "[a-z_]{1,8}(\\*[a-z_]{0,8})?") {
             prop_assert_eq!(Pattern::parse(&text).unwrap().to_string(), text);

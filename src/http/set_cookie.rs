@@ -9,7 +9,7 @@ use super::date;
 use super::list::{divide, trim};
 
 /// `clear-site-data` (W3C Clear Site Data §3.1)
-pub static CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
+pub const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// Whether a response has the browser forget all cookies of the site, or what else a login may lie in.
 #[must_use]

@@ -220,16 +220,10 @@ impl Upload {
         }
     }
 
-    /// It comes by a stream of HTTP/2.
-    #[must_use]
-    pub fn by_stream(mut self) -> Self {
-        self.is_stream = true;
-        self
-    }
-
-    /// It came over HTTP/1.1, and tells there how far it was read.
+    /// It tells there how far it was read, where it came over HTTP/1.1; else it comes by a stream of HTTP/2.
     #[must_use]
     pub fn telling(mut self, read: Option<Rc<Cell<Read>>>) -> Self {
+        self.is_stream = read.is_none();
         self.read = read;
         self
     }

@@ -241,10 +241,6 @@ impl Origin {
             head.version = Version::HTTP_11;
         }
         head.headers.remove(header::TRANSFER_ENCODING);
-        // It means nothing elsewhere (RFC 9110 §14.4), and who believed it would take a whole for a part.
-        if !matches!(head.status, StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE) {
-            head.headers.remove(header::CONTENT_RANGE);
-        }
         if !is_head && head.status != StatusCode::NOT_MODIFIED {
             head.headers.remove(header::CONTENT_LENGTH);
         }

@@ -316,10 +316,6 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     if set_cookie::names(answer.headers).any(|name| !listed(name)) {
         return Err(Reason::SetCookie);
     }
-    // What has one browser forget would have all of them forget.
-    if answer.headers.contains_key(&CLEAR_SITE_DATA) {
-        return Err(Reason::ResponseField);
-    }
     let Said { control, .. } = said(answer.headers);
     // The fill carried nothing of the visitor, so an operator may know `private` to be a habit.
     let private_is_habit = route.override_private && class == ShareClass::Anonymous;
@@ -530,7 +526,9 @@ fn default_applies(asked: &Asked<'_>, answer: &Answered<'_>, kind: Kind) -> Resu
         let text = value.as_bytes().trim_ascii_start();
         text.len() >= 10 && text[..10].eq_ignore_ascii_case(b"attachment")
     });
-    let spoken = [REFRESH, WWW_AUTHENTICATE].iter().any(|name| answer.headers.contains_key(name));
+    // What has one browser forget would have all of them forget.
+    let spoken = [REFRESH, WWW_AUTHENTICATE, CLEAR_SITE_DATA];
+    let spoken = spoken.iter().any(|name| answer.headers.contains_key(name));
     if attachment || spoken {
         return Err(Reason::ResponseField);
     }

@@ -10,7 +10,7 @@ use ::http::header::{
     UPGRADE_INSECURE_REQUESTS, USER_AGENT,
 };
 use ::http::uri::PathAndQuery;
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
@@ -207,8 +207,7 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     // Who calls may have nothing to say for long while he listens.
     let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
     let read = case.client.pulse.body_is_read();
-    let upload = Upload::new(body, max, stall, filter).telling(read);
-    Outgoing::Upload(if case.head.version == Version::HTTP_2 { upload.by_stream() } else { upload })
+    Outgoing::Upload(Upload::new(body, max, stall, filter).telling(read))
 }
 
 /// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).

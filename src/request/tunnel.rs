@@ -123,7 +123,7 @@ impl Tunnel {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let before = (self.up.moved, self.down.moved, self.up.held.len(), self.down.held.len());
+        let before = (self.up.stands(), self.down.stands());
         let up = self.up.poll(cx, client, &mut self.origin);
         if let Poll::Ready(Err(broke)) = up {
             return Poll::Ready(broke.from(TunnelEnd::Client, TunnelEnd::Origin));
@@ -132,10 +132,10 @@ impl Tunnel {
         if let Poll::Ready(Err(broke)) = down {
             return Poll::Ready(broke.from(TunnelEnd::Origin, TunnelEnd::Client));
         }
-        let after = (self.up.moved, self.down.moved, self.up.held.len(), self.down.held.len());
+        let after = (self.up.stands(), self.down.stands());
         if before != after {
-            self.sheet.add(Count::TunnelBytesReceived, self.up.moved - before.0);
-            self.sheet.add(Count::TunnelBytesSent, self.down.moved - before.1);
+            self.sheet.add(Count::TunnelBytesReceived, after.0.0 - before.0.0);
+            self.sheet.add(Count::TunnelBytesSent, after.1.0 - before.1.0);
             rest.moved();
         }
         if rest.first.is_none() {
@@ -243,6 +243,11 @@ struct Flow {
 }
 
 impl Flow {
+    /// How much was moved and is held, and whether an end has come: what changes when anything happens.
+    fn stands(&self) -> (u64, usize, Phase) {
+        (self.moved, self.held.len(), self.phase)
+    }
+
     fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Instant;
 
 use ::http::Request;
 use bytes::Bytes;
@@ -275,6 +276,20 @@ fn a_websocket_of_which_one_side_has_ended_is_over_soon() {
     client.shut();
     assert_eq!(origin.rest(), "");
     wait_until("the tunnel has ended", || stage.ended("idle") == 1.0);
+}
+
+/// However long it was silent before.
+#[test]
+fn a_websocket_of_which_one_side_has_ended_may_still_be_answered() {
+    let stage = Stage::set("limits.stall_timeout = \"1s\"");
+    let (mut client, mut origin) = stage.tunnel("websocket");
+    let since = Instant::now();
+    wait_until("it was silent for longer than others may stall", || since.elapsed().as_secs() > 1);
+    client.shut();
+    assert_eq!(origin.rest(), "");
+    origin.send("the last words");
+    origin.shut();
+    assert_eq!(client.rest(), "the last words");
 }
 
 #[test]

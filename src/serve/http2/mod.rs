@@ -103,10 +103,11 @@ pub(super) async fn serve(line: Line<'_>) {
             Ok(response.map(|body| Paced::new(body, pace)))
         }
     });
+    let header_list = u32::try_from(settings.request_head).unwrap_or(HEADER_LIST).min(HEADER_LIST);
     let mut connection = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEADER_LIST)
+        .max_header_list_size(header_list)
         .max_frame_size(FRAME)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

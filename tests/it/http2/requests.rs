@@ -293,3 +293,16 @@ fn no_path_goes_on_that_does_not_begin_with_a_slash() {
     let targets: Vec<_> = origin.seen().into_iter().map(|request| request.target).collect();
     assert_eq!(targets, ["/", "/"]);
 }
+
+#[test]
+fn a_smaller_bound_of_heads_holds_here_too() {
+    let origin = echo();
+    let proxy = Proxy::embedded(&origin, "limits = { request_head = \"8KiB\", uri = \"4KiB\" }");
+    let mut client = Multiplexed::open(proxy.address());
+    for (length, fits) in [(4_000, true), (9_000, false)] {
+        let value = "x".repeat(length);
+        let answer = client.get(ask("DELETE", "/", &[("x-long", &value)]));
+        assert_eq!(answer.is_ok_and(|reply| reply.status == 200), fits, "{length}");
+    }
+    assert_eq!(origin.count(), 1);
+}
