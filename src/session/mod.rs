@@ -6,6 +6,7 @@
 
 pub mod cart;
 pub mod clean;
+pub mod control;
 mod cookie;
 pub mod expire;
 mod expired_file;
@@ -15,11 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
 use crate::ident::{StoredToken, Token, TokenStorage, User};
-use crate::store::{Rotation, SessionStore, StoreError, Touched};
+use crate::store::{LogIn, Rotation, SessionStore, StoreError, Terms, Touched};
 
+pub use control::Rules;
 pub use cookie::{SameSite, Secure, SessionCookie};
 
 /// Tokens remembered, at most; the least used are forgotten first.
@@ -35,6 +38,7 @@ const LOG_OUTS_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Sessions {
     storage: TokenStorage,
+    rules: ArcSwap<Rules>,
     memo: Cache<StoredToken, Arc<Found>>,
     /// Goes up with every log-in and log-out: a look-up that began before is not remembered.
     epoch: AtomicU64,
@@ -48,17 +52,19 @@ struct Found {
     user: User,
     /// The bits of the Unix time in seconds: of times after 1970 they are in the same order.
     until: AtomicU64,
+    /// The Unix time at which the session is over, however often it is seen.
+    ends: f64,
 }
 
 impl Found {
-    fn new(user: User, at: f64) -> Self {
-        Self { user, until: AtomicU64::new((at + MEMO_TTL).to_bits()) }
+    fn new(LogIn { user, ends }: LogIn, at: f64) -> Self {
+        Self { user, until: AtomicU64::new((at + MEMO_TTL).to_bits()), ends }
     }
 
     /// Not where the clock was set back either.
     fn holds(&self, now: f64) -> bool {
         let until = f64::from_bits(self.until.load(Ordering::Relaxed));
-        now < until && now >= until - MEMO_TTL
+        now < until && now >= until - MEMO_TTL && now < self.ends
     }
 
     fn renew(&self, at: f64) {
@@ -96,6 +102,7 @@ impl Sessions {
     pub fn new(storage: TokenStorage) -> Self {
         Self {
             storage,
+            rules: ArcSwap::default(),
             memo: Cache::new(MEMO_MAX),
             epoch: AtomicU64::new(0),
             denied: Mutex::default(),
@@ -112,7 +119,7 @@ impl Sessions {
         token.stored(self.storage)
     }
 
-    /// The user of a token, if it is logged in; `now` is Unix time in seconds.
+    /// The user of a token, if it is logged in and not over; `now` is Unix time in seconds.
     ///
     /// # Errors
     /// When the store cannot say.
@@ -126,13 +133,14 @@ impl Sessions {
             return Ok(answer);
         }
         let Asked { at, epoch } = self.asking(now);
-        let user = store.check_token(token).await?;
-        let Some(user) = user else { return Ok(None) };
+        let found = store.live_token(token, &self.terms(now)).await?;
+        let Some(found) = found else { return Ok(None) };
         if self.denied().contains(token) {
             return Ok(None);
         }
+        let user = found.user.clone();
         if self.epoch.load(Ordering::Acquire) == epoch {
-            self.memo.insert(token.clone(), Arc::new(Found::new(user.clone(), at)));
+            self.memo.insert(token.clone(), Arc::new(Found::new(found, at)));
             // A log-out between the comparison and the insertion has looked for the memo too soon.
             if self.epoch.load(Ordering::Acquire) != epoch {
                 self.memo.remove(token);
@@ -154,8 +162,9 @@ impl Sessions {
         match self.remembered(self.memo.peek(token), token, now) {
             Some(answer) => Ok(answer),
             None => {
-                let user = store.check_token(token).await?;
-                Ok(user.filter(|_| !self.denied().contains(token)))
+                let terms = Terms { notes: false, ..self.terms(now) };
+                let found = store.live_token(token, &terms).await?;
+                Ok(found.map(|found| found.user).filter(|_| !self.denied().contains(token)))
             }
         }
     }
@@ -209,10 +218,11 @@ impl Sessions {
         now: f64,
     ) -> Result<Token, LogInError> {
         let token = Token::mint().map_err(LogInError::Random)?;
-        let rotation = Rotation { old, new: self.stored(&token), user, now };
-        store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
-        if let Some(old) = &rotation.old {
-            self.forget(old);
+        let most = self.rules.load().most;
+        let rotation = Rotation { old, new: self.stored(&token), user, now, most };
+        let gone = store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
+        for token in rotation.old.iter().chain(&gone) {
+            self.forget(token);
         }
         Ok(token)
     }
@@ -503,7 +513,8 @@ mod tests {
                     }
                 });
                 let lost = (0..2_000).find(|_| {
-                    sessions.memo.insert(token.clone(), Arc::new(Found::new(alice(), 1_000.0)));
+                    let found = LogIn { user: alice(), ends: f64::INFINITY };
+                    sessions.memo.insert(token.clone(), Arc::new(Found::new(found, 1_000.0)));
                     sessions.forget(token);
                     std::thread::yield_now();
                     sessions.memo.peek(token).is_some()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom::store::{
     AnyStore, CartAnswer, CartChange, CartOwner, Demand, Eviction, Limits, OpenStore, PageStore,
-    Rescaled, Rescaling, RowStore, SessionStore, Settings, Url, ViewStore, Visit,
+    Rescaled, Rescaling, RowStore, SessionStore, Settings, Terms, Url, ViewStore, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ fn what_python_wrote_is_cleaned_here_without_a_trace() {
             app.says(["update-token", whose, name, "book"], &Value::Null);
             app.says(["add-to-cart", whose, "book", "2"], &Value::Null);
         }
-        let how = Eviction { keep: 1, batch: 100, carts: true };
+        let how = Eviction { keep: 1, batch: 100, carts: true, before: 0.0 };
         assert_eq!(store.evict_oldest(how).await.unwrap(), 1);
         app.says(["mentions", ANN], &json!([]));
         app.says(["check-token", BOB], &json!("bob"));
@@ -98,7 +98,7 @@ fn an_empty_token_of_python_does_not_cost_the_popularity() {
     with_both(async |app, store| {
         app.says(["update-token", ANN, "ann", "book"], &Value::Null);
         app.says(["update-token", "", "nobody"], &Value::Null);
-        let how = Eviction { keep: 0, batch: 100, carts: true };
+        let how = Eviction { keep: 0, batch: 100, carts: true, before: 0.0 };
         assert_eq!(store.evict_oldest(how).await.unwrap(), 2);
         app.says(["keys"], &json!({"viewed:": "zset"}));
         app.says(["rank", "book"], &json!(0));
@@ -124,7 +124,12 @@ fn a_cart_is_the_same_in_python_and_here() {
         assert_eq!(store.cart(&token(ANN)).await.unwrap(), [(item("book"), 2)]);
 
         let change = CartChange::Set(vec![(item("pen"), 5), (item("book"), 0)]);
-        let whose = CartOwner { token: token(ANN), user: Some(user("ann")), now: 1.0 };
+        let whose = CartOwner {
+            token: token(ANN),
+            user: Some(user("ann")),
+            now: 1.0,
+            terms: Terms::endless(1.0),
+        };
         let answer = store.change_cart(&whose, &change).await.unwrap();
         assert_eq!(answer, CartAnswer::Changed(vec![(item("pen"), 5)]));
         app.says(["cart", ANN], &json!({"pen": 5}));
