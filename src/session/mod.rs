@@ -113,6 +113,12 @@ impl Sessions {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How tokens stand in the store.
+    #[must_use]
+    pub fn storage(&self) -> TokenStorage {
+        self.storage
+    }
+
     /// The token as it stands in the store.
     #[must_use]
     pub fn stored(&self, token: &Token) -> StoredToken {

@@ -444,6 +444,10 @@ impl ControlStore for AnyStore {
     ) -> Result<Walked<(StoredToken, User)>, StoreError> {
         delegate!(self, walk(from, prefix))
     }
+
+    async fn forget_user(&self, user: &User) -> Result<usize, StoreError> {
+        delegate!(self, forget_user(user))
+    }
 }
 
 impl ViewStore for AnyStore {

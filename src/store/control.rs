@@ -124,7 +124,7 @@ pub struct Walked<T> {
     pub next: Option<Bookmark>,
 }
 
-/// Sessions as those see them who watch over them. Reads only, of which none is on a visitor's way.
+/// Sessions as those see them who watch over them. Nothing here is on a visitor's way.
 pub trait ControlStore {
     /// What is known of a session.
     fn session(
@@ -150,6 +150,11 @@ pub trait ControlStore {
         from: Option<Bookmark>,
         prefix: &str,
     ) -> impl Future<Output = Result<Walked<(StoredToken, User)>, StoreError>>;
+
+    /// Removes what is left of a user who has no session any more: what stands in the index though
+    /// another program has ended it, and what was handed on into the stream `expired:`. Returns how many
+    /// carts that were.
+    fn forget_user(&self, user: &User) -> impl Future<Output = Result<usize, StoreError>>;
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom::store::{
-    AnyStore, CartAnswer, CartChange, CartOwner, Demand, Eviction, Limits, OpenStore, PageStore,
-    Rescaled, Rescaling, RowStore, SessionStore, Settings, Terms, Url, ViewStore, Visit,
+    AnyStore, CartAnswer, CartChange, CartOwner, ControlStore, Demand, Eviction, Limits, OpenStore,
+    PageStore, Rescaled, Rescaling, Rotation, RowStore, SessionStore, Settings, Terms, Url,
+    ViewStore, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -41,7 +42,11 @@ fn a_session_written_here_is_known_in_python() {
         let viewed = format!("viewed:{ANN}");
         app.says(
             ["keys"],
-            &json!({"login:": "hash", "recent:": zset, "viewed:": zset, viewed: zset}),
+            &json!({
+                "login:": "hash", "recent:": zset, "viewed:": zset, viewed: zset,
+                // The index of her sessions, which the chapter does not know.
+                "tokens:ann": zset,
+            }),
         );
     });
 }
@@ -82,14 +87,21 @@ fn what_python_wrote_is_cleaned_here_without_a_trace() {
 }
 
 #[test]
-fn what_was_written_here_is_cleaned_in_python_without_a_trace() {
+fn what_was_written_here_is_cleaned_in_python() {
     with_both(async |app, store| {
         store.update_token(&token(ANN), &user("ann"), Some(&item("book")), 1e9).await.unwrap();
         store.add_to_cart(&token(ANN), &item("book"), 3).await.unwrap();
         app.says(["cart", ANN], &json!({"book": 3}));
         app.says(["clean-full-sessions", "0", "100"], &json!([ANN]));
-        app.says(["mentions", ANN], &json!([]));
         assert_eq!(store.check_token(&token(ANN)).await.unwrap(), None);
+        // The chapter does not know the index, which notices at her next log-in.
+        app.says(["mentions", ANN], &json!(["tokens:ann"]));
+        assert_eq!(store.sessions_of(&user("ann")).await.unwrap(), []);
+        store.update_token(&token(BOB), &user("ann"), None, 2e9).await.unwrap();
+        let (old, new) = (Some(token(BOB)), token("another-of-hers"));
+        let again = Rotation { old, new, user: user("ann"), now: 3e9, most: 0 };
+        store.rotate_token(&again).await.unwrap();
+        app.says(["mentions", ANN], &json!([]));
     });
 }
 

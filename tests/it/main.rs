@@ -12,6 +12,7 @@ mod cart;
 mod cleanup;
 mod coding;
 mod command;
+mod control;
 mod control_contract;
 mod directives;
 mod drain;

@@ -149,4 +149,29 @@ impl ControlStore for RedisStore {
         let next = (next != 0).then_some(Bookmark { at: next, offset: 0 });
         Ok(Walked { met: met.collect(), next })
     }
+
+    async fn forget_user(&self, user: &User) -> Result<usize, StoreError> {
+        let (keys, mut removed, mut from) = (self.keys(), 0, "-".to_owned());
+        self.write(pipe().cmd("UNLINK").arg(keys.tokens(user))).await?;
+        loop {
+            let mut command = redis::cmd("XRANGE");
+            command.arg(&keys.expired).arg(&from).arg("+").arg("COUNT").arg(WALK_MAX);
+            let command = &command;
+            let step =
+                |mut on| async move { command.query_async::<Vec<(String, Pairs)>>(&mut on).await };
+            let entries = self.0.link.call(Call::Write, step).await?;
+            let is_his = |(_, fields): &&(String, Pairs)| {
+                fields.iter().any(|(name, value)| name == b"user" && value == user.as_bytes())
+            };
+            let his: Vec<&str> = entries.iter().filter(is_his).map(|(id, _)| id.as_str()).collect();
+            if !his.is_empty() {
+                self.write(pipe().cmd("XDEL").arg(&keys.expired).arg(&his)).await?;
+                removed += his.len();
+            }
+            match entries.last().filter(|_| entries.len() == WALK_MAX) {
+                Some((last, _)) => from = format!("({last}"),
+                None => return Ok(removed),
+            }
+        }
+    }
 }
