@@ -159,19 +159,19 @@ fn bookmark(text: Option<&str>) -> Result<Option<Bookmark>, Refused> {
     text.map(str::parse).transpose().map_err(|error| bad(&error))
 }
 
-fn failed(error: StoreError) -> Refused {
-    store_failed(&error)
-}
-
 impl Clerk {
     pub(super) async fn list_sessions(&self, body: Incoming) -> Result<SessionsListing, Refused> {
         let wanted: SessionsWanted = read(body).await?;
         let limit = wanted.limit.clamp(1, LISTED_MAX) as usize;
         let (mut sessions, next) = match &wanted.user {
-            Some(name) => (self.store.sessions_of(&user(name)?).await.map_err(failed)?, None),
+            Some(name) => (
+                self.store.sessions_of(&user(name)?).await.map_err(|error| store_failed(&error))?,
+                None,
+            ),
             None => {
                 let from = bookmark(wanted.from.as_deref())?;
-                let walked = self.store.newest(from, limit).await.map_err(failed)?;
+                let walked =
+                    self.store.newest(from, limit).await.map_err(|error| store_failed(&error))?;
                 (walked.met, walked.next)
             }
         };
@@ -192,7 +192,7 @@ impl Clerk {
         for some in tokens.chunks(SIDE_BY_SIDE) {
             let held = together(some.iter().map(|token| self.held(token)).collect()).await;
             for session in held {
-                sessions.extend(session.map_err(failed)?);
+                sessions.extend(session.map_err(|error| store_failed(&error))?);
             }
         }
         Ok(SessionsHeld { sessions, next })
@@ -216,7 +216,8 @@ impl Clerk {
         let removed = self.end(&tokens, true).await?;
         let mut handed_on = 0;
         if next.is_none() {
-            handed_on = self.store.forget_user(&user).await.map_err(failed)?;
+            handed_on =
+                self.store.forget_user(&user).await.map_err(|error| store_failed(&error))?;
         }
         Ok(Removed { next, handed_on, ..removed })
     }
@@ -232,7 +233,8 @@ impl Clerk {
         let storage = self.sessions.storage();
         let mut known = HashSet::new();
         if let Whom::User(user) = whom {
-            let indexed = self.store.sessions_of(user).await.map_err(failed)?;
+            let indexed =
+                self.store.sessions_of(user).await.map_err(|error| store_failed(&error))?;
             known.extend(indexed.into_iter().map(|session| session.token));
             if from.is_none() {
                 found.extend(known.iter().cloned());
@@ -243,7 +245,8 @@ impl Clerk {
             Whom::Id(_) | Whom::User(_) | Whom::All => "",
         };
         for _ in 0..STEPS {
-            let walked = self.store.walk(from, prefix).await.map_err(failed)?;
+            let walked =
+                self.store.walk(from, prefix).await.map_err(|error| store_failed(&error))?;
             found.extend(walked.met.into_iter().filter_map(|(token, holder)| {
                 let is_meant = match whom {
                     Whom::Id(id) => token.public_id(storage) == *id,
@@ -276,7 +279,7 @@ impl Clerk {
         let mut removed = Removed::default();
         for some in tokens.chunks(SIDE_BY_SIDE) {
             for had in together(some.iter().map(end).collect()).await {
-                let had = had.map_err(failed)?;
+                let had = had.map_err(|error| store_failed(&error))?;
                 removed.sessions += had.sessions;
                 removed.cart_items += had.cart_items;
                 removed.views += had.views;

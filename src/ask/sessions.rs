@@ -39,8 +39,8 @@ pub(crate) fn sessions(command: SessionsCommand) -> Result<(), u8> {
 /// Exports or deletes what is held of a user.
 pub(crate) fn user(command: UserCommand) -> Result<(), u8> {
     match command {
-        UserCommand::Export { name, at } => export(&socket(at)?, name),
-        UserCommand::Delete { name, shown } => delete(&socket(shown.at)?, name, shown.json),
+        UserCommand::Export { name, at } => export(&socket(at)?, &name),
+        UserCommand::Delete { name, shown } => delete(&socket(shown.at)?, &name, shown.json),
     }
 }
 
@@ -153,15 +153,15 @@ fn revoke(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
     Ok(())
 }
 
-fn export(path: &Path, name: String) -> Result<(), u8> {
-    let meant = SessionsMeant { user: Some(name.clone()), ..SessionsMeant::default() };
+fn export(path: &Path, name: &str) -> Result<(), u8> {
+    let meant = SessionsMeant { user: Some(name.to_owned()), ..SessionsMeant::default() };
     let sessions = held(path, meant)?;
     say_json(&serde_json::json!({ "user": name, "sessions": sessions }))
 }
 
 /// Removes, until a look finds nothing more: he may have logged in meanwhile.
-fn delete(path: &Path, name: String, json: bool) -> Result<(), u8> {
-    let meant = SessionsMeant { user: Some(name.clone()), ..SessionsMeant::default() };
+fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
+    let meant = SessionsMeant { user: Some(name.to_owned()), ..SessionsMeant::default() };
     let mut all = Removed::default();
     for _ in 0..LOOKS {
         let found = removed(path, "/user/delete", meant.clone())?;

@@ -455,9 +455,7 @@ impl<'t> Tables<'t> {
         let mut evicted = 0;
         while evicted < how.batch as usize {
             let oldest = self.recent.first()?.map(|(oldest, _)| oldest.value().0);
-            if !oldest
-                .is_some_and(|seen| evicted as u64 + 1 <= over || seen < time_bits(how.before))
-            {
+            if !oldest.is_some_and(|seen| (evicted as u64) < over || seen < time_bits(how.before)) {
                 break;
             }
             let oldest = self.recent.pop_first()?.map(|(oldest, _)| oldest.value().1.to_vec());
