@@ -10,6 +10,7 @@ pub mod control;
 mod cookie;
 pub mod expire;
 mod expired_file;
+mod verified;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,7 @@ use crate::store::{LogIn, Rotation, SessionStore, StoreError, Terms, Touched};
 
 pub use control::Rules;
 pub use cookie::{SameSite, Secure, SessionCookie};
+pub use verified::{Answer, Join, Lead, Remembered, Told, Verified};
 
 /// Tokens remembered, at most; the least used are forgotten first.
 const MEMO_MAX: usize = 100_000;
@@ -231,6 +233,31 @@ impl Sessions {
             self.forget(token);
         }
         Ok(token)
+    }
+
+    /// Takes a token of the app's own for a user, whom the app has named. In the store when it returns.
+    ///
+    /// # Errors
+    /// When it is not in the store.
+    pub async fn adopt<S: SessionStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+        user: &User,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        let (new, user) = (token.clone(), user.clone());
+        // Which of its sessions an app ends is its own business.
+        let rotation = Rotation { old: None, new, user, now, most: 0 };
+        store.rotate_token(&rotation).await?;
+        self.forget(token);
+        Ok(())
+    }
+
+    /// Whether a token was logged out here, which the store does not know yet.
+    #[must_use]
+    pub fn is_denied(&self, token: &StoredToken) -> bool {
+        self.denied().contains(token)
     }
 
     /// Logs a token out: here at once, in the store now or as soon as it can be reached.

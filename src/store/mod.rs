@@ -3,6 +3,7 @@
 //! Knows nothing of HTTP. The traits are cut by what the proxy does, not by Redis commands, so
 //! that one user-visible step is one atomic step in both stores.
 
+mod answers;
 mod any;
 mod control;
 pub mod embedded;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::answers::{ANSWER_MAX, AnswerStore};
 pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings, StoreState, Url};
 pub use self::control::{
     Bookmark, ControlStore, LogIn, NoBookmark, PER_USER_MAX, Session, Terms, WALK_MAX, Walked,

@@ -4,6 +4,7 @@
 //! database has one writer thread (`writer`), for redb has one write transaction at a time. What
 //! a step does is in `sessions` and `pages`; the failing and reopening of a file is in `disk`.
 
+mod answers;
 mod control;
 mod disk;
 mod expiring;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redb::{DatabaseError, StorageError};
 
+use self::answers::Answers;
 use self::disk::Disk;
 use self::pages::{PageLedger, PageStep, QueueRoom};
 use self::popularity::Ranks;
@@ -69,6 +71,7 @@ struct Inner {
     ranks: Arc<Ranks>,
     places: control::Places,
     purges: Mutex<Purges>,
+    answers: Answers,
 }
 
 impl EmbeddedStore {
@@ -128,6 +131,7 @@ impl EmbeddedStore {
             ranks: Arc::default(),
             places: control::Places::default(),
             purges: Mutex::new(Purges::new()),
+            answers: Answers::default(),
         })))
     }
 
