@@ -14,6 +14,7 @@ use super::reload::Reloads;
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
+use crate::http::set_cookie;
 use crate::limit::{Counters, Limit, Limits, Rate};
 use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
@@ -30,7 +31,7 @@ use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
-use crate::session::{SameSite, Secure, SessionCookie, Sessions, Verified};
+use crate::session::{Rules, SameSite, Secure, SessionCookie, Sessions, Verified};
 use crate::store::{self, OpenStore};
 use crate::task::Expiring;
 use crate::visit::{Ranks, VisitQueue};
@@ -65,7 +66,7 @@ impl Shared {
         Arc::new(Self {
             origins: Arc::new(ArcSwap::from_pointee(Origins::default())),
             pages,
-            sessions: Arc::new(Sessions::new(plan.session.token_storage)),
+            sessions: Arc::new(sessions(&plan.session)),
             verified: Arc::default(),
             visits: Arc::new(VisitQueue::new(
                 plan.limits.visit_queue,
@@ -280,6 +281,17 @@ fn purge_method(plan: &Plan, purger: &Arc<Purger>) -> Option<PurgeMethod> {
     })
 }
 
+fn sessions(plan: &config::Session) -> Sessions {
+    let sessions = Sessions::new(plan.token_storage);
+    sessions.change(session_rules(plan));
+    sessions
+}
+
+/// How long sessions last, and how many a user may have.
+pub(super) fn session_rules(plan: &config::Session) -> Rules {
+    Rules { idle: plan.idle_timeout, absolute: plan.absolute_timeout, most: plan.max_per_user }
+}
+
 pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {
     let on_expire = match &session.on_expire {
         config::OnExpire::None => return None,
@@ -362,7 +374,9 @@ fn minted(session: &config::Session) -> Option<SessionCookie> {
             config::SameSite::Strict => SameSite::Strict,
             config::SameSite::None => SameSite::None,
         },
+        lifetime: session.cookie_lifetime,
         secure: match session.secure {
+            _ if set_cookie::needs_secure(name) => Secure::Always,
             config::SecureCookie::Auto => Secure::Auto,
             config::SecureCookie::Always => Secure::Always,
             config::SecureCookie::Never => Secure::Never,

@@ -18,7 +18,7 @@ use crate::page::Look;
 use crate::page::verdict::Who;
 use crate::reason::Reason;
 use crate::route::Route;
-use crate::store::CartOwner;
+use crate::store::{CartOwner, Terms};
 
 /// Session cookies of one name that a log-out ends, at most: each is a call to the store.
 const RIVALS_MAX: usize = 32;
@@ -176,9 +176,9 @@ impl Visitor {
 
     /// Whose cart he may change: his own, and where the store could not say in time who he is,
     /// whatever it says when it is changed.
-    pub(super) fn cart_owner(&self, now: f64) -> Option<CartOwner> {
+    pub(super) fn cart_owner(&self, terms: Terms) -> Option<CartOwner> {
         let token = self.token.clone().filter(|_| self.user.is_some() || self.unsure)?;
-        Some(CartOwner { token, user: self.user.clone(), now })
+        Some(CartOwner { token, user: self.user.clone(), now: terms.now, terms })
     }
 
     /// Whether the store could not say who he is.

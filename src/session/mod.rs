@@ -6,6 +6,7 @@
 
 pub mod cart;
 pub mod clean;
+pub mod control;
 mod cookie;
 pub mod expire;
 mod expired_file;
@@ -16,12 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
 use crate::clock::unix_now;
 use crate::ident::{StoredToken, Token, TokenStorage, User};
-use crate::store::{BarStore, Rotation, SessionStore, StoreError, Touched};
+use crate::store::{BarStore, LogIn, Rotation, SessionStore, StoreError, Terms, Touched};
 
+pub use control::Rules;
 pub use cookie::{SameSite, Secure, SessionCookie};
 pub use verified::{Answer, Join, Lead, Remembered, Told, Verified};
 
@@ -38,6 +41,7 @@ const LOG_OUTS_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Sessions {
     storage: TokenStorage,
+    rules: ArcSwap<Rules>,
     memo: Cache<StoredToken, Arc<Found>>,
     /// Goes up with every log-in and log-out: a look-up that began before is not remembered.
     epoch: AtomicU64,
@@ -60,17 +64,19 @@ struct Found {
     user: User,
     /// The bits of the Unix time in seconds: of times after 1970 they are in the same order.
     until: AtomicU64,
+    /// The Unix time at which the session is over, however often it is seen.
+    ends: f64,
 }
 
 impl Found {
-    fn new(user: User, at: f64) -> Self {
-        Self { user, until: AtomicU64::new((at + MEMO_TTL).to_bits()) }
+    fn new(LogIn { user, ends }: LogIn, at: f64) -> Self {
+        Self { user, until: AtomicU64::new((at + MEMO_TTL).to_bits()), ends }
     }
 
     /// Not where the clock was set back either.
     fn holds(&self, now: f64) -> bool {
         let until = f64::from_bits(self.until.load(Ordering::Relaxed));
-        now < until && now >= until - MEMO_TTL
+        now < until && now >= until - MEMO_TTL && now < self.ends
     }
 
     fn renew(&self, at: f64) {
@@ -108,6 +114,7 @@ impl Sessions {
     pub fn new(storage: TokenStorage) -> Self {
         Self {
             storage,
+            rules: ArcSwap::default(),
             memo: Cache::new(MEMO_MAX),
             epoch: AtomicU64::new(0),
             denied: Mutex::default(),
@@ -118,13 +125,19 @@ impl Sessions {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How tokens stand in the store.
+    #[must_use]
+    pub fn storage(&self) -> TokenStorage {
+        self.storage
+    }
+
     /// The token as it stands in the store.
     #[must_use]
     pub fn stored(&self, token: &Token) -> StoredToken {
         token.stored(self.storage)
     }
 
-    /// The user of a token, if it is logged in; `now` is Unix time in seconds.
+    /// The user of a token, if it is logged in and not over; `now` is Unix time in seconds.
     ///
     /// # Errors
     /// When the store cannot say.
@@ -138,13 +151,14 @@ impl Sessions {
             return Ok(answer);
         }
         let Asked { at, epoch } = self.asking(now);
-        let user = store.check_token(token).await?;
-        let Some(user) = user else { return Ok(None) };
+        let found = store.live_token(token, &self.terms(now)).await?;
+        let Some(found) = found else { return Ok(None) };
         if self.denied().contains_key(token) {
             return Ok(None);
         }
+        let user = found.user.clone();
         if self.epoch.load(Ordering::Acquire) == epoch {
-            self.memo.insert(token.clone(), Arc::new(Found::new(user.clone(), at)));
+            self.memo.insert(token.clone(), Arc::new(Found::new(found, at)));
             // A log-out between the comparison and the insertion has looked for the memo too soon.
             if self.epoch.load(Ordering::Acquire) != epoch {
                 self.memo.remove(token);
@@ -166,8 +180,9 @@ impl Sessions {
         match self.remembered(self.memo.peek(token), token, now) {
             Some(answer) => Ok(answer),
             None => {
-                let user = store.check_token(token).await?;
-                Ok(user.filter(|_| !self.denied().contains_key(token)))
+                let terms = Terms { notes: false, ..self.terms(now) };
+                let found = store.live_token(token, &terms).await?;
+                Ok(found.map(|found| found.user).filter(|_| !self.denied().contains_key(token)))
             }
         }
     }
@@ -221,10 +236,11 @@ impl Sessions {
         now: f64,
     ) -> Result<Token, LogInError> {
         let token = Token::mint().map_err(LogInError::Random)?;
-        let rotation = Rotation { old, new: self.stored(&token), user, now };
-        store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
-        if let Some(old) = &rotation.old {
-            self.forget(old);
+        let most = self.rules.load().most;
+        let rotation = Rotation { old, new: self.stored(&token), user, now, most };
+        let gone = store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
+        for token in rotation.old.iter().chain(&gone) {
+            self.forget(token);
         }
         Ok(token)
     }
@@ -242,7 +258,8 @@ impl Sessions {
         user: &User,
         now: f64,
     ) -> Result<(), StoreError> {
-        let rotation = Rotation { old, new: new.clone(), user: user.clone(), now };
+        // Which of its sessions an app ends is its own business.
+        let rotation = Rotation { old, new: new.clone(), user: user.clone(), now, most: 0 };
         store.rotate_token(&rotation).await?;
         rotation.old.iter().chain([new]).for_each(|token| self.forget(token));
         Ok(())
@@ -579,7 +596,8 @@ mod tests {
                     }
                 });
                 let lost = (0..2_000).find(|_| {
-                    sessions.memo.insert(token.clone(), Arc::new(Found::new(alice(), 1_000.0)));
+                    let found = LogIn { user: alice(), ends: f64::INFINITY };
+                    sessions.memo.insert(token.clone(), Arc::new(Found::new(found, 1_000.0)));
                     sessions.forget(token);
                     std::thread::yield_now();
                     sessions.memo.peek(token).is_some()

@@ -12,6 +12,8 @@ mod cart;
 mod cleanup;
 mod coding;
 mod command;
+mod control;
+mod control_contract;
 mod directives;
 mod drain;
 mod duplex;
