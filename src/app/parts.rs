@@ -289,7 +289,12 @@ fn sessions(plan: &config::Session) -> Sessions {
 
 /// How long sessions last, and how many a user may have.
 pub(super) fn session_rules(plan: &config::Session) -> Rules {
-    Rules { idle: plan.idle_timeout, absolute: plan.absolute_timeout, most: plan.max_per_user }
+    Rules {
+        idle: plan.idle_timeout,
+        absolute: plan.absolute_timeout,
+        most: plan.max_per_user,
+        bars: plan.verify.path.is_some(),
+    }
 }
 
 pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {

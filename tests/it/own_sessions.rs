@@ -1,11 +1,12 @@
 //! Log-ins and log-outs of an app that keeps its own sessions: by its cookies and by rules.
 
 use std::collections::HashMap;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply, Request};
-use crate::support::proxy::{Proxy, Storage, on_both_stores};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
 
 /// By rules alone.
 const RULES: &str = r#"
@@ -84,6 +85,7 @@ on_both_stores!(
     a_log_out_is_known_by_its_rule,
     a_cookie_that_is_taken_away_ends_the_session,
     a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says,
+    a_session_that_is_revoked_stays_so_whatever_the_app_says,
 );
 
 fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
@@ -141,6 +143,22 @@ fn a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says(storage: &Sto
     let again = log_in(&proxy, "ann");
     assert_ne!(again, ann);
     assert_eq!(page(&proxy, &again).text(), "a page for ann");
+}
+
+fn a_session_that_is_revoked_stays_so_whatever_the_app_says(storage: &Storage) {
+    let origin = app();
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    let [ann, bob] = ["ann", "bob"].map(|user| log_in(&proxy, user));
+    for (cookie, text) in [(&ann, "a page for ann"), (&bob, "a page for bob")] {
+        assert_eq!(page(&proxy, cookie).text(), text);
+    }
+    let mut command = Command::new(ANTEROOM);
+    command.args(["sessions", "revoke", "--user", "ann", "--config", "proxy.toml"]);
+    let revoked = command.current_dir(proxy.folder()).output().unwrap();
+    assert!(revoked.status.success(), "{revoked:?}");
+    assert_eq!(page(&proxy, &ann).text(), "a page for anybody");
+    assert_eq!(session(&proxy, &ann), ("none".to_owned(), None));
+    assert_eq!(page(&proxy, &bob).text(), "a page for bob");
 }
 
 #[test]
