@@ -24,7 +24,7 @@ use crate::request::crowd::Crowd;
 use crate::request::{
     CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
 };
-use crate::route::{QueryValue, Route, Routes, Share};
+use crate::route::{LeakGuard, QueryValue, Route, Routes, SetCookie, Share};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
@@ -380,7 +380,16 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
         stale_if_error: route.stale_if_error,
         only_top: route.only_top,
         trust_public: route.trust_public,
+        set_cookie: match route.set_cookie {
+            config::SetCookie::Keep => SetCookie::Keep,
+            config::SetCookie::StripForAnonymous => SetCookie::StripForAnonymous,
+        },
         strip_set_cookie: route.strip_set_cookie.clone(),
+        leak_guard: match route.leak_guard {
+            config::LeakGuard::Full => LeakGuard::Full,
+            config::LeakGuard::Marks => LeakGuard::Marks,
+            config::LeakGuard::Off => LeakGuard::Off,
+        },
         key_cookies: route.key_cookies.clone(),
         key_headers: route.key_headers.clone(),
         send_headers: route.send_headers.clone(),

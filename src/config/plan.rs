@@ -525,8 +525,12 @@ pub struct Route {
     pub only_top: Option<u64>,
     /// `trust_public`; default: what `[cache]` says.
     pub trust_public: bool,
+    /// `set_cookie`, `"keep"`: what becomes of pages that set cookies.
+    pub set_cookie: SetCookie,
     /// `strip_set_cookie`: cookies that a fill may lose.
     pub strip_set_cookie: Vec<String>,
+    /// `leak_guard`, `"full"`: what is looked for in a page before it is shared.
+    pub leak_guard: LeakGuard,
     /// `key_cookies`: cookies that are part of the page key, and so sent on a fill.
     pub key_cookies: Vec<String>,
     /// `key_headers`: request fields that are part of the page key, and so sent on a fill.
@@ -547,6 +551,26 @@ pub struct Route {
     pub requests_per_address: Option<Rate>,
     /// `requests_per_session`: how many one session may send.
     pub requests_per_session: Option<Rate>,
+}
+
+/// What becomes of a page that sets cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetCookie {
+    /// It is not stored.
+    Keep,
+    /// It is stored without them, where it was fetched for visitors without a login.
+    StripForAnonymous,
+}
+
+/// What the leak guard looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeakGuard {
+    /// CSRF fields, session ids in links, and what is the visitor's own for whom a page was fetched.
+    Full,
+    /// CSRF fields and session ids in links.
+    Marks,
+    /// Nothing.
+    Off,
 }
 
 /// So many requests in a span of time.
@@ -877,7 +901,9 @@ impl Default for Route {
             stale_if_error: None,
             only_top: None,
             trust_public: false,
+            set_cookie: SetCookie::Keep,
             strip_set_cookie: Vec::new(),
+            leak_guard: LeakGuard::Full,
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),

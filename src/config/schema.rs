@@ -14,9 +14,10 @@ use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span,
 use super::node::{Node, Value};
 use super::pem::PemFile;
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
-    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate, Route, Rows,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, Tls, TlsVersion, Views, Visitor,
+    AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Http2, LeakGuard, Limits, Listen,
+    Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate, Route,
+    Rows, SameSite, SecureCookie, Session, SetCookie, Share, StatusDetail, Store, Tls, TlsVersion,
+    Views, Visitor,
 };
 use super::{form, rate, servers, text};
 use crate::http::coding::Coding;
@@ -277,7 +278,11 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
     at.key("trust_public", &mut route.trust_public, &Flag);
     let cookies = List::of(named(text::cookie_name));
+    let words = [("keep", SetCookie::Keep), ("strip_for_anonymous", SetCookie::StripForAnonymous)];
+    at.key("set_cookie", &mut route.set_cookie, &Words(&words));
     at.key("strip_set_cookie", &mut route.strip_set_cookie, &cookies);
+    let words = [("full", LeakGuard::Full), ("marks", LeakGuard::Marks), ("off", LeakGuard::Off)];
+    at.key("leak_guard", &mut route.leak_guard, &Words(&words));
     at.key("key_cookies", &mut route.key_cookies, &cookies);
     let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
     at.key("key_headers", &mut route.key_headers, &fields);

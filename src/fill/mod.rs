@@ -30,6 +30,7 @@ use crate::page::Pages;
 use crate::page::entry::Entry;
 use crate::page::flight::{EndGuard, Failure, Flight, Seat, Verdict};
 use crate::page::key::ShareClass;
+use crate::page::traces::Traces;
 use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
 use crate::reason::Reason;
 use crate::route::Route;
@@ -83,6 +84,8 @@ pub struct Order {
     pub route: Arc<Route>,
     /// How the fetch differs from the visitor's own request.
     pub loss: Loss,
+    /// What of his own must not stand in the page.
+    pub traces: Traces,
     /// The stale page that is fetched anew: the origin may say that it is right still.
     pub held: Option<Arc<Entry>>,
     /// Whether that page may be served should the origin fail: what comes is held back until it is
@@ -172,7 +175,7 @@ impl Filler {
     /// Fetches the page. Returns whether others may have it.
     async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
         let seat = flight.lead_seat();
-        let Order { primary, class, mut request, route, loss, held, withhold } = order;
+        let Order { primary, class, mut request, route, loss, traces, held, withhold } = order;
         let target = request.uri().clone();
         let marks = flight.marks.clone();
         let replaces = held.is_some();
@@ -197,6 +200,7 @@ impl Filler {
             route,
             class,
             loss,
+            traces,
             withhold,
             replaces,
             asked_at,
@@ -257,9 +261,12 @@ impl Filler {
             who: Who::Anonymous,
             ranks: true,
         };
-        let storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
+        let mut storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
         // What could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
+        let traces = fetch.traces_with(answer.headers);
+        traces.search_fields(answer.headers).map_err(refuse::reason_of)?;
+        storing.guarded |= fetch.is_searched(answer.headers, storing.lost);
         Ok(storing)
     }
 }

@@ -68,5 +68,10 @@ pub(super) fn reason_of(finding: Finding) -> Reason {
         Finding::CsrfField => Reason::CsrfField,
         Finding::SessionIdInLink => Reason::SessionInLink,
         Finding::Undecodable => Reason::Undecodable,
+        Finding::PasswordField => Reason::PasswordField,
+        Finding::PostForm => Reason::PostForm,
+        Finding::LeakUser => Reason::LeakUser,
+        Finding::LeakAttribute => Reason::LeakAttribute,
+        Finding::LeakToken => Reason::LeakToken,
     }
 }

@@ -27,6 +27,18 @@ pub fn names(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers.get_all(SET_COOKIE).iter().map(|line| name(line.as_bytes()))
 }
 
+/// The values of the cookies that a response sets, one for each line, without quotes.
+pub fn values(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    headers.get_all(SET_COOKIE).iter().map(|line| {
+        let pair = divide(line.as_bytes(), b';').0;
+        let (alone, value) = divide(pair, b'=');
+        match trim(value.unwrap_or(alone)) {
+            [b'"', inner @ .., b'"'] => inner,
+            plain => plain,
+        }
+    })
+}
+
 /// The names of the cookies that a response takes away. `now` is in seconds since 1970.
 pub fn cleared(headers: &HeaderMap, now: u64) -> impl Iterator<Item = &[u8]> {
     headers

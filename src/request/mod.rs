@@ -19,6 +19,7 @@ pub mod interim;
 mod login;
 mod outgoing;
 mod outlive;
+mod personal;
 mod purge;
 mod redirect;
 mod rows;
