@@ -45,6 +45,9 @@ use refuse::passes;
 /// room, in seconds.
 const ERROR_TTL: u64 = 1;
 
+/// How often it is said that a page holds something of its visitor's, in seconds.
+const LEAK_SAID_EVERY: u64 = 60;
+
 /// How the fetch differs from the visitor's own request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -134,6 +137,8 @@ pub struct Filler {
     pub sheet: Arc<Sheet>,
     /// How many pages are on their way into the store that were asked for again.
     pub coming_late: Cell<usize>,
+    /// When it was last said that a page held something of its visitor's, in Unix time.
+    pub leak_said_at: Cell<u64>,
 }
 
 impl Filler {

@@ -22,6 +22,7 @@ pub(super) fn traces(case: &Case<'_>) -> Traces {
     }
     if let Some(user) = case.visitor.user() {
         traces.user(user.as_bytes());
+        user.attributes().for_each(|(_, value)| traces.attribute(value.as_bytes()));
     }
     let rules = &case.room.settings.cookies;
     let is_session = |name| matches!(rules.class(name, case.route), CookieClass::Session(_));
