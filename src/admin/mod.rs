@@ -1,6 +1,7 @@
 //! The operator's listener: health and metrics. Never on the public address. And the socket of the
 //! data commands: `call` is its other end, `clerk` takes the orders that `rows`, `top`,
-//! `purge` and `explain` carry out. Who has the token may give the last two over the listener, too.
+//! `purge` and `explain` carry out. Who has the token may give the last two over the listener, too, and may
+//! ask there what was counted of cookies.
 //!
 //! A Host that is neither its own nor a loopback name is refused, so that no web page in an
 //! operator's browser can read it by a name of its own (DNS rebinding).
@@ -48,6 +49,8 @@ const CONNECTIONS_MAX: usize = 64;
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 /// For a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Where it is told what was counted of cookies.
+pub const TOP_COOKIES: &str = "/top/cookies";
 /// OpenMetrics text, as Prometheus asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -127,8 +130,10 @@ async fn respond(
     if let Some(refused) = misdirected(own, &request) {
         return refused;
     }
-    let is_order =
-        request.method() == Method::POST && matches!(request.uri().path(), "/purge" | "/explain");
+    let is_order = matches!(
+        (request.method(), request.uri().path()),
+        (&Method::POST, "/purge" | "/explain") | (&Method::GET, TOP_COOKIES)
+    );
     let admitted = desk.post.as_ref().filter(|_| is_order).and_then(|post| {
         let clerk = |is_admitted: bool| is_admitted.then(|| post.clerk());
         post.admits(request.headers()).map(clerk)

@@ -8,9 +8,11 @@ use ::http::{HeaderValue, Method};
 use arc_swap::ArcSwap;
 
 use super::StartError;
+use super::hints::Told;
 use super::origins::{self, Origins};
 use super::reload::Reloads;
 use crate::config::{self, Plan};
+use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
 use crate::limit::{Counters, Limit, Limits, Rate};
@@ -22,7 +24,8 @@ use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
-    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
+    CookieKinds, CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings,
+    StatusDetail,
 };
 use crate::route::{LeakGuard, QueryValue, Route, Routes, SetCookie, Share};
 use crate::row::Memo;
@@ -47,6 +50,7 @@ pub(super) struct Shared {
     pub(super) caps: Arc<Caps>,
     pub(super) tunnels: Arc<Crowd>,
     pub(super) reloads: Arc<Reloads>,
+    pub(super) hints_told: Arc<Told>,
 }
 
 impl Shared {
@@ -73,6 +77,7 @@ impl Shared {
             caps,
             tunnels: Arc::default(),
             reloads: Arc::default(),
+            hints_told: Arc::default(),
         })
     }
 
@@ -203,12 +208,8 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         tunnels: plan.limits.tunnels,
         tunnels_per_address: plan.limits.tunnels_per_address,
         tunnel_idle: plan.limits.tunnel_idle,
-        cookies: CookieRules {
-            session: session.cookies.clone(),
-            minted: session.mint,
-            ignored: plan.cache.ignore_cookies.clone(),
-            unknown_bypass: plan.cache.unknown_cookies_bypass,
-        },
+        cookies: cookie_rules(plan),
+        hardening: plan.cookies.iter().map(hardening).collect(),
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
@@ -229,6 +230,31 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
             Route::rest(plan.cache.trust_public),
         ),
     }
+}
+
+fn cookie_rules(plan: &Plan) -> CookieRules {
+    CookieRules {
+        session: plan.session.cookies.clone(),
+        minted: plan.session.mint,
+        ignored: plan.cache.ignore_cookies.clone(),
+        unknown_bypass: plan.cache.unknown_cookies_bypass,
+    }
+}
+
+/// What cookies are, on any route.
+pub(super) fn cookie_kinds(plan: &Plan) -> CookieKinds {
+    let keyed = plan.routes.iter().flat_map(|route| route.key_cookies.iter().cloned());
+    CookieKinds { rules: cookie_rules(plan), keyed: keyed.collect() }
+}
+
+fn hardening(cookies: &config::Cookies) -> Hardening {
+    let same_site = cookies.same_site.map(|site| match site {
+        config::SameSite::Lax => "Lax",
+        config::SameSite::Strict => "Strict",
+        config::SameSite::None => "None",
+    });
+    let config::Cookies { names, secure, http_only, .. } = cookies.clone();
+    Hardening { names, secure, http_only, same_site }
 }
 
 /// Whether a route serves only some, or counts them.

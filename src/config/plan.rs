@@ -45,6 +45,8 @@ pub struct Plan {
     pub views: Views,
     /// `[[route]]`, in order: the first match wins.
     pub routes: Vec<Route>,
+    /// `[[cookies]]`, in order: the first that names a cookie counts.
+    pub cookies: Vec<Cookies>,
     /// `[[rows]]`, in order: the first has the plain names in the store.
     pub rows: Vec<Rows>,
     /// `[purge]`
@@ -584,6 +586,19 @@ pub struct Rate {
     pub burst: NonZeroU32,
 }
 
+/// A `[[cookies]]`: what is added to cookies of the origin's that do not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cookies {
+    /// `name`: which cookies. Required.
+    pub names: Vec<Pattern>,
+    /// `secure`, `"keep"`: whether `Secure` is added where the visitor came by https.
+    pub secure: bool,
+    /// `http_only`, `"keep"`: whether `HttpOnly` is added.
+    pub http_only: bool,
+    /// `same_site`, `"keep"`: the `SameSite` that is added.
+    pub same_site: Option<SameSite>,
+}
+
 /// A `[[rows]]`: where rows that are refreshed every few seconds come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
@@ -752,6 +767,7 @@ impl Plan {
             cache: Cache::default(),
             views: Views::default(),
             routes: Vec::new(),
+            cookies: Vec::new(),
             rows: Vec::new(),
             purge: Purge::default(),
             admin: Admin::default(),

@@ -18,13 +18,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::SET_COOKIE;
-use ::http::{Request, StatusCode};
+use ::http::{HeaderMap, Request, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::clock::unix_now;
+use crate::http::media::{self, Kind};
+use crate::http::set_cookie;
 use crate::http::tags::tags;
 use crate::ident::PageKey;
-use crate::metrics::Sheet;
+use crate::metrics::{Crumb, Sheet};
 use crate::origin::{Keep, OriginError, OriginResponse, Outgoing, Upstreams};
 use crate::page::Pages;
 use crate::page::entry::Entry;
@@ -212,6 +214,7 @@ impl Filler {
             came_at: unix_now(),
             marks,
         };
+        count_page(&self.sheet, came.response.status(), came.response.headers());
         if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
             return self.refresh(&fetch, flight, &held, came.response.headers(), tell).await;
         }
@@ -273,6 +276,13 @@ impl Filler {
         traces.search_fields(answer.headers).map_err(refuse::reason_of)?;
         storing.guarded |= fetch.is_searched(answer.headers, storing.lost);
         Ok(storing)
+    }
+}
+
+/// Counts a page with which the app has answered, and which cookies it sets.
+pub fn count_page(sheet: &Sheet, status: StatusCode, headers: &HeaderMap) {
+    if status == StatusCode::OK && media::kind(headers) == Kind::Html {
+        sheet.cookies(Crumb::Set, set_cookie::named(headers));
     }
 }
 

@@ -13,6 +13,7 @@ pub mod date;
 pub mod etag;
 pub mod forwarded;
 pub mod freshness;
+pub mod harden;
 pub mod hop;
 pub mod host;
 pub mod http2;

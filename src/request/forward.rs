@@ -7,12 +7,14 @@ use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
+use super::visitor::CookieClass;
 use super::{Body, BodyError, Case, admit, deliver, interim, login, outgoing, rows, told};
 use crate::clock::unix_now;
+use crate::fill;
 use crate::http::reference::resolve;
-use crate::http::{path, query};
+use crate::http::{cookie, path, query, set_cookie};
 use crate::ident::{Item, StoredToken};
-use crate::metrics::Outcome;
+use crate::metrics::{Crumb, Outcome};
 use crate::origin::{Keep, OriginError, OriginResponse, end_of_nothing};
 use crate::page::key::ShareClass;
 use crate::page::purge::scope::{Aim, Scope};
@@ -48,12 +50,32 @@ pub(super) async fn forward(
     };
     trail.origin_answered();
     trail.outcome(Outcome::Bypass, Some(reason));
+    count_cookies(case, came.response.status(), came.response.headers(), reason);
     if came.bound {
         case.client.bind();
     }
     let answer = own(case, came, reason).await;
     unanswered.over();
     answer
+}
+
+/// Counts which cookies kept a request from the cache, and which its page sets.
+fn count_cookies(case: &Case<'_>, status: StatusCode, headers: &HeaderMap, reason: Reason) {
+    let (sheet, rules) = (&case.room.sheet, &case.room.settings.cookies);
+    fill::count_page(sheet, status, headers);
+    let class = |name: &&[u8]| rules.class(name, case.route);
+    let came = cookie::named(&case.head.headers);
+    match reason {
+        Reason::UnknownCookie => {
+            sheet.cookies(Crumb::Blocked, came.filter(|name| class(name) == CookieClass::Unknown));
+        }
+        Reason::Login | Reason::UnknownToken | Reason::StoreAway | Reason::BadSessionCookie => {
+            let is_session = |name: &&[u8]| matches!(class(name), CookieClass::Session(_));
+            sheet.cookies(Crumb::Blocked, came.filter(is_session));
+        }
+        Reason::SetCookie => sheet.cookies(Crumb::Blocked, set_cookie::named(headers)),
+        _ => {}
+    }
 }
 
 /// A change that the origin was asked for, and may have made: it has not lived to say so, or nobody was

@@ -144,9 +144,11 @@ fn a_user_that_a_public_page_names_is_found() {
     let page = || Reply::html("Hello, alice!").header("Cache-Control", "public, max-age=60");
     shop.plant(page());
 
-    let answer = proxy.get("/").header("Authorization", "Basic YWxpY2U6c2VjcmV0MTI=").send();
-
-    assert!(answer.cache_status().contains("leak-user"), "{}", answer.cache_status());
+    // He has his own answer as it comes: nothing of his was left out.
+    for again in [false, true] {
+        let answer = proxy.get("/").header("Authorization", "Basic YWxpY2U6c2VjcmV0MTI=").send();
+        assert_eq!(answer.cache_status().contains("leak-user"), again, "{}", answer.cache_status());
+    }
     let other = proxy.get("/").header("Authorization", "Basic Ym9iOnNlY3JldDEy").send();
     assert!(!other.is_hit(), "{}", other.cache_status());
 }

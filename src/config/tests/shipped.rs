@@ -7,8 +7,9 @@ use super::{file, read, usual, variables};
 use crate::config::form::Form;
 use crate::config::reader::{Places, Reader};
 use crate::config::schema::{Walk, walk};
-use crate::config::{Origin, OriginUrl, Place, Rate, Route, Rows};
+use crate::config::{Cookies, Origin, OriginUrl, Place, Rate, Route, Rows};
 use crate::http::path::PathPattern;
+use crate::http::pattern::Pattern;
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
 
@@ -60,6 +61,9 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         ..Route::default()
     };
     assert_eq!(route, conditions);
+    let cookies =
+        Cookies { names: vec![Pattern::Exact("PHPSESSID".to_owned())], ..Cookies::default() };
+    assert_eq!(plan.cookies.pop(), Some(cookies));
     let rows = Rows {
         name: "inventory".to_owned(),
         path: "/api/inventory/{row}".to_owned(),
@@ -81,6 +85,7 @@ fn the_shipped_file_names_every_key_of_the_schema() {
     let mut plan = usual();
     plan.routes.push(Route::default());
     plan.rows.push(Rows::default());
+    plan.cookies.push(Cookies::default());
     walk(&mut keys, &mut plan);
 
     let sources = file(&uncommented());
