@@ -662,7 +662,8 @@ impl Scrape {
         let counted = self.0.cookies();
         let all = || {
             let names = counted.names.iter().map(|(name, tally)| (name.as_str(), *tally));
-            names.chain([("other", counted.others)])
+            // No name has such brackets.
+            names.chain([("(other)", counted.others)])
         };
         let of =
             |read: fn(Tally) -> u64| all().map(move |(name, tally)| (name.to_owned(), read(tally)));

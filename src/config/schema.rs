@@ -302,7 +302,7 @@ fn route(at: &mut impl Walk, route: &mut Route) {
 }
 
 fn cookies(at: &mut impl Walk, cookies: &mut Cookies) {
-    let names = List::of(Text { parse: text::cookie_pattern, show: Pattern::to_string });
+    let names = List::of(Text { parse: text::any_cookie, show: Pattern::to_string });
     at.required("name", &mut cookies.names, &names, "write name = [\"PHPSESSID\"]");
     at.key("secure", &mut cookies.secure, &Words(&[("keep", false), ("auto", true)]));
     at.key("http_only", &mut cookies.http_only, &Words(&[("keep", false), ("always", true)]));

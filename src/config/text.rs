@@ -209,6 +209,14 @@ pub(super) fn cookie_pattern(text: &str) -> Result<Pattern, String> {
     pattern(text)
 }
 
+/// The same, or `*` for all cookies.
+pub(super) fn any_cookie(text: &str) -> Result<Pattern, String> {
+    match text {
+        "*" => Pattern::parse(text).map_err(|error| error.to_string()),
+        _ => cookie_pattern(text),
+    }
+}
+
 /// The name of a query parameter as it stands in a URL, or a pattern with one `*`.
 pub(super) fn query_pattern(text: &str) -> Result<Pattern, String> {
     if !is_query_name(text) {

@@ -148,7 +148,8 @@ fn cleaned<'b>(name: &[u8], buffer: &'b mut [u8; NAME_BYTES_MAX]) -> &'b str {
     let room = NAME_BYTES_MAX - 1;
     let length = shown.len().min(room);
     for (to, byte) in buffer.iter_mut().zip(&shown[..length]) {
-        let is_plain = byte.is_ascii_graphic() && !b"\"\\;,".contains(byte);
+        // What may stand in a token (RFC 9110 §5.6.2).
+        let is_plain = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
         *to = if is_plain { *byte } else { b'?' };
     }
     let end = if has_id || shown.len() > room { length + 1 } else { length };
@@ -202,7 +203,8 @@ mod tests {
             (b"_hjSession_1234567", "_hjSession_1234567"),
             (b"_hjSession_12345678", "_hjSession_*"),
             (b"5d41402abc4b2a76", "5d41402abc4b2a76"),
-            (b"a\x1b[2J\"\xff", "a?[2J??"),
+            (b"a\x1b[2J\"\xff", "a??2J??"),
+            (b"(other)", "?other?"),
             (b"", ""),
         ] {
             assert_eq!(cleaned(name, &mut [0; NAME_BYTES_MAX]), told);

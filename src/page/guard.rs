@@ -159,12 +159,14 @@ impl Reading<'_> {
         page.by_ref().take(3).read_to_end(&mut start).map_err(|_| Finding::Undecodable)?;
         let marked = Encoding::for_bom(&start).map(|(encoding, _)| encoding);
         let encoding = marked.unwrap_or(self.named);
-        let ascii = AsciiCompatibleEncoding::new(encoding).ok_or(Finding::Undecodable)?;
         let mut page = start.as_slice().chain(page);
-        let mut search = Search::new(self.watch.traces, encoding);
         if self.is_page {
-            return inspect_page(page, ascii, self.watch, Some(&mut search), 0);
+            return inspect_page(page, encoding, self.watch, 0);
         }
+        if AsciiCompatibleEncoding::new(encoding).is_none() {
+            return Err(Finding::Undecodable);
+        }
+        let mut search = Search::new(self.watch.traces, encoding);
         read_pieces(&mut page, self.watch, |piece| search.feed(piece, false))?;
         search.feed(b"", true)
     }
@@ -193,32 +195,32 @@ fn is_zlib(start: [u8; 2]) -> bool {
     start[0] & 0x0f == 8 && u16::from_be_bytes(start).is_multiple_of(31)
 }
 
-/// Reads one page, and the pages within it. What is searched for stands in the outer page, too.
+/// Reads one page, and the pages within it.
 fn inspect_page(
     mut page: impl Read,
-    encoding: AsciiCompatibleEncoding,
+    encoding: &'static Encoding,
     watch: &Watch<'_>,
-    search: Option<&mut Search<'_>>,
     depth: usize,
 ) -> Result<(), Finding> {
     if depth > DEPTH_MAX {
         return Err(Finding::Undecodable);
     }
     let mut inner = Inner::default();
-    read_tags(&mut page, encoding, watch, (search, &mut inner))?;
+    read_tags(&mut page, encoding, watch, &mut inner)?;
     for nested in inner.pages() {
-        let utf8 = AsciiCompatibleEncoding::utf_8();
-        inspect_page(nested.as_bytes(), utf8, watch, None, depth + 1)?;
+        inspect_page(nested.as_bytes(), UTF_8, watch, depth + 1)?;
     }
     Ok(())
 }
 
 fn read_tags(
     page: &mut impl Read,
-    encoding: AsciiCompatibleEncoding,
+    encoding: &'static Encoding,
     watch: &Watch<'_>,
-    (mut search, inner): (Option<&mut Search<'_>>, &mut Inner),
+    inner: &mut Inner,
 ) -> Result<(), Finding> {
+    let ascii = AsciiCompatibleEncoding::new(encoding).ok_or(Finding::Undecodable)?;
+    let mut search = Search::new(watch.traces, encoding);
     let inner = std::cell::RefCell::new(inner);
     let most = watch.max_decoded.saturating_add(PIECE);
     let settings = Settings::new()
@@ -230,19 +232,15 @@ fn read_tags(
             inner.borrow_mut().add_text(chunk.as_str(), chunk.last_in_text_node());
             Ok(())
         }))
-        .with_encoding(encoding)
+        .with_encoding(ascii)
         .with_strict(true)
         .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(most));
     let mut reader = HtmlRewriter::new(settings, |_: &[u8]| {});
     read_pieces(page, watch, |piece| {
-        if let Some(search) = &mut search {
-            search.feed(piece, false)?;
-        }
+        search.feed(piece, false)?;
         reader.write(piece).map_err(finding_in)
     })?;
-    if let Some(search) = search {
-        search.feed(b"", true)?;
-    }
+    search.feed(b"", true)?;
     reader.end().map_err(finding_in)
 }
 
@@ -418,9 +416,10 @@ fn numeric_reference(text: &str) -> Option<(char, &str)> {
 fn named_reference(text: &str) -> Option<(char, &str)> {
     NAMED.iter().find_map(|(name, character)| {
         let behind = text.strip_prefix(name)?;
-        // `&amp` is the one of them that may lack its `;`.
+        // These four may lack their `;`.
         let closed = behind.strip_prefix(';');
-        let behind = if *character == '&' { Some(closed.unwrap_or(behind)) } else { closed };
+        let may_be_open = matches!(character, '&' | '<' | '>' | '"');
+        let behind = if may_be_open { Some(closed.unwrap_or(behind)) } else { closed };
         Some((*character, behind?))
     })
 }
@@ -502,9 +501,17 @@ const LINKS: [&str; 15] = [
 ];
 
 /// The named references that spell ASCII and could stand in a name or an address.
-const NAMED: [(&str, char); 17] = [
+const NAMED: [(&str, char); 24] = [
     ("amp", '&'),
     ("AMP", '&'),
+    // With these a page within a page is written.
+    ("lt", '<'),
+    ("LT", '<'),
+    ("gt", '>'),
+    ("GT", '>'),
+    ("quot", '"'),
+    ("QUOT", '"'),
+    ("apos", '\''),
     ("lowbar", '_'),
     ("UnderBar", '_'),
     ("semi", ';'),
@@ -603,6 +610,8 @@ mod tests {
             "<template><input name=_token></template>",
             "<iframe srcdoc=\"<input name=_token>\"></iframe>",
             "<iframe srcdoc=\"&#60;input name='_token'&#62;\"></iframe>",
+            "<iframe srcdoc=\"&lt;input name=&quot;_token&quot;&gt;\"></iframe>",
+            "<iframe srcdoc=\"&lt;input name=&apos;_token&apos;&gt;\"></iframe>",
             "<svg><foreignObject><input name=_token></foreignObject></svg>",
             "<table><tr><input name=_token></table>",
             "<!-- x --><input name=_token>",
@@ -858,9 +867,12 @@ mod tests {
             let found = super::inspect(&headers, &[body.into()], &watch);
             assert_eq!(found, Err(Finding::LeakUser), "{name} of JSON");
         }
-        let nested = "<iframe srcdoc='&lt;p&gt;alice'>";
-        let found = super::inspect(&typed("text/html"), &[Bytes::from(nested)], &watch);
-        assert_eq!(found, Err(Finding::LeakUser));
+        for nested in
+            ["<iframe srcdoc='&lt;p&gt;alice'>", "<iframe srcdoc='&lt;p&gt;&amp;#97;lice'>"]
+        {
+            let found = super::inspect(&typed("text/html"), &[Bytes::from(nested)], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{nested}");
+        }
     }
 
     proptest! {

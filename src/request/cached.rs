@@ -268,6 +268,7 @@ pub(super) async fn answer(
         }
         Fetched::Own(came, reason) => {
             trail.outcome(Outcome::Bypass, Some(reason));
+            forward::count_blocking(case, came.response.headers(), reason);
             forward::own(case, came, reason).await
         }
         Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,

@@ -50,7 +50,8 @@ pub(super) async fn forward(
     };
     trail.origin_answered();
     trail.outcome(Outcome::Bypass, Some(reason));
-    count_cookies(case, came.response.status(), came.response.headers(), reason);
+    fill::count_page(&case.room.sheet, came.response.status(), came.response.headers());
+    count_blocking(case, came.response.headers(), reason);
     if came.bound {
         case.client.bind();
     }
@@ -59,10 +60,9 @@ pub(super) async fn forward(
     answer
 }
 
-/// Counts which cookies kept a request from the cache, and which its page sets.
-fn count_cookies(case: &Case<'_>, status: StatusCode, headers: &HeaderMap, reason: Reason) {
+/// Counts the cookies that kept a request from the cache: it came with them, or its page sets them.
+pub(super) fn count_blocking(case: &Case<'_>, headers: &HeaderMap, reason: Reason) {
     let (sheet, rules) = (&case.room.sheet, &case.room.settings.cookies);
-    fill::count_page(sheet, status, headers);
     let class = |name: &&[u8]| rules.class(name, case.route);
     let came = cookie::named(&case.head.headers);
     match reason {

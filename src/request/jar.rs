@@ -90,14 +90,14 @@ pub fn cookie_report(kinds: &CookieKinds, counted: &Cookies) -> CookieReport {
     };
     let cookies = counted.names.iter().map(|(name, tally)| {
         let cookie = seen(name, kinds.of(name.as_bytes()), tally);
-        SeenCookie { hint: advice(&cookie).map(|advice| hint(&cookie, advice)), ..cookie }
+        SeenCookie { hint: advice(&cookie).map(|advice| hint(&cookie, &advice)), ..cookie }
     });
     CookieReport {
         requests: counted.requests,
         hits: counted.hits,
         pages: counted.pages,
         cookies: cookies.collect(),
-        others: seen("other", "unknown", &counted.others),
+        others: seen("(other)", "unknown", &counted.others),
     }
 }
 
@@ -143,7 +143,7 @@ fn means_session(name: &str) -> bool {
     words.iter().any(|word| name.contains(word)) || name.ends_with("sid") || name.ends_with(".sid")
 }
 
-fn hint(cookie: &SeenCookie, advice: String) -> String {
+fn hint(cookie: &SeenCookie, advice: &str) -> String {
     let SeenCookie { name, requests_percent, pages_percent, .. } = cookie;
     format!(
         "{name} came on {requests_percent:.0} % of requests and is set on {pages_percent:.0} % of \
