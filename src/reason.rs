@@ -18,6 +18,8 @@ pub enum Reason {
     Login,
     /// The session cookie's token is not known.
     UnknownToken,
+    /// The app has not said, or could not say, who the visitor is.
+    Unverified,
     /// The store could not say who the visitor is.
     StoreAway,
     /// The session cookie is malformed, or came twice.
@@ -130,7 +132,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 60] = {
+    pub const ALL: [Self; 61] = {
         use Reason::*;
         [
             Method,
@@ -139,6 +141,7 @@ impl Reason {
             Rank,
             Login,
             UnknownToken,
+            Unverified,
             StoreAway,
             BadSessionCookie,
             SessionInUrl,
@@ -206,6 +209,7 @@ impl Reason {
             Self::Rank => "rank",
             Self::Login => "login",
             Self::UnknownToken => "unknown-token",
+            Self::Unverified => "unverified",
             Self::StoreAway => "store-away",
             Self::BadSessionCookie => "bad-session-cookie",
             Self::SessionInUrl => "session-in-url",

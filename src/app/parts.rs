@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use ::http::uri::PathAndQuery;
 use ::http::{HeaderValue, Method};
 use arc_swap::ArcSwap;
 
@@ -25,13 +26,13 @@ use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
     CookieKinds, CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings,
-    StatusDetail,
+    StatusDetail, TokenFrom, Verify,
 };
 use crate::route::{LeakGuard, QueryValue, Route, Routes, SetCookie, Share};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
-use crate::session::{SameSite, Secure, SessionCookie, Sessions};
+use crate::session::{SameSite, Secure, SessionCookie, Sessions, Verified};
 use crate::store::{self, OpenStore};
 use crate::task::Expiring;
 use crate::visit::{Ranks, VisitQueue};
@@ -43,6 +44,7 @@ pub(super) struct Shared {
     pub(super) origins: Arc<ArcSwap<Origins>>,
     pub(super) pages: Arc<Pages>,
     pub(super) sessions: Arc<Sessions>,
+    pub(super) verified: Arc<Verified>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) ranks: Arc<Ranks>,
     pub(super) rows: Arc<Memo>,
@@ -67,6 +69,7 @@ impl Shared {
             origins: Arc::new(ArcSwap::from_pointee(Origins::default())),
             pages,
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
+            verified: Arc::default(),
             visits: Arc::new(VisitQueue::new(
                 plan.limits.visit_queue,
                 plan.session.viewed_items as usize,
@@ -210,6 +213,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         tunnel_idle: plan.limits.tunnel_idle,
         cookies: cookie_rules(plan),
         hardening: plan.cookies.iter().map(hardening).collect(),
+        verify: verify(session),
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
@@ -236,6 +240,10 @@ fn cookie_rules(plan: &Plan) -> CookieRules {
     CookieRules {
         session: plan.session.cookies.clone(),
         minted: plan.session.mint,
+        token: match plan.session.token_is_digest {
+            true => TokenFrom::Sha256(plan.session.part.clone()),
+            false => TokenFrom::Value(plan.session.part.clone()),
+        },
         ignored: plan.cache.ignore_cookies.clone(),
         unknown_bypass: plan.cache.unknown_cookies_bypass,
     }
@@ -312,6 +320,20 @@ fn endpoint(endpoint: config::Endpoint) -> Endpoint {
         config::Endpoint::Recent => Endpoint::Recent,
         config::Endpoint::Top => Endpoint::Top,
     }
+}
+
+/// How the app is asked who a visitor is. The check has seen that all is there which that needs.
+fn verify(session: &config::Session) -> Option<Arc<Verify>> {
+    let verify = &session.verify;
+    let target = PathAndQuery::try_from(verify.path.as_deref()?).ok()?;
+    Some(Arc::new(Verify {
+        target,
+        user: verify.user.clone()?,
+        nobody: verify.nobody.clone()?,
+        attributes: verify.attributes.clone(),
+        every: verify.verify_every,
+        timeout: verify.timeout,
+    }))
 }
 
 fn minted(session: &config::Session) -> Option<SessionCookie> {

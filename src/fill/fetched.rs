@@ -53,7 +53,7 @@ impl Fetch {
     /// What must not stand in the page, with the values of the cookies that it has lost.
     pub(super) fn traces_with(&self, lost: &HeaderMap) -> Traces {
         let mut traces = self.traces.clone();
-        set_cookie::values(lost).for_each(|value| traces.set_cookie(value));
+        set_cookie::pairs(lost).for_each(|(_, value)| traces.set_cookie(value));
         traces
     }
 

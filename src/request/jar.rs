@@ -183,13 +183,19 @@ impl fmt::Display for CookieReport {
 
 #[cfg(test)]
 mod tests {
+    use super::super::visitor::TokenFrom;
     use super::*;
     use crate::http::pattern::Pattern;
 
     fn kinds() -> CookieKinds {
         let session = vec![Pattern::Exact("login".to_owned())];
-        let rules =
-            CookieRules { session, minted: false, ignored: Vec::new(), unknown_bypass: true };
+        let rules = CookieRules {
+            session,
+            minted: false,
+            token: TokenFrom::default(),
+            ignored: Vec::new(),
+            unknown_bypass: true,
+        };
         CookieKinds { rules, keyed: vec!["lang".to_owned()] }
     }
 

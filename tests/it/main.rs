@@ -63,5 +63,6 @@ mod traces;
 mod tunnel;
 mod upstream;
 mod variants;
+mod verify;
 mod visitor;
 mod websocket;
