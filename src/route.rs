@@ -24,6 +24,26 @@ pub enum Share {
     None,
 }
 
+/// What becomes of a page that sets cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SetCookie {
+    /// It is not stored.
+    Keep,
+    /// It is stored without them, where it was fetched for visitors without a login.
+    StripForAnonymous,
+}
+
+/// What the leak guard looks for in a page that is about to be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LeakGuard {
+    /// Marks of forms and links, and what is the visitor's own for whom it was fetched.
+    Full,
+    /// Marks of forms and links.
+    Marks,
+    /// Nothing.
+    Off,
+}
+
 /// A rule for some requests. The default one fits all that no other fits.
 #[derive(Clone, Debug)]
 pub struct Route {
@@ -54,8 +74,12 @@ pub struct Route {
     pub only_top: Option<u64>,
     /// Whether the origin's `public` is believed for visitors with a login, too.
     pub trust_public: bool,
+    /// What becomes of pages that set cookies.
+    pub set_cookie: SetCookie,
     /// Cookies that a fill may lose.
     pub strip_set_cookie: Vec<String>,
+    /// What the leak guard looks for.
+    pub leak_guard: LeakGuard,
     /// Cookies that are part of the key.
     pub key_cookies: Vec<String>,
     /// Request fields that are part of the key.
@@ -103,7 +127,9 @@ impl Route {
             stale_if_error: None,
             only_top: None,
             trust_public,
+            set_cookie: SetCookie::Keep,
             strip_set_cookie: Vec::new(),
+            leak_guard: LeakGuard::Full,
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),

@@ -9,9 +9,11 @@ use ::http::{HeaderValue, Method};
 use arc_swap::ArcSwap;
 
 use super::StartError;
+use super::hints::Told;
 use super::origins::{self, Origins};
 use super::reload::Reloads;
 use crate::config::{self, Plan};
+use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
 use crate::http::set_cookie;
@@ -24,10 +26,10 @@ use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
-    CookieRules, Endpoint, LoginRule, LoginUser, LogoutRule, Matching, OriginRules, PurgeMethod,
-    PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom, Verify, Watched,
+    CookieKinds, CookieRules, Endpoint, LoginRule, LoginUser, LogoutRule, Matching, OriginRules,
+    PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom, Verify, Watched,
 };
-use crate::route::{QueryValue, Route, Routes, Share};
+use crate::route::{LeakGuard, QueryValue, Route, Routes, SetCookie, Share};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
@@ -51,6 +53,7 @@ pub(super) struct Shared {
     pub(super) caps: Arc<Caps>,
     pub(super) tunnels: Arc<Crowd>,
     pub(super) reloads: Arc<Reloads>,
+    pub(super) hints_told: Arc<Told>,
 }
 
 impl Shared {
@@ -78,6 +81,7 @@ impl Shared {
             caps,
             tunnels: Arc::default(),
             reloads: Arc::default(),
+            hints_told: Arc::default(),
         })
     }
 
@@ -208,16 +212,8 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         tunnels: plan.limits.tunnels,
         tunnels_per_address: plan.limits.tunnels_per_address,
         tunnel_idle: plan.limits.tunnel_idle,
-        cookies: CookieRules {
-            session: session.cookies.clone(),
-            minted: session.mint,
-            token: match session.token_is_digest {
-                true => TokenFrom::Sha256(session.part.clone()),
-                false => TokenFrom::Value(session.part.clone()),
-            },
-            ignored: plan.cache.ignore_cookies.clone(),
-            unknown_bypass: plan.cache.unknown_cookies_bypass,
-        },
+        cookies: cookie_rules(plan),
+        hardening: plan.cookies.iter().map(hardening).collect(),
         verify: verify(session),
         watched: watched(session),
         minted: minted(session),
@@ -240,6 +236,35 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
             Route::rest(plan.cache.trust_public),
         ),
     }
+}
+
+fn cookie_rules(plan: &Plan) -> CookieRules {
+    CookieRules {
+        session: plan.session.cookies.clone(),
+        minted: plan.session.mint,
+        token: match plan.session.token_is_digest {
+            true => TokenFrom::Sha256(plan.session.part.clone()),
+            false => TokenFrom::Value(plan.session.part.clone()),
+        },
+        ignored: plan.cache.ignore_cookies.clone(),
+        unknown_bypass: plan.cache.unknown_cookies_bypass,
+    }
+}
+
+/// What cookies are, on any route.
+pub(super) fn cookie_kinds(plan: &Plan) -> CookieKinds {
+    let keyed = plan.routes.iter().flat_map(|route| route.key_cookies.iter().cloned());
+    CookieKinds { rules: cookie_rules(plan), keyed: keyed.collect() }
+}
+
+fn hardening(cookies: &config::Cookies) -> Hardening {
+    let same_site = cookies.same_site.map(|site| match site {
+        config::SameSite::Lax => "Lax",
+        config::SameSite::Strict => "Strict",
+        config::SameSite::None => "None",
+    });
+    let config::Cookies { names, secure, http_only, .. } = cookies.clone();
+    Hardening { names, secure, http_only, same_site }
 }
 
 /// Whether a route serves only some, or counts them.
@@ -462,7 +487,16 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
         stale_if_error: route.stale_if_error,
         only_top: route.only_top,
         trust_public: route.trust_public,
+        set_cookie: match route.set_cookie {
+            config::SetCookie::Keep => SetCookie::Keep,
+            config::SetCookie::StripForAnonymous => SetCookie::StripForAnonymous,
+        },
         strip_set_cookie: route.strip_set_cookie.clone(),
+        leak_guard: match route.leak_guard {
+            config::LeakGuard::Full => LeakGuard::Full,
+            config::LeakGuard::Marks => LeakGuard::Marks,
+            config::LeakGuard::Off => LeakGuard::Off,
+        },
         key_cookies: route.key_cookies.clone(),
         key_headers: route.key_headers.clone(),
         send_headers: route.send_headers.clone(),

@@ -200,6 +200,7 @@ fn filler(
         policy: turn.policy,
         sheet: Arc::clone(sheet),
         coming_late: Cell::default(),
+        leak_said_at: Cell::default(),
     })
 }
 

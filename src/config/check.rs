@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use super::plan::{
-    Address, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie, Share,
-    StoreUrl, USUAL_MODE,
+    Address, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie,
+    SetCookie, Share, StoreUrl, USUAL_MODE,
 };
 use super::problem::{Problem, Warning};
 use super::reader::{Places, nearest};
@@ -490,6 +490,7 @@ impl<'a> Check<'a> {
         if route.share == Share::None && (route.ttl.is_some() || route.override_ttl.is_some()) {
             self.warning(&at("share"), "\"none\" stores nothing; the TTL beside it does nothing");
         }
+        self.guard(&at, route, any_path);
         let in_path = route.paths.iter().any(|path| path.as_str().contains("{item}"));
         let in_query = route.query.iter().filter(|(_, value)| value == "{item}").count();
         if in_query + usize::from(in_path) > 1 {
@@ -517,6 +518,26 @@ impl<'a> Check<'a> {
                 let text = format!("{} is the identity header", session.identity_header);
                 self.problem(&at(key), text);
             }
+        }
+    }
+
+    /// What is cut off a page, and what it is not looked through for, needs the pages to be of that kind.
+    fn guard(&mut self, at: &dyn Fn(&str) -> String, route: &Route, any_path: bool) {
+        if route.set_cookie == SetCookie::StripForAnonymous && route.share != Share::Anonymous {
+            let text = "\"strip_for_anonymous\" needs share = \"anonymous\"";
+            self.problem(&at("set_cookie"), text);
+        }
+        if route.leak_guard != LeakGuard::Off {
+            return;
+        }
+        if any_path {
+            let text = "\"off\" needs a match.path, and one that is not /**";
+            self.problem(&at("leak_guard"), text);
+        }
+        if route.share == Share::Anonymous && !self.unread(&at("share")) {
+            let text = "\"off\" is for pages that you promise to be for everyone, not for \
+                        share = \"anonymous\"";
+            self.problem(&at("leak_guard"), text);
         }
     }
 

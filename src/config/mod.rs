@@ -29,10 +29,10 @@ mod tls;
 mod unit;
 
 pub use plan::{
-    AccessFormat, Address, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
-    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate, Route, Rows,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Tls, TlsVersion, Views,
-    Visitor,
+    AccessFormat, Address, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard,
+    Limits, Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate,
+    Route, Rows, SameSite, SecureCookie, Session, SetCookie, Share, StatusDetail, Store, StoreUrl,
+    Tls, TlsVersion, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -47,6 +47,8 @@ pub struct Plan {
     pub views: Views,
     /// `[[route]]`, in order: the first match wins.
     pub routes: Vec<Route>,
+    /// `[[cookies]]`, in order: the first that names a cookie counts.
+    pub cookies: Vec<Cookies>,
     /// `[[rows]]`, in order: the first has the plain names in the store.
     pub rows: Vec<Rows>,
     /// `[purge]`
@@ -545,8 +547,12 @@ pub struct Route {
     pub only_top: Option<u64>,
     /// `trust_public`; default: what `[cache]` says.
     pub trust_public: bool,
+    /// `set_cookie`, `"keep"`: what becomes of pages that set cookies.
+    pub set_cookie: SetCookie,
     /// `strip_set_cookie`: cookies that a fill may lose.
     pub strip_set_cookie: Vec<String>,
+    /// `leak_guard`, `"full"`: what is looked for in a page before it is shared.
+    pub leak_guard: LeakGuard,
     /// `key_cookies`: cookies that are part of the page key, and so sent on a fill.
     pub key_cookies: Vec<String>,
     /// `key_headers`: request fields that are part of the page key, and so sent on a fill.
@@ -569,6 +575,26 @@ pub struct Route {
     pub requests_per_session: Option<Rate>,
 }
 
+/// What becomes of a page that sets cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetCookie {
+    /// It is not stored.
+    Keep,
+    /// It is stored without them, where it was fetched for visitors without a login.
+    StripForAnonymous,
+}
+
+/// What the leak guard looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeakGuard {
+    /// CSRF fields, session ids in links, and what is the visitor's own for whom a page was fetched.
+    Full,
+    /// CSRF fields and session ids in links.
+    Marks,
+    /// Nothing.
+    Off,
+}
+
 /// So many requests in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
@@ -578,6 +604,19 @@ pub struct Rate {
     pub per: Duration,
     /// Requests at once; as many as `requests` where it is not said.
     pub burst: NonZeroU32,
+}
+
+/// A `[[cookies]]`: what is added to cookies of the origin's that do not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cookies {
+    /// `name`: which cookies. Required.
+    pub names: Vec<Pattern>,
+    /// `secure`, `"keep"`: whether `Secure` is added where the visitor came by https.
+    pub secure: bool,
+    /// `http_only`, `"keep"`: whether `HttpOnly` is added.
+    pub http_only: bool,
+    /// `same_site`, `"keep"`: the `SameSite` that is added.
+    pub same_site: Option<SameSite>,
 }
 
 /// A `[[rows]]`: where rows that are refreshed every few seconds come from.
@@ -748,6 +787,7 @@ impl Plan {
             cache: Cache::default(),
             views: Views::default(),
             routes: Vec::new(),
+            cookies: Vec::new(),
             rows: Vec::new(),
             purge: Purge::default(),
             admin: Admin::default(),
@@ -906,7 +946,9 @@ impl Default for Route {
             stale_if_error: None,
             only_top: None,
             trust_public: false,
+            set_cookie: SetCookie::Keep,
             strip_set_cookie: Vec::new(),
+            leak_guard: LeakGuard::Full,
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),

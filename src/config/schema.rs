@@ -14,9 +14,10 @@ use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span,
 use super::node::{Node, Value};
 use super::pem::PemFile;
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
-    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate, Route, Rows,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, Tls, TlsVersion, Views, Visitor,
+    AccessFormat, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard, Limits,
+    Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate,
+    Route, Rows, SameSite, SecureCookie, Session, SetCookie, Share, StatusDetail, Store, Tls,
+    TlsVersion, Views, Visitor,
 };
 use super::{form, rate, servers, sessions, text};
 use crate::http::coding::Coding;
@@ -33,6 +34,9 @@ const ROUTES_MAX: usize = 1_000;
 
 /// The most `[origins.NAME]`.
 const ORIGINS_MAX: usize = 64;
+
+/// The most `[[cookies]]`.
+const COOKIES_MAX: usize = 64;
 
 /// The most `[[rows]]`.
 const ROWS_MAX: usize = 64;
@@ -98,6 +102,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("cache", |at| cache(at, &mut plan.cache));
     at.section("views", |at| views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
+    at.tables("cookies", COOKIES_MAX, &mut plan.cookies, Cookies::default, cookies);
     at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, rows);
     at.section("purge", |at| purge(at, &mut plan.purge));
     at.section("admin", |at| admin(at, &mut plan.admin));
@@ -291,7 +296,11 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
     at.key("trust_public", &mut route.trust_public, &Flag);
     let cookies = List::of(named(text::cookie_name));
+    let words = [("keep", SetCookie::Keep), ("strip_for_anonymous", SetCookie::StripForAnonymous)];
+    at.key("set_cookie", &mut route.set_cookie, &Words(&words));
     at.key("strip_set_cookie", &mut route.strip_set_cookie, &cookies);
+    let words = [("full", LeakGuard::Full), ("marks", LeakGuard::Marks), ("off", LeakGuard::Off)];
+    at.key("leak_guard", &mut route.leak_guard, &Words(&words));
     at.key("key_cookies", &mut route.key_cookies, &cookies);
     let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
     at.key("key_headers", &mut route.key_headers, &fields);
@@ -304,6 +313,20 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("allow_from", &mut route.allow_from, &networks());
     at.key("requests_per_address", &mut route.requests_per_address, &Optional(RATE));
     at.key("requests_per_session", &mut route.requests_per_session, &Optional(RATE));
+}
+
+fn cookies(at: &mut impl Walk, cookies: &mut Cookies) {
+    let names = List::of(Text { parse: text::any_cookie, show: Pattern::to_string });
+    at.required("name", &mut cookies.names, &names, "write name = [\"PHPSESSID\"]");
+    at.key("secure", &mut cookies.secure, &Words(&[("keep", false), ("auto", true)]));
+    at.key("http_only", &mut cookies.http_only, &Words(&[("keep", false), ("always", true)]));
+    let sites = [
+        ("keep", None),
+        ("Lax", Some(SameSite::Lax)),
+        ("Strict", Some(SameSite::Strict)),
+        ("None", Some(SameSite::None)),
+    ];
+    at.key("same_site", &mut cookies.same_site, &Words(&sites));
 }
 
 fn rows(at: &mut impl Walk, rows: &mut Rows) {

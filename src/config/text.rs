@@ -209,6 +209,14 @@ pub(super) fn cookie_pattern(text: &str) -> Result<Pattern, String> {
     pattern(text)
 }
 
+/// The same, or `*` for all cookies.
+pub(super) fn any_cookie(text: &str) -> Result<Pattern, String> {
+    match text {
+        "*" => Pattern::parse(text).map_err(|error| error.to_string()),
+        _ => cookie_pattern(text),
+    }
+}
+
 /// A text, or a pattern of texts with one `*`.
 pub(super) fn pattern_of_values(text: &str) -> Result<Pattern, String> {
     pattern(text)

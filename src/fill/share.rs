@@ -11,8 +11,8 @@ use crate::metrics::Count;
 use crate::origin::{OriginError, OriginResponse};
 use crate::page::entry::Entry;
 use crate::page::flight::{Flight, Verdict};
-use crate::page::guard;
-use crate::page::verdict::Storing;
+use crate::page::guard::{self, Watch};
+use crate::page::verdict::{Lost, Storing};
 use crate::reason::Reason;
 
 impl Filler {
@@ -28,7 +28,9 @@ impl Filler {
         let length = came.length;
         let guarded = storing.guarded;
         let is_fresh = storing.is_fresh;
+        let lost = storing.lost;
         let (head, body) = came.response.into_parts();
+        let traces = fetch.traces_with(&head.headers);
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
@@ -36,9 +38,10 @@ impl Filler {
             flight.decide(Verdict::Shared(Arc::clone(&head), length));
         }
         // Where it is the right response for its visitor whatever the guard says, he has it now;
-        // unless he may have a stale page should this one break off.
+        // unless he may have a stale page should this one break off, or needs the cookie that it has lost.
         let mut waiting = Some(lead);
-        if !(fetch.withhold || guarded && fetch.loss == Loss::Visitor)
+        let is_his = fetch.loss != Loss::Visitor && lost == Lost::Nothing;
+        if !(fetch.withhold || guarded && !is_his)
             && let Some(lead) = waiting.take()
         {
             lead.shared(&head, length, !guarded);
@@ -59,7 +62,9 @@ impl Filler {
                 .await
             }
         };
-        match read.and_then(|body| self.inspect(&head, body, guarded)) {
+        let forms = lost == Lost::All;
+        let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
+        match read.and_then(|body| inspect(&head, body, watch, guarded)) {
             Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
             Ok(None) => {
                 flight.end_whole();
@@ -88,18 +93,6 @@ impl Filler {
         true
     }
 
-    fn inspect(
-        &self,
-        head: &Entry,
-        body: Option<Bytes>,
-        guarded: bool,
-    ) -> Result<Option<Bytes>, Stop> {
-        let (true, Some(body)) = (guarded, &body) else { return Ok(body) };
-        guard::inspect(&head.headers, std::slice::from_ref(body), self.decoded_max())
-            .map_err(|finding| Stop::Refused(reason_of(finding)))?;
-        Ok(Some(body.clone()))
-    }
-
     /// The body is whole and passed the guard: kept first, so that whoever comes after the flight
     /// finds it; then told; then stored.
     async fn land(
@@ -124,6 +117,19 @@ impl Filler {
         }
         self.put(&to_store, |_| flight.is_invalidated()).await;
     }
+}
+
+/// Has the guard look through a body that is whole.
+fn inspect(
+    head: &Entry,
+    body: Option<Bytes>,
+    watch: Watch<'_>,
+    guarded: bool,
+) -> Result<Option<Bytes>, Stop> {
+    let (true, Some(body)) = (guarded, &body) else { return Ok(body) };
+    guard::inspect(&head.headers, std::slice::from_ref(body), &watch)
+        .map_err(|finding| Stop::Refused(reason_of(finding)))?;
+    Ok(Some(body.clone()))
 }
 
 /// Why a body did not land.

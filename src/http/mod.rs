@@ -14,6 +14,7 @@ pub mod etag;
 pub mod finding;
 pub mod forwarded;
 pub mod freshness;
+pub mod harden;
 pub mod hop;
 pub mod host;
 pub mod http2;

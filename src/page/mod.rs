@@ -1,7 +1,7 @@
 //! Pages: which may be shared with whom, where they are kept, and the one fetch that fills them.
 //!
-//! Memory lies over the store. `verdict`, `key`, `entry`, `coded` and `guard` are pure; `flight` has locks
-//! but no runtime. Nothing here speaks to an origin or knows a client.
+//! Memory lies over the store. `verdict`, `key`, `entry`, `coded`, `guard` and `traces` are pure; `flight`
+//! has locks but no runtime. Nothing here speaks to an origin or knows a client.
 
 mod asked;
 pub mod coded;
@@ -11,6 +11,7 @@ pub mod guard;
 pub mod key;
 pub mod memory;
 pub mod purge;
+pub mod traces;
 pub mod verdict;
 pub mod wish;
 

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::coder::{self, Live};
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, Case, deliver, forward, outgoing};
+use super::{Body, Case, deliver, forward, outgoing, personal};
 use crate::clock::unix_now;
 use crate::fill::{Led, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
@@ -268,6 +268,7 @@ pub(super) async fn answer(
         }
         Fetched::Own(came, reason) => {
             trail.outcome(Outcome::Bypass, Some(reason));
+            forward::count_blocking(case, came.response.headers(), reason);
             forward::own(case, came, reason).await
         }
         Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,
@@ -459,6 +460,7 @@ fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::
         request,
         route: Arc::clone(case.route),
         loss,
+        traces: personal::traces(case),
         held: held.filter(|held| !is_gone(want, held)).map(|held| Arc::clone(&held.entry)),
         withhold: held.is_some_and(|held| held.rescues),
     };

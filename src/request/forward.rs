@@ -7,14 +7,16 @@ use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
+use super::visitor::CookieClass;
 use super::{
     Body, BodyError, Case, admit, deliver, interim, login, outgoing, rows, told, verify, watch,
 };
 use crate::clock::unix_now;
+use crate::fill;
 use crate::http::reference::resolve;
-use crate::http::{path, query};
+use crate::http::{cookie, path, query, set_cookie};
 use crate::ident::{Item, StoredToken};
-use crate::metrics::Outcome;
+use crate::metrics::{Crumb, Outcome};
 use crate::origin::{Keep, OriginError, OriginResponse, end_of_nothing};
 use crate::page::key::ShareClass;
 use crate::page::purge::scope::{Aim, Scope};
@@ -50,12 +52,32 @@ pub(super) async fn forward(
     };
     trail.origin_answered();
     trail.outcome(Outcome::Bypass, Some(reason));
+    fill::count_page(&case.room.sheet, came.response.status(), came.response.headers());
+    count_blocking(case, came.response.headers(), reason);
     if came.bound {
         case.client.bind();
     }
     let answer = own(case, came, reason).await;
     unanswered.over();
     answer
+}
+
+/// Counts the cookies that kept a request from the cache: it came with them, or its page sets them.
+pub(super) fn count_blocking(case: &Case<'_>, headers: &HeaderMap, reason: Reason) {
+    let (sheet, rules) = (&case.room.sheet, &case.room.settings.cookies);
+    let class = |name: &&[u8]| rules.class(name, case.route);
+    let came = cookie::named(&case.head.headers);
+    match reason {
+        Reason::UnknownCookie => {
+            sheet.cookies(Crumb::Blocked, came.filter(|name| class(name) == CookieClass::Unknown));
+        }
+        Reason::Login | Reason::UnknownToken | Reason::StoreAway | Reason::BadSessionCookie => {
+            let is_session = |name: &&[u8]| matches!(class(name), CookieClass::Session(_));
+            sheet.cookies(Crumb::Blocked, came.filter(is_session));
+        }
+        Reason::SetCookie => sheet.cookies(Crumb::Blocked, set_cookie::named(headers)),
+        _ => {}
+    }
 }
 
 /// A change that the origin was asked for, and may have made: it has not lived to say so, or nobody was

@@ -16,9 +16,11 @@ mod explain;
 mod forward;
 mod gate;
 pub mod interim;
+mod jar;
 mod login;
 mod outgoing;
 mod outlive;
+mod personal;
 mod purge;
 mod redirect;
 mod rows;
@@ -40,12 +42,14 @@ use hyper::body::Incoming;
 use crate::clock::unix_now;
 use crate::fill::Filler;
 use crate::http::client_cert::ClientCertificate;
+use crate::http::cookie;
+use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
 use crate::http::{hop, media, query};
 use crate::ident::{Item, PageKey};
 use crate::log::Pen;
-use crate::metrics::{Count, Sheet};
+use crate::metrics::{Count, Crumb, Sheet};
 use crate::origin::{Upstream, Upstreams};
 use crate::page::key::{KeyParts, ShareClass, hash_request};
 use crate::page::purge::scope::{Digest, url_scopes};
@@ -67,6 +71,7 @@ pub use endpoint::Endpoint;
 use error::Error;
 pub use explain::{Explanation, Question, Unclear, explain};
 pub use gate::Rates;
+pub use jar::{CookieKinds, CookieReport, SeenCookie, cookie_hints, cookie_report};
 pub use outgoing::{OriginRules, StatusDetail};
 pub use outlive::Left;
 use outlive::{Outliving, Tie};
@@ -109,6 +114,8 @@ pub struct Settings {
     pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
     pub cookies: CookieRules,
+    /// What is added to cookies on their way out.
+    pub hardening: Vec<Hardening>,
     /// How the app is asked who a visitor is, if it is.
     pub verify: Option<Arc<Verify>>,
     /// Which of the app's own requests log in and out.
@@ -255,6 +262,7 @@ async fn answer(
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
+    room.sheet.cookies(Crumb::Came, cookie::named(&head.headers));
     let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
     limits.iter().try_for_each(|limits| turn.count(limits))?;
     let asking = Asking::Of(client, &admitted);

@@ -143,6 +143,7 @@ pub(super) async fn answer(
         Answer::Switched(mut origin) => {
             let mut fields = std::mem::take(&mut origin.fields);
             deliver::remove_sessions(case, &mut fields);
+            deliver::harden_cookies(case, &mut fields);
             let is_websocket = protocol.is_websocket();
             let response = match stream {
                 Some(_) => extended(fields),

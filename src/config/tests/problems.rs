@@ -446,6 +446,18 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         r#"proxy.toml:7: [[route]] override_private: is true, and needs share = "anonymous""#,
     ),
     (
+        "[[route]]\nmatch.path = \"/a\"\nshare = \"everyone\"\nset_cookie = \"strip_for_anonymous\"",
+        r#"proxy.toml:4: [[route]] set_cookie: "strip_for_anonymous" needs share = "anonymous""#,
+    ),
+    (
+        "[[route]]\nmatch.path = \"/**\"\nshare = \"everyone\"\nleak_guard = \"off\"",
+        r#"proxy.toml:4: [[route]] leak_guard: "off" needs a match.path, and one that is not /**"#,
+    ),
+    (
+        "[[route]]\nmatch.path = \"/a\"\nleak_guard = \"off\"",
+        r#"proxy.toml:3: [[route]] leak_guard: "off" is for pages that you promise to be for everyone, not for share = "anonymous""#,
+    ),
+    (
         "[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\noverride_private = true",
         "proxy.toml:4: [[route]] override_private: is true, and needs [session] cookie to be said",
     ),

@@ -389,6 +389,34 @@ mod personal {
     }
 
     #[test]
+    fn a_page_may_lose_all_its_cookies_where_a_stranger_s_may_and_it_is_one() {
+        let strips = Route { set_cookie: SetCookie::StripForAnonymous, ..rest() };
+        let html = ("content-type", "text/html");
+        for (status, lines, expected) in [
+            (200, &[html][..], Ok(Lost::All)),
+            (200, &[("content-type", "text/css")], Ok(Lost::All)),
+            (404, &[html, ("cache-control", "max-age=60")], Ok(Lost::All)),
+            (200, &[("content-type", "image/png"), ("etag", "\"1\"")], Ok(Lost::All)),
+            (200, &[("content-type", "image/png")], Err(Reason::SetCookie)),
+            (200, &[("content-type", "application/json")], Err(Reason::SetCookie)),
+            (200, &[], Err(Reason::SetCookie)),
+            (301, &[html], Err(Reason::SetCookie)),
+            (302, &[html, ("cache-control", "max-age=60")], Err(Reason::SetCookie)),
+            (200, &[html, ("x-csrf-token", "1")], Err(Reason::CsrfField)),
+            (200, &[html, ("cache-control", "private")], Err(Reason::Private)),
+            (200, &[html, ("anteroom-login", "alice")], Err(Reason::Anteroom)),
+        ] {
+            let mut case = Case { status, route: strips.clone(), ..Case::with(lines) };
+            case.headers.append("set-cookie", HeaderValue::from_static("PHPSESSID=1"));
+            assert_eq!(case.verdict().map(|storing| storing.lost), expected, "{status} {lines:?}");
+            for class in ALL_CLASSES.into_iter().filter(|class| *class != ShareClass::Anonymous) {
+                let case = Case { class, ..case.clone() };
+                assert!(case.verdict().is_err(), "{class:?} {lines:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_private_page_is_stored_only_where_the_operator_knows_better() {
         let habit =
             Route { override_ttl: seconds(60), override_private: true, ..Route::rest(true) };
