@@ -179,9 +179,12 @@ def apt(packages):
     missing = [package for package in packages if package not in installed]
     if not missing:
         return
+    as_root = []
     if os.geteuid() != 0:
-        raise Broken(f"needed: apt-get install --no-install-recommends {' '.join(missing)}")
-    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    call(["apt-get", "update"], "apt-get update failed", env=env)
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
-    call(command, f"could not install {' '.join(missing)}", env=env)
+        if not shutil.which("sudo"):
+            raise Broken(f"not root and no sudo: please install {' '.join(missing)}")
+        as_root = ["sudo", "--non-interactive"]
+    env = [*as_root, "env", "DEBIAN_FRONTEND=noninteractive"]
+    call([*env, "apt-get", "update"], "apt-get update failed")
+    command = [*env, "apt-get", "install", "-y", "--no-install-recommends", *missing]
+    call(command, f"could not install {' '.join(missing)}")

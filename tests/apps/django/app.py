@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 HOST = "news.example"
 PACKAGES = ["nginx-light"]
 REQUIREMENTS = HERE / "requirements.txt"
-TOPICS = 60
+TOPICS = 30
 
 SERVER = """
         location /static/ {{ alias {folder}/static/; }}
