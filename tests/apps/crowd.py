@@ -9,6 +9,7 @@ import collections
 import random
 import re
 import statistics
+import traceback
 
 from browser import Browser, read_cookie
 from people import PEOPLE, told_of
@@ -22,10 +23,15 @@ Request = collections.namedtuple("Request", "known doing is_page is_hit seconds"
 
 
 class Crowd:
-    """`behind` says whether the port is Anteroom's: what the app alone does wrong is its own."""
+    """`behind` says whether the port is Anteroom's: what the app alone does wrong is its own. What
+    answers show that is wrong is `kept` in this folder."""
 
-    def __init__(self, app, port, origin, seed, behind):
+    def __init__(self, app, port, origin, seed, behind, kept):
         self.app = app
+        self.kept = kept / ("behind" if behind else "alone")
+        self.kept.mkdir(parents=True, exist_ok=True)
+        for file in self.kept.iterdir():
+            file.unlink()
         self.port = port
         self.origin = origin
         self.seed = seed
@@ -37,10 +43,11 @@ class Crowd:
         self.locks = {p.login: asyncio.Lock() for p in PEOPLE}
         self.counts = collections.Counter()
         self.regulars = []
+        self.last = None
 
     def browser(self, port=None, jar=None):
         browser = Browser(port or self.port, self.app.HOST, self.watch, jar)
-        browser.owner = browser
+        browser.owner, browser.was = browser, None
         browser.doing = "reading"
         return browser
 
@@ -86,7 +93,8 @@ class Crowd:
                 await self.anonymous_visit(rng, self.browser())
         except (LookupError, AttributeError, TypeError, ValueError) as why:
             # A page without the form or the text that the visitor looked for.
-            self.problem(f"visit {number}: {type(why).__name__}: {why}")
+            where = traceback.extract_tb(why.__traceback__)[-1].name
+            self.problem(f"visit {number}: {why!r} in {where}", self.last)
 
     # What visitors do
 
@@ -113,7 +121,7 @@ class Crowd:
             for target, mark in app.personal_pages(person):
                 page = await browser.open(target)
                 if mark not in page.text:
-                    self.problem(f"{person.login} does not find what is his at {target}")
+                    self.problem(f"{person.login} does not find what is his at {target}", page)
             if rng.random() < 0.5:
                 await self.edit(browser, person)
             seen = await self.read(rng, browser)
@@ -132,15 +140,15 @@ class Crowd:
         page = await browser.open(target)
         self.expect(page.status == 200, f"{target} answered {page.status}")
         self.expect_shown(browser, target, page)
-        if person and app.revision(page.text) < expected:
-            self.problem(f"{target} shows revision {app.revision(page.text)}, {expected} is saved")
+        if person and (revision := app.revision(page.text)) < expected:
+            self.problem(f"{target} shows revision {revision}, {expected} is saved", page)
         return page
 
     async def log_in(self, browser, person):
         browser.doing = "logging in"
         target, answer = await self.app.log_in(browser, person)
         if answer.status != 302 or not any(self.app.keeps_log_in(name) for name in browser.jar):
-            self.problem(f"{person.login} cannot log in: {answer.status}")
+            self.problem(f"{person.login} cannot log in: {answer.status}", answer)
             return None
         browser.user = person
         browser.doing = "reading"
@@ -159,7 +167,7 @@ class Crowd:
         browser.doing = "reading"
         page = await browser.follow(target, answer)
         if self.app.revision(page.text) != number:
-            self.problem(f"{person.login} does not see what he saved")
+            self.problem(f"{person.login} does not see what he saved", page)
 
     async def log_out(self, browser, person, seen):
         """With it the old cookies are nobody's, at once."""
@@ -169,7 +177,8 @@ class Crowd:
         browser.user = None
         self.counts["log-outs"] += 1
         ghost = self.browser(jar=old)
-        ghost.owner, ghost.doing = browser.owner, "using old cookies"
+        # What comes is counted; what belongs to others is a leak all the same.
+        ghost.owner, ghost.was, ghost.doing = browser.owner, person, "using old cookies"
         for target, mark in [*app.personal_pages(person), (app.public_pages()[0], person.name)]:
             page = await ghost.open(target)
             self.counts["old cookies used"] += 1
@@ -186,21 +195,23 @@ class Crowd:
 
     def watch(self, browser, method, target, answer):
         """Each answer: does it hold anything that is another's?"""
+        self.last = answer
         doing = (browser.user is not None, browser.doing)
         is_page = answer.is_html and answer.status == 200
         self.requests.append(Request(*doing, is_page, answer.is_hit, answer.seconds))
         if answer.status >= 500:
-            self.problem(f"{method} {target} answered {answer.status}")
-        if browser.doing == "using old cookies" and not self.behind:
-            return
+            self.problem(f"{method} {target} answered {answer.status}", answer)
         who = browser.user.login if browser.user else "nobody"
         text = answer.text + "\n".join(f"{name}: {value}" for name, value in answer.fields)
         for person in PEOPLE:
-            if person is not browser.user and (told := told_of(person, text)):
-                self.problem(f"LEAK: {method} {target}, asked by {who}, tells of {told}")
+            if person in (browser.user, browser.was):
+                continue
+            if told := told_of(person, text):
+                self.problem(f"LEAK: {method} {target}, asked by {who}, tells of {told}", answer)
         for token in self.tokens(answer):
             if self.owners.setdefault(token, browser.owner) is not browser.owner:
-                self.problem(f"LEAK: {method} {target}, asked by {who}, has a token of another: {token}")
+                told = f"LEAK: {method} {target}, asked by {who}, has a token of another: {token}"
+                self.problem(told, answer)
 
     def tokens(self, answer):
         for groups in self.app.TOKENS.findall(answer.text):
@@ -214,16 +225,25 @@ class Crowd:
         shown = self.app.shown(page.text)
         wanted = browser.user.login if browser.user else None
         if shown != wanted:
-            self.problem(f"{target} was made for {shown}, and asked by {wanted}")
+            self.problem(f"{target} was made for {shown}, and asked by {wanted}", page)
 
     def expect(self, is_so, problem):
         if not is_so:
             self.problem(problem)
 
-    def problem(self, text):
-        if len(self.problems) < PROBLEMS_SHOWN:
-            self.problems.append(text)
+    def problem(self, text, answer=None):
+        """With the answer that shows it, which is kept."""
         self.counts["problems"] += 1
+        if len(self.problems) == PROBLEMS_SHOWN:
+            self.problems.append("and more of the kind")
+        if len(self.problems) > PROBLEMS_SHOWN:
+            return
+        if answer is not None:
+            file = self.kept / f"problem-{len(self.problems)}"
+            fields = "".join(f"{name}: {value}\n" for name, value in answer.fields)
+            file.write_bytes(f"{answer.status}\n{fields}\n".encode() + answer.body)
+            text = f"{text}: see {file}"
+        self.problems.append(text)
 
     # What is told
 

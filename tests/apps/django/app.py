@@ -14,6 +14,7 @@ from browser import find_form
 from people import PEOPLE
 
 HERE = pathlib.Path(__file__).resolve().parent
+NAME = "django"
 HOST = "news.example"
 PACKAGES = ["nginx-light"]
 REQUIREMENTS = HERE / "requirements.txt"

@@ -12,6 +12,7 @@ import servers
 from browser import find_form
 from people import PEOPLE
 
+NAME = "dokuwiki"
 HOST = "wiki.example"
 PACKAGES = ["dokuwiki", "nginx-light", "php-fpm", "php-xml"]
 INSTALLED = pathlib.Path("/usr/share/dokuwiki")
