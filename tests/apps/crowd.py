@@ -140,8 +140,8 @@ class Crowd:
         page = await browser.open(target)
         self.expect(page.status == 200, f"{target} answered {page.status}")
         self.expect_shown(browser, target, page)
-        if person and (revision := app.revision(page.text)) < expected:
-            self.problem(f"{target} shows revision {revision}, {expected} is saved", page)
+        if person:
+            self.expect_revision(target, page, lambda shown: shown >= expected)
         return page
 
     async def log_in(self, browser, person):
@@ -166,8 +166,7 @@ class Crowd:
         self.counts["edits"] += 1
         browser.doing = "reading"
         page = await browser.follow(target, answer)
-        if self.app.revision(page.text) != number:
-            self.problem(f"{person.login} does not see what he saved", page)
+        self.expect_revision(target, page, lambda shown: shown == number)
 
     async def log_out(self, browser, person, seen):
         """With it the old cookies are nobody's, at once."""
@@ -226,6 +225,13 @@ class Crowd:
         wanted = browser.user.login if browser.user else None
         if shown != wanted:
             self.problem(f"{target} was made for {shown}, and asked by {wanted}", page)
+
+    def expect_revision(self, target, page, is_good):
+        """What is saved is seen by the next who asks, whoever he is."""
+        if self.app.is_blank(page.text):
+            self.counts["blank pages"] += 1
+        elif not is_good(shown := self.app.revision(page.text)):
+            self.problem(f"{target} shows revision {shown}, and another is saved", page)
 
     def expect(self, is_so, problem):
         if not is_so:

@@ -155,3 +155,7 @@ async def edit(browser, person, revision):
 
 def revision(text):
     return int(re.search(r"Revision (\d+)\.", html.unescape(text))[1])
+
+
+def is_blank(_text):
+    return False

@@ -175,3 +175,8 @@ async def edit(browser, person, revision):
 
 def revision(text):
     return int(re.search(r"Revision (\d+)\.", html.unescape(text))[1])
+
+
+def is_blank(text):
+    """Whether DokuWiki lost the page's text: it does when the page is read while it is saved."""
+    return re.search(r"<!-- wikipage start -->\s*<!-- wikipage stop -->", text) is not None
