@@ -312,8 +312,7 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     if partial || answer.status.is_informational() {
         return Err(Reason::Status);
     }
-    let listed = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
-    if set_cookie::names(answer.headers).any(|name| !listed(name)) {
+    if !may_lose_cookies(answer, route) {
         return Err(Reason::SetCookie);
     }
     let Said { control, .. } = said(answer.headers);
@@ -337,6 +336,17 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
         return Err(Reason::Login);
     }
     Ok(())
+}
+
+/// Whether a route lets a response lose all that it says of cookies: those it names, and with them what only
+/// takes cookies away, as some apps do on every page. The request bore none but those in the key. A log-in
+/// gives one, and so is not lost where its cookie is not named.
+fn may_lose_cookies(answer: &Answered<'_>, route: &Route) -> bool {
+    let named = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
+    let strips = !route.strip_set_cookie.is_empty();
+    set_cookie::lines(answer.headers).all(|(name, line)| {
+        named(name) || strips && !route.keys_cookie(name) && set_cookie::clears(line, answer.now)
+    })
 }
 
 /// Statuses whose caching rules this cache carries out (RFC 9110 §15, RFC 9111 §3).

@@ -27,8 +27,6 @@ SERVER = """
         location ~ \\.php$ {{
             include /etc/nginx/fastcgi_params;
             fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
-            # The name of the cookie is made of it: that of a wiki at port 80.
-            fastcgi_param SERVER_PORT 80;
             fastcgi_pass unix:{folder}/fpm.sock;
         }}
 """
