@@ -23,6 +23,7 @@ use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
 use crate::http::{hop, query};
+use crate::ident::User;
 use crate::log::VisitorClass;
 use crate::origin::{Call, Outgoing, Upload};
 use crate::page::key::ShareClass;
@@ -143,6 +144,33 @@ impl std::fmt::Debug for OriginRules {
 
 /// A forwarded request: as it came, less what no client may say, plus what we say.
 pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
+    let mut headers = forwarded_fields(case);
+    let body = outgoing_body(case, body);
+    match &body {
+        Outgoing::Empty if says_length(case) => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        // hyper would send none to a GET or HEAD that does not say so.
+        Outgoing::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        _ => {}
+    }
+    let mut request = build(case, target(case.head.uri.path_and_query().cloned()), headers, body);
+    if case.is_call() {
+        request.extensions_mut().insert(Call);
+    }
+    request
+}
+
+/// A request of ours in the visitor's name, without a body.
+pub(super) fn question(case: &Case<'_>) -> Request<Outgoing> {
+    let target = target(case.head.uri.path_and_query().cloned());
+    build(case, target, forwarded_fields(case), Outgoing::Empty)
+}
+
+/// The fields of a forwarded request, but for those that frame its body.
+fn forwarded_fields(case: &Case<'_>) -> HeaderMap {
     let rules = case.rules();
     let mut headers = HeaderMap::with_capacity(case.head.headers.len() + 8);
     for (name, value) in &case.head.headers {
@@ -170,22 +198,7 @@ pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
     } else if rules.is_apart {
         keep_sessions_from(case, &mut headers);
     }
-    let body = outgoing_body(case, body);
-    match &body {
-        Outgoing::Empty if says_length(case) => {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-        }
-        // hyper would send none to a GET or HEAD that does not say so.
-        Outgoing::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
-            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-        _ => {}
-    }
-    let mut request = build(case, target(case.head.uri.path_and_query().cloned()), headers, body);
-    if case.is_call() {
-        request.extensions_mut().insert(Call);
-    }
-    request
+    headers
 }
 
 /// RFC 9110 §8.6: a request whose method anticipates content says that it has none; some origins
@@ -266,8 +279,7 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     for (name, value) in case.certificate().iter().flat_map(|shown| shown.fields()) {
         headers.insert(name, value.clone());
     }
-    let user =
-        case.visitor.user().map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
+    let user = identified(case).map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
     let user = user.unwrap_or_default();
     // Percent-encoded text is visible ASCII.
     if let (false, Ok(value)) = (user.is_empty(), HeaderValue::try_from(user.as_str())) {
@@ -275,6 +287,11 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     }
     let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
+}
+
+/// Who the origin is told that the visitor is: not what somebody has called himself.
+fn identified<'c>(case: &'c Case<'_>) -> Option<&'c User> {
+    case.visitor.user().filter(|user| user.is_confirmed())
 }
 
 /// Whether `identify` tells in the field `name` what no fill tells: a fill is for somebody without a login.
@@ -286,7 +303,7 @@ pub(super) fn is_told(case: &Case<'_>, name: &HeaderName) -> bool {
     let shown = || case.certificate().is_some_and(|shown| shown.fields().any(|(f, _)| f == name));
     match name {
         _ if *name == SESSION => case.visitor.class != VisitorClass::Anonymous,
-        _ if *name == rules.identity => case.visitor.user().is_some(),
+        _ if *name == rules.identity => identified(case).is_some(),
         _ => shown(),
     }
 }

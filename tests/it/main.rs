@@ -60,5 +60,6 @@ mod tls;
 mod tunnel;
 mod upstream;
 mod variants;
+mod verify;
 mod visitor;
 mod websocket;

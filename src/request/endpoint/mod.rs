@@ -8,6 +8,7 @@ mod cart;
 mod origin_check;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ::http::header::{
@@ -24,6 +25,7 @@ use super::client::Client;
 use super::error::{Error, RETRY_SECONDS};
 use super::gate::Turn;
 use super::trail::Trail;
+use super::verify::Asking;
 use super::visitor::{self, Visitor};
 use super::{Body, Room, deliver, route_of, upgrade};
 use crate::http::lenient;
@@ -31,7 +33,6 @@ use crate::http::path::is_odd;
 use crate::ident::{StoredToken, User};
 use crate::log::VisitorClass;
 use crate::metrics::{Count, Outcome};
-use crate::page::Look;
 use crate::reason::Reason;
 use crate::store::{SessionStore, StoreError, ViewStore};
 
@@ -78,7 +79,7 @@ impl Endpoint {
 /// A request for us.
 pub(super) struct Call<'a> {
     pub(super) room: &'a Rc<Room>,
-    pub(super) client: &'a Client,
+    pub(super) client: &'a Rc<Client>,
     pub(super) head: &'a ::http::request::Parts,
     pub(super) admitted: Admitted,
     /// It as the limits see it.
@@ -96,11 +97,24 @@ pub(super) fn is_ours(path: &str) -> bool {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Told<'a> {
-    Me { user: Option<Cow<'a, str>>, session: &'static str },
-    Cart { items: Vec<InCart> },
-    Recent { items: Vec<Viewed> },
-    Top { items: Vec<Views> },
-    Error { error: String },
+    Me {
+        user: Option<Cow<'a, str>>,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        attributes: BTreeMap<&'a str, &'a str>,
+        session: &'static str,
+    },
+    Cart {
+        items: Vec<InCart>,
+    },
+    Recent {
+        items: Vec<Viewed>,
+    },
+    Top {
+        items: Vec<Views>,
+    },
+    Error {
+        error: String,
+    },
 }
 
 #[derive(Serialize)]
@@ -259,9 +273,9 @@ async fn dispatch(
 
 /// Who asks: the cookies mean what they mean on the site's own pages.
 async fn recognise(call: &Call<'_>) -> Visitor {
-    let Call { room, head, admitted, now, .. } = call;
+    let Call { room, client, head, admitted, now, .. } = call;
     let (route, _) = route_of(room, head, admitted);
-    visitor::recognise(room, head, route, *now, Look::Use).await
+    visitor::recognise(room, head, route, *now, Asking::Of(client, admitted)).await
 }
 
 /// Token and user, where the visitor is known.
@@ -277,7 +291,8 @@ fn me(visitor: &Visitor) -> Told<'_> {
         VisitorClass::Unknown => "unknown",
     };
     let user = visitor.user().map(|user| String::from_utf8_lossy(user.as_bytes()));
-    Told::Me { user, session }
+    let attributes = visitor.user().into_iter().flat_map(User::attributes).collect();
+    Told::Me { user, attributes, session }
 }
 
 async fn recent(call: &Call<'_>, token: &StoredToken) -> Result<Told<'static>, Refusal> {

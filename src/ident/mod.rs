@@ -2,6 +2,8 @@
 //!
 //! Parsed once at the edge and trusted afterwards. Nothing here talks to a store or a socket.
 
+mod user;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,6 +11,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
+
+pub use self::user::{ATTRIBUTES_MAX, USER_MAX, User, is_attribute_name};
 
 /// The shortest session token that is taken for one, in bytes.
 pub const TOKEN_MIN: usize = 8;
@@ -18,8 +22,6 @@ pub const TOKEN_MAX: usize = 256;
 pub const ITEM_MAX: usize = 128;
 /// The longest row id, in bytes.
 pub const ROW_MAX: usize = 128;
-/// The longest user name, in bytes.
-pub const USER_MAX: usize = 256;
 
 /// A session token as the visitor's cookie carries it: 8 to 256 bytes of visible ASCII without
 /// `;`, `,`, `"`, `\` or braces. It is a secret: `Debug` does not show it.
@@ -41,6 +43,13 @@ impl Token {
         let mut bits = [0_u8; 32];
         getrandom::fill(&mut bits)?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bits).into()))
+    }
+
+    /// The token of a cookie that is longer than a token, or of which only a part stays: the lower-case hex
+    /// SHA-256 of that.
+    #[must_use]
+    pub fn digest(bytes: &[u8]) -> Self {
+        Self(hex(&Sha256::digest(bytes)).into())
     }
 
     /// The token's text. Keep it out of logs.
@@ -119,30 +128,6 @@ impl fmt::Debug for StoredToken {
     }
 }
 
-/// A user's name as the app gave it: 1 to 256 bytes, mostly UTF-8, never interpreted.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct User(Arc<[u8]>);
-
-impl User {
-    /// The user named by `bytes`; `None` when empty or over [`USER_MAX`].
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        (1..=USER_MAX).contains(&bytes.len()).then(|| Self(bytes.into()))
-    }
-
-    /// The name's bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("User(…)")
-    }
-}
-
 /// The id of an item that visitors view: 1 to 128 bytes of text without control characters.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Item(Arc<str>);
@@ -192,6 +177,37 @@ impl PageKey {
     #[must_use]
     pub fn hex(&self) -> String {
         hex(&self.0)
+    }
+}
+
+/// A hash over all session cookies that a visitor carries: SHA-256 of their names and values. What an
+/// app says of one visitor is remembered under it, and his token alone need not tell him from another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CookieHash(pub [u8; 32]);
+
+impl CookieHash {
+    /// The hash of these names and values, whatever their order.
+    #[must_use]
+    pub fn of(cookies: &mut [(&[u8], &[u8])]) -> Self {
+        cookies.sort_unstable();
+        let mut hash = Sha256::new();
+        for part in cookies.iter().flat_map(|(name, value)| [name, value]) {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// The 64 lower-case hex digits behind `answer:`.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        hex(&self.0)
+    }
+}
+
+impl fmt::Debug for CookieHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CookieHash(…)")
     }
 }
 
