@@ -103,10 +103,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"session.cookie = ["a", "b;", "*"]"#,
         r#"[session] cookie: found "b;"; expected the name of a cookie"#,
     ),
-    (
-        r#"session.verifi = { path = "/me" }"#,
-        "[session] verifi: unknown key; did you mean verify?",
-    ),
+    (r#"session.verifi = { path = "/me" }"#, "[session] verifi: unknown key; did you mean verify?"),
     (
         r#"session.verify = { path = "/me", nobody = { status = 401 } }"#,
         "[session] verify.user: missing; write user = { json = \"/user/name\" }",
