@@ -18,7 +18,7 @@ NAME = "django"
 HOST = "news.example"
 PACKAGES = ["nginx-light"]
 REQUIREMENTS = HERE / "requirements.txt"
-TOPICS = 30
+TOPICS = 24
 
 SERVER = """
         location /static/ {{ alias {folder}/static/; }}

@@ -18,7 +18,7 @@ PACKAGES = ["dokuwiki", "nginx-light", "php-fpm", "php-xml"]
 INSTALLED = pathlib.Path("/usr/share/dokuwiki")
 DEFAULTS = pathlib.Path("/etc/dokuwiki")
 EMPTY = pathlib.Path("/var/lib/dokuwiki/data")
-TOPICS = 30
+TOPICS = 24
 
 SERVER = """
         root /usr/share/dokuwiki;
