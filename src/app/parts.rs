@@ -23,8 +23,8 @@ use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
-    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
-    TokenFrom, Verify,
+    CookieRules, Endpoint, LoginRule, LoginUser, LogoutRule, Matching, OriginRules, PurgeMethod,
+    PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom, Verify, Watched,
 };
 use crate::route::{QueryValue, Route, Routes, Share};
 use crate::row::Memo;
@@ -218,6 +218,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
             unknown_bypass: plan.cache.unknown_cookies_bypass,
         },
         verify: verify(session),
+        watched: watched(session),
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
@@ -294,6 +295,45 @@ fn endpoint(endpoint: config::Endpoint) -> Endpoint {
         config::Endpoint::Cart => Endpoint::Cart,
         config::Endpoint::Recent => Endpoint::Recent,
         config::Endpoint::Top => Endpoint::Top,
+    }
+}
+
+/// Which of the app's own requests log in and out.
+fn watched(session: &config::Session) -> Watched {
+    let matching = |rule: &config::Matching| Matching {
+        methods: rule
+            .methods
+            .iter()
+            .filter_map(|name| Method::from_bytes(name.as_bytes()).ok())
+            .collect(),
+        paths: rule.paths.clone(),
+        query: rule.query.clone(),
+    };
+    let success = |success: &config::Success| Success {
+        status: success.status.clone(),
+        set_cookie: success.set_cookie.clone(),
+        location: success.location.clone(),
+        header: success.header.clone(),
+        clears_cookie: success.clears_cookie.clone(),
+    };
+    let (login, logout) = (&session.login, &session.logout);
+    let user = match &login.user {
+        _ if login.verify => None,
+        None => None,
+        Some(config::LoginUser::Answer(finder)) => Some(LoginUser::Answer(finder.clone())),
+        Some(config::LoginUser::Form(name)) => Some(LoginUser::Form(name.clone())),
+        Some(config::LoginUser::Json(pointer)) => Some(LoginUser::Json(pointer.clone())),
+    };
+    Watched {
+        login: login.matching.as_ref().map(|rule| LoginRule {
+            matching: matching(rule),
+            success: success(&login.success),
+            user,
+        }),
+        logout: logout
+            .matching
+            .as_ref()
+            .map(|rule| LogoutRule { matching: matching(rule), success: success(&logout.success) }),
     }
 }
 

@@ -42,7 +42,7 @@ impl Sessions {
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
         // The store may not know yet that he has logged out here.
-        if self.denied().contains(&whose.token) {
+        if self.denied().contains_key(&whose.token) {
             return Ok(CartAnswer::NotLoggedIn);
         }
         let answer = store.change_cart(whose, change).await?;

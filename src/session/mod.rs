@@ -11,15 +11,16 @@ pub mod expire;
 mod expired_file;
 mod verified;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
 
+use crate::clock::unix_now;
 use crate::ident::{StoredToken, Token, TokenStorage, User};
-use crate::store::{Rotation, SessionStore, StoreError, Touched};
+use crate::store::{BarStore, Rotation, SessionStore, StoreError, Touched};
 
 pub use cookie::{SameSite, Secure, SessionCookie};
 pub use verified::{Answer, Join, Lead, Remembered, Told, Verified};
@@ -41,7 +42,16 @@ pub struct Sessions {
     /// Goes up with every log-in and log-out: a look-up that began before is not remembered.
     epoch: AtomicU64,
     /// Tokens logged out here of which the store does not know yet.
-    denied: Mutex<HashSet<StoredToken>>,
+    denied: Mutex<HashMap<StoredToken, Ending>>,
+}
+
+/// How a session is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its token is nobody's.
+    Removed,
+    /// Its token is an app's own, which may take it for somebody's still: it is barred.
+    Barred,
 }
 
 /// What is remembered of a token.
@@ -104,7 +114,7 @@ impl Sessions {
         }
     }
 
-    fn denied(&self) -> MutexGuard<'_, HashSet<StoredToken>> {
+    fn denied(&self) -> MutexGuard<'_, HashMap<StoredToken, Ending>> {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,7 +140,7 @@ impl Sessions {
         let Asked { at, epoch } = self.asking(now);
         let user = store.check_token(token).await?;
         let Some(user) = user else { return Ok(None) };
-        if self.denied().contains(token) {
+        if self.denied().contains_key(token) {
             return Ok(None);
         }
         if self.epoch.load(Ordering::Acquire) == epoch {
@@ -157,7 +167,7 @@ impl Sessions {
             Some(answer) => Ok(answer),
             None => {
                 let user = store.check_token(token).await?;
-                Ok(user.filter(|_| !self.denied().contains(token)))
+                Ok(user.filter(|_| !self.denied().contains_key(token)))
             }
         }
     }
@@ -171,7 +181,7 @@ impl Sessions {
     ) -> Option<Option<User>> {
         match found.filter(|found| found.holds(now)) {
             Some(found) => Some(Some(found.user.clone())),
-            None => self.denied().contains(token).then_some(None),
+            None => self.denied().contains_key(token).then_some(None),
         }
     }
 
@@ -190,7 +200,7 @@ impl Sessions {
             if !held || !found.user.is_same(user) {
                 self.memo.remove(token);
             } else if self.epoch.load(Ordering::Acquire) == asked.epoch
-                && !self.denied().contains(token)
+                && !self.denied().contains_key(token)
             {
                 // Nothing is inserted: what a log-out removes right now stays away, and this renews
                 // what nobody will find.
@@ -219,6 +229,25 @@ impl Sessions {
         Ok(token)
     }
 
+    /// A log-in to the app itself: its new token is taken for a user, and the old one is gone everywhere. In
+    /// the store when it returns.
+    ///
+    /// # Errors
+    /// When it is not in the store.
+    pub async fn take_over<S: SessionStore>(
+        &self,
+        store: &S,
+        old: Option<StoredToken>,
+        new: &StoredToken,
+        user: &User,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        let rotation = Rotation { old, new: new.clone(), user: user.clone(), now };
+        store.rotate_token(&rotation).await?;
+        rotation.old.iter().chain([new]).for_each(|token| self.forget(token));
+        Ok(())
+    }
+
     /// Takes a token of the app's own for a user, whom the app has named. In the store when it returns.
     ///
     /// # Errors
@@ -230,43 +259,64 @@ impl Sessions {
         user: &User,
         now: f64,
     ) -> Result<(), StoreError> {
-        let rotation = Rotation { old: None, new: token.clone(), user: user.clone(), now };
-        store.rotate_token(&rotation).await?;
-        self.forget(token);
-        Ok(())
+        self.take_over(store, None, token, user, now).await
     }
 
     /// Whether a token was logged out here, which the store does not know yet.
     #[must_use]
     pub fn is_denied(&self, token: &StoredToken) -> bool {
-        self.denied().contains(token)
+        self.denied().contains_key(token)
     }
 
     /// Logs a token out: here at once, in the store now or as soon as it can be reached.
     ///
     /// # Errors
     /// When too many log-outs wait for the store already.
-    pub async fn log_out<S: SessionStore>(
+    pub async fn log_out<S: SessionStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
+    ) -> Result<(), TooManyLogOuts> {
+        self.put_out(store, token, Ending::Removed).await
+    }
+
+    /// The same, and `how`.
+    ///
+    /// # Errors
+    /// When too many log-outs wait for the store already.
+    pub async fn put_out<S: SessionStore + BarStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+        how: Ending,
     ) -> Result<(), TooManyLogOuts> {
         {
             let mut denied = self.denied();
             if denied.len() >= LOG_OUTS_MAX {
                 return Err(TooManyLogOuts);
             }
-            denied.insert(token.clone());
+            denied.insert(token.clone(), how);
         }
         self.forget(token);
-        if tokio::time::timeout(LOG_OUT_PATIENCE, self.revoke(store, token)).await.is_err() {
+        if tokio::time::timeout(LOG_OUT_PATIENCE, self.revoke(store, token, how)).await.is_err() {
             tracing::debug!("a log-out waits for the store, and its visitor does not");
         }
         Ok(())
     }
 
-    async fn revoke<S: SessionStore>(&self, store: &S, token: &StoredToken) -> bool {
-        let revoked = store.revoke_token(token).await;
+    async fn revoke<S: SessionStore + BarStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+        how: Ending,
+    ) -> bool {
+        let revoking = async {
+            if how == Ending::Barred {
+                store.bar(token, unix_now()).await?;
+            }
+            store.revoke_token(token).await
+        };
+        let revoked = revoking.await;
         if let Err(error) = &revoked {
             tracing::debug!(%error, "a log-out waits for the store");
             return false;
@@ -288,10 +338,11 @@ impl Sessions {
     }
 
     /// Tries the log-outs that wait, until one fails. Returns whether none is left.
-    pub async fn flush_log_outs<S: SessionStore>(&self, store: &S) -> bool {
-        let waiting: Vec<StoredToken> = self.denied().iter().cloned().collect();
-        for token in waiting {
-            if !self.revoke(store, &token).await {
+    pub async fn flush_log_outs<S: SessionStore + BarStore>(&self, store: &S) -> bool {
+        let waiting: Vec<_> =
+            self.denied().iter().map(|(token, how)| (token.clone(), *how)).collect();
+        for (token, how) in waiting {
+            if !self.revoke(store, &token, how).await {
                 return false;
             }
         }
@@ -385,7 +436,7 @@ mod tests {
             room.revoke().await;
             assert_eq!(peek(1_000.9).await, Some(alice()), "as who asks is answered");
             assert_eq!(peek(1_001.0).await, None);
-            room.sessions.denied().insert(room.token.clone());
+            room.sessions.denied().insert(room.token.clone(), Ending::Removed);
             room.sessions.forget(&room.token);
             assert_eq!(peek(1_000.5).await, None);
         });
@@ -457,7 +508,7 @@ mod tests {
     fn a_log_out_that_waits_for_the_store_is_not_undone() {
         with_store(async |store| {
             let room = Room::open(&store).await;
-            room.sessions.denied().insert(room.token.clone());
+            room.sessions.denied().insert(room.token.clone(), Ending::Removed);
             // Between the two halves of a log-out, and behind them.
             room.renew(room.sessions.asking(1_002.0), true);
             assert!(!room.remembers(1_002.0));

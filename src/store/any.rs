@@ -12,9 +12,9 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    AnswerStore, Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction,
-    Farewell, Generation, Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled,
-    Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
+    AnswerStore, BarStore, Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted,
+    Eviction, Farewell, Generation, Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore,
+    Rescaled, Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
 use crate::ident::{CookieHash, Item, PageKey, StoredToken, User};
 
@@ -435,6 +435,16 @@ impl PurgeStore for AnyStore {
 
     async fn ask_no_more(&self, who: u64) -> Result<(), StoreError> {
         delegate!(self, ask_no_more(who))
+    }
+}
+
+impl BarStore for AnyStore {
+    async fn bar(&self, token: &StoredToken, now: f64) -> Result<(), StoreError> {
+        delegate!(self, bar(token, now))
+    }
+
+    async fn is_barred(&self, token: &StoredToken, now: f64) -> Result<bool, StoreError> {
+        delegate!(self, is_barred(token, now))
     }
 }
 

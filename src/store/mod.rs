@@ -5,6 +5,7 @@
 
 mod answers;
 mod any;
+mod barred;
 pub mod embedded;
 mod expiring;
 mod purge;
@@ -20,6 +21,7 @@ use bytes::Bytes;
 
 pub use self::answers::{ANSWER_MAX, AnswerStore};
 pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings, StoreState, Url};
+pub use self::barred::{BARRED_FOR, BARRED_MAX, BarStore};
 pub use self::expiring::{
     Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox,
 };

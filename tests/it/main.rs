@@ -35,6 +35,7 @@ mod log;
 mod login;
 mod origins;
 mod outage;
+mod own_sessions;
 mod page_contract;
 mod peers;
 mod popularity;

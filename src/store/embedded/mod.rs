@@ -5,6 +5,7 @@
 //! a step does is in `sessions` and `pages`; the failing and reopening of a file is in `disk`.
 
 mod answers;
+mod barred;
 mod disk;
 mod expiring;
 mod pages;

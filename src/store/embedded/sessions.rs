@@ -11,6 +11,7 @@ use redb::{
 
 use tokio::sync::oneshot;
 
+use super::barred::BarTables;
 use super::disk::Disk;
 use super::expiring::EXPIRING;
 use super::record::{Record, time_bits, time_of};
@@ -73,6 +74,8 @@ pub(super) enum SessionStep {
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
     Rescale(Rescaling),
+    /// `bar`, at a Unix time in seconds.
+    Bar(StoredToken, u64),
     /// A step on the rows.
     Row(RowStep),
 }
@@ -97,6 +100,7 @@ impl Ledger for SessionLedger {
             SessionStep::Update { .. }
             | SessionStep::Rotate(_)
             | SessionStep::Revoke(_)
+            | SessionStep::Bar(..)
             | SessionStep::Cart { .. }
             | SessionStep::ChangeCart { .. }
             | SessionStep::ClearOutbox(_) => true,
@@ -136,6 +140,7 @@ pub(super) struct Tables<'t> {
     pub(super) cart: Table<'t, (Bytes, Bytes), i64>,
     pub(super) expiring: Table<'t, u64, Bytes>,
     popularity: Table<'t, Bytes, f64>,
+    barred: BarTables<'t>,
     rows: RowTables<'t>,
     viewed_items: usize,
 }
@@ -149,6 +154,7 @@ impl<'t> Tables<'t> {
             cart: txn.open_table(CART)?,
             expiring: txn.open_table(EXPIRING)?,
             popularity: txn.open_table(POPULARITY)?,
+            barred: BarTables::open(txn)?,
             rows: RowTables::open(txn)?,
             viewed_items,
         })
@@ -196,6 +202,7 @@ impl<'t> Tables<'t> {
                 Ok(views.len())
             }
             SessionStep::Rescale(how) => self.rescale(how).map(usize::from),
+            SessionStep::Bar(token, now) => self.barred.bar(&token, now).map(|()| 1),
             SessionStep::Row(step) => self.rows.apply(&step),
         }
     }

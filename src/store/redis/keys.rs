@@ -99,6 +99,12 @@ impl Keys {
         format!("{}lease:{}", self.prefix, key.hex())
     }
 
+    /// STRING with a time to live, under the SHA-256 of a token: it was logged out of an app that keeps its own
+    /// sessions.
+    pub(super) fn barred(&self, token: &StoredToken) -> String {
+        format!("{}barred:{}", self.prefix, token.digest())
+    }
+
     /// STRING with a time to live: what an app answered about a visitor.
     pub(super) fn answer(&self, cookies: &CookieHash) -> String {
         format!("{}answer:{}", self.prefix, cookies.hex())

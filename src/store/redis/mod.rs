@@ -4,6 +4,7 @@
 //! `keys`, the steps that look before they write in `script`.
 
 mod answers;
+mod barred;
 mod ear;
 mod keys;
 mod link;
