@@ -33,8 +33,6 @@ SERVER = """
 DIFFERS = [
     ("the token of a form, masked anew each time", r'(name="csrfmiddlewaretoken" value=")\w+'),
 ]
-# After a log-out the old cookies are nobody's at the app.
-REVOKES = True
 TOKENS = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
 
 

@@ -62,8 +62,6 @@ DIFFERS = [
     ("the time in the address of the image that runs tasks", r"(taskrunner\.php\?id=[^&\"]*&(?:amp;)?)\d+"),
     ("the minute in the signature that the editor offers", r"(var SIG=\"[^\"]* )\d{4}\\/\d\d\\/\d\d \d\d:\d\d"),
 ]
-# Its log-out takes the cookies from the browser; they stay good at the app.
-REVOKES = False
 # What belongs to one session: seen by two, it leaked.
 TOKENS = re.compile(r'name="sectok" value="(\w+)"|sectok=(\w+)')
 
