@@ -47,6 +47,11 @@ pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers.get_all(SET_COOKIE).iter().map(HeaderValue::as_bytes).filter(has_name).map(name)
 }
 
+/// The lines of a response about cookies, each behind the cookie's name.
+pub fn lines(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.get_all(SET_COOKIE).iter().map(|line| (name(line.as_bytes()), line.as_bytes()))
+}
+
 /// The cookies that a response sets or clears, as names and values. One pair of double quotes around a
 /// value is taken off.
 pub fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -97,12 +102,7 @@ pub enum Changed<'h> {
 
 /// The names of the cookies that a response takes away. `now` is in seconds since 1970.
 pub fn cleared(headers: &HeaderMap, now: u64) -> impl Iterator<Item = &[u8]> {
-    headers
-        .get_all(SET_COOKIE)
-        .iter()
-        .map(HeaderValue::as_bytes)
-        .filter(move |line| clears(line, now))
-        .map(name)
+    lines(headers).filter(move |(_, line)| clears(line, now)).map(|(name, _)| name)
 }
 
 /// Whether a line takes its cookie away: the value is empty, `%20` or `deleted`, as frameworks that

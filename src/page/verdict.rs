@@ -360,11 +360,10 @@ fn refuse_personal(
 
 /// The cookies that a response would lose, where it may.
 fn lost(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<Lost, Reason> {
-    let listed = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
     if !answer.headers.contains_key(SET_COOKIE) {
         return Ok(Lost::Nothing);
     }
-    if set_cookie::names(answer.headers).all(listed) {
+    if may_lose_cookies(answer, route) {
         return Ok(Lost::Named);
     }
     strip_all(class, answer, route)?;
@@ -390,6 +389,17 @@ fn strip_all(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<
         return Err(Reason::CsrfField);
     }
     Ok(())
+}
+
+/// Whether a route lets a response lose all that it says of cookies: those it names, and with them what only
+/// takes cookies away, as some apps do on every page. The request bore none but those in the key. A log-in
+/// gives one, and so is not lost where its cookie is not named.
+fn may_lose_cookies(answer: &Answered<'_>, route: &Route) -> bool {
+    let named = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
+    let strips = !route.strip_set_cookie.is_empty();
+    set_cookie::lines(answer.headers).all(|(name, line)| {
+        named(name) || strips && !route.keys_cookie(name) && set_cookie::clears(line, answer.now)
+    })
 }
 
 /// Statuses whose caching rules this cache carries out (RFC 9110 §15, RFC 9111 §3).

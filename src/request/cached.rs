@@ -26,7 +26,7 @@ use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::flight::{EndGuard, Failure, Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
 use crate::page::purge::Standing;
-use crate::page::verdict::Access;
+use crate::page::verdict::{Access, Who};
 use crate::page::wish::Wish;
 use crate::page::{From, Look, Lookup};
 use crate::reason::Reason;
@@ -80,6 +80,13 @@ impl<'c> Want<'c> {
         self.case.now as u64
     }
 
+    /// Whether a cookie is the session's of a visitor who is known to be nobody: with it he is given what is
+    /// given without.
+    fn is_nobodys(&self, cookie: &[u8]) -> bool {
+        self.case.visitor.sharing == Who::Anonymous
+            && self.case.room.settings.cookies.is_session(cookie)
+    }
+
     /// Whether this visitor may be given that page, or why he is forwarded.
     pub(super) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
         let headers = &self.case.head.headers;
@@ -97,7 +104,7 @@ impl<'c> Want<'c> {
     pub(super) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
         let headers = &self.case.head.headers;
         match *name {
-            COOKIE => outgoing::lost_cookies(self.case).next().is_some(),
+            COOKIE => outgoing::lost_cookies(self.case).any(|cookie| !self.is_nobodys(cookie)),
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,

@@ -366,7 +366,8 @@ mod personal {
 
     #[test]
     fn a_fill_may_lose_the_cookies_that_its_route_names_and_no_others() {
-        let named = Route { strip_set_cookie: vec!["JSESSIONID".into(), "b".into()], ..rest() };
+        let strip_set_cookie = vec!["JSESSIONID".into(), "b".into()];
+        let named = Route { strip_set_cookie, key_cookies: vec!["lang".into()], ..rest() };
         for (lines, stored) in [
             (&["JSESSIONID=1; Path=/"][..], true),
             (&[" JSESSIONID =1"], true),
@@ -375,6 +376,12 @@ mod personal {
             (&["JSESSIONIDX=1"], false),
             (&["JSESSIONID=1", "login=2"], false),
             (&["login=JSESSIONID"], false),
+            // What is taken away of a request that bore nothing says nothing.
+            (&["JSESSIONID=1", "login=deleted; Max-Age=0"], true),
+            (&["login=; Expires=Thu, 01 Jan 1970 00:00:01 GMT"], true),
+            (&["login=deleted", "login=2"], false),
+            (&["login=2; Max-Age=1"], false),
+            (&["lang=deleted; Max-Age=0"], false),
         ] {
             let mut case = Case::html(&[]);
             case.route = named.clone();
