@@ -105,6 +105,13 @@ pub fn is_compressible(headers: &HeaderMap) -> bool {
     }
 }
 
+/// Whether the response is plain text.
+#[must_use]
+pub fn is_plain(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONTENT_TYPE).iter().map(|line| essence(line.as_bytes()));
+    matches!((lines.next(), lines.next()), (Some(one), None) if one.eq_ignore_ascii_case(b"text/plain"))
+}
+
 /// Whether a message is part of a call of gRPC, whose outcome is in its trailers.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {

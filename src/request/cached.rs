@@ -233,7 +233,7 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
 /// Answers from the cache where that may be, else forwards.
 pub(super) async fn answer(
     case: &Case<'_>,
-    body: Incoming,
+    body: Option<Incoming>,
     access: Access,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {

@@ -93,7 +93,8 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
     let now = unix_now();
     let (route, item) = route_of(room, &head, &admitted);
     let visitor = visitor::recognise(room, &head, route, now, Look::Peek).await;
-    let case = Case { room, client: &client, head: &head, admitted, route, visitor, now };
+    let case =
+        Case { room, client: &client, head: &head, admitted, route, visitor, now, is_hole: false };
     told.route = Some(parts::route(&case, item.as_ref()));
     told.visitor = Some(parts::visitor(&case));
     told.cookies = parts::cookies(&case);
