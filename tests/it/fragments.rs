@@ -459,3 +459,26 @@ fn many_visitors_at_once_see_their_own() {
         assert!(texts.iter().all(|text| *text == own), "user{number}: {texts:?}");
     }
 }
+
+#[test]
+fn what_is_no_page_on_the_same_route_keeps_conditions_ranges_and_codings() {
+    let css = "p { color: red }\n".repeat(200);
+    let origin = Origin::start(move |request| match request.path() {
+        "/p/a.css" => Reply::typed("text/css", &css)
+            .header("Cache-Control", "max-age=60")
+            .header("ETag", "\"css\""),
+        "/p/1" => stored(PAGE),
+        _ => Reply::html("hole"),
+    });
+    let proxy = Proxy::embedded(&origin, &with(CART));
+    let css = || proxy.get("/p/a.css");
+    css().send();
+    assert_eq!(css().header("If-None-Match", "\"css\"").send().status, 304);
+    assert_eq!(css().header("Range", "bytes=0-4").send().status, 206);
+    let coded = css().header("Accept-Encoding", "br").send();
+    assert_eq!(coded.header("content-encoding"), Some("br"));
+    // A page that is asked for as a picture is nobody's copy of the page.
+    let page = proxy.get("/p/1").header("Sec-Fetch-Dest", "image").send();
+    assert_eq!((page.text().as_str(), page.header("etag")), (PAGE, None));
+    assert_eq!(page.header("cache-control"), Some("private, no-cache"));
+}

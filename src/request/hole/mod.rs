@@ -54,17 +54,22 @@ pub struct Waiting(Cell<usize>);
 
 /// What the visitor takes of a page with holes.
 pub(super) struct Wanted {
-    accepted: Accepted,
+    /// The codings; `None`: he asks for something else than a page. Should it be one, he gets it as it is,
+    /// and told that it is no other's, so that his browser does not keep it for the page.
+    accepted: Option<Accepted>,
 }
 
-/// Makes a request on a route with holes ask for the page that is cut: the whole of it, whatever part of it
-/// the client has already, and in no coding. `None`: it has no holes.
+/// Makes a request for a page on a route with holes ask for what is cut: the whole of it, whatever part of
+/// it the client has already, and in no coding. `None`: it has no holes.
 pub(super) fn wanted(route: &Route, head: &mut Parts, has_body: bool) -> Option<Wanted> {
     let has_any = !route.fragments.is_empty() || route.esi != Esi::Off;
     if !has_any || upgrade::asked(head, has_body).is_some() || media::is_grpc(&head.headers) {
         return None;
     }
-    let accepted = Accepted::parse(&head.headers);
+    if !may_be_cut(route, head) {
+        return Some(Wanted { accepted: None });
+    }
+    let accepted = Some(Accepted::parse(&head.headers));
     if matches!(head.method, Method::GET | Method::HEAD) {
         for name in &OF_A_PART {
             head.headers.remove(name);
@@ -72,6 +77,17 @@ pub(super) fn wanted(route: &Route, head: &mut Parts, has_body: bool) -> Option<
     }
     outgoing::in_no_coding(&mut head.headers);
     Some(Wanted { accepted })
+}
+
+/// Whether what a request asks for may have holes. Style sheets and the like on the same route have none, and
+/// keep their conditions, ranges and codings.
+fn may_be_cut(route: &Route, head: &Parts) -> bool {
+    let is_static = || media::asks_for_static(&head.headers, head.uri.path());
+    match route.esi {
+        Esi::Always => true,
+        Esi::Said => !is_static(),
+        Esi::Off => !is_static() && media::asks_for_page(&head.headers),
+    }
 }
 
 /// What a client says of the part of a page that it has, or wants.
@@ -88,8 +104,7 @@ impl Way {
     /// How the response to a request on `route` is cut, where it is at all.
     fn of(route: &Route, response: &Response<Body>) -> Option<Self> {
         let headers = response.headers();
-        let is_page = matches!(response.status().as_u16(), 200 | 203 | 404 | 410);
-        if !is_page || Coding::of(headers) != Some(Coding::Identity) {
+        if !matches!(response.status().as_u16(), 200 | 203 | 404 | 410) {
             return None;
         }
         match route.esi {
@@ -106,14 +121,19 @@ impl Way {
 /// The response with its holes filled for the visitor, as it is read.
 pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -> Response<Body> {
     let Some(way) = Way::of(case.route, &response) else { return response };
-    let Some(encoding) = hole::encoding(response.headers()) else { return response };
     let coder = &case.room.coder;
-    let coding = match wanted.accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip) {
-        true => Coding::Gzip,
-        false => Coding::Identity,
-    };
     let (mut head, body) = response.into_parts();
-    describe(&mut head.headers, coding);
+    describe(&mut head.headers);
+    let encoding = hole::encoding(&head.headers)
+        .filter(|_| Coding::of(&head.headers) == Some(Coding::Identity));
+    let (Some(accepted), Some(encoding)) = (&wanted.accepted, encoding) else {
+        return Response::from_parts(head, body);
+    };
+    let is_zipped = accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
+    if is_zipped {
+        let name = HeaderValue::from_static(Coding::Gzip.as_str());
+        head.headers.insert(CONTENT_ENCODING, name);
+    }
     if coder.is_on() {
         coded::tell_choice(&mut head.headers);
     }
@@ -134,14 +154,15 @@ pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -
             (knife, Places::begin(&route.fragments, &asker))
         }
     };
-    let zip = (coding == Coding::Gzip).then(zip::Zip::new);
+    let zip = is_zipped.then(zip::Zip::new);
     Response::from_parts(head, Body::filling(Filling::new(body, knife, places, asker, zip)))
 }
 
 /// The content of a hole with its own filled, where its route has ESI. What is behind the last depth is not
 /// asked for.
 fn fill_within(route: &Route, response: Response<Body>, asker: &Asker) -> Response<Body> {
-    let has_tags = Way::of(route, &response) == Some(Way::Tags);
+    let has_tags = Way::of(route, &response) == Some(Way::Tags)
+        && Coding::of(response.headers()) == Some(Coding::Identity);
     let Some(encoding) = hole::encoding(response.headers()).filter(|_| has_tags) else {
         return response;
     };
@@ -155,7 +176,7 @@ fn fill_within(route: &Route, response: Response<Body>, asker: &Asker) -> Respon
 const READ_MAX: usize = 1_024 * 1_024;
 
 /// What the page's fields say of one with holes: it is one visitor's, and no two are alike.
-fn describe(headers: &mut HeaderMap, coding: Coding) {
+fn describe(headers: &mut HeaderMap) {
     for name in OF_THE_STORED.iter().chain(&coded::OF_BYTES) {
         headers.remove(name);
     }
@@ -166,15 +187,12 @@ fn describe(headers: &mut HeaderMap, coding: Coding) {
     if vary != Vary::Any && !vary.names(&COOKIE) {
         headers.append(VARY, HeaderValue::from_name(COOKIE));
     }
-    if coding != Coding::Identity {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.as_str()));
-    }
     deliver::remove_for_shared_caches(headers);
 }
 
 /// What speaks of the page as it is stored.
-static OF_THE_STORED: [HeaderName; 7] =
-    [ETAG, LAST_MODIFIED, CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_RANGES, EXPIRES, TRAILER];
+static OF_THE_STORED: [HeaderName; 6] =
+    [ETAG, LAST_MODIFIED, CONTENT_LENGTH, ACCEPT_RANGES, EXPIRES, TRAILER];
 
 /// Room for a content that waits for its page.
 struct Charge {
@@ -231,7 +249,7 @@ mod tests {
             ] {
                 headers.insert(name, value.parse().unwrap());
             }
-            describe(&mut headers, Coding::Gzip);
+            describe(&mut headers);
             let mut left: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {v:?}")).collect();
             left.sort_unstable();
             let control = format!("cache-control: {expected:?}");
@@ -239,7 +257,6 @@ mod tests {
                 left,
                 [
                     control.as_str(),
-                    "content-encoding: \"gzip\"",
                     "content-type: \"text/html\"",
                     "vary: \"Accept-Language\"",
                     "vary: \"cookie\"",
