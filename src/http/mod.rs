@@ -18,6 +18,7 @@ pub mod host;
 pub mod http2;
 pub mod lenient;
 pub(crate) mod list;
+pub(crate) mod login_field;
 pub mod media;
 pub mod path;
 pub mod pattern;

@@ -4,11 +4,11 @@
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use futures_util::future::join_all;
-use percent_encoding::percent_decode;
 
 use super::error::Error;
 use super::{Case, deliver};
 use crate::http::host::Scheme;
+use crate::http::login_field::{self, Unread};
 use crate::ident::{StoredToken, User};
 use crate::metrics::Count;
 
@@ -61,13 +61,7 @@ pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Ch
         return Ok(Change::LoggedOut { cookie: cookie.clear(https) });
     }
     let Some(value) = headers.get(&LOGIN) else { return Ok(Change::Nothing) };
-    let name: Vec<u8> = percent_decode(value.as_bytes().trim_ascii()).collect();
-    let Some(user) = User::new(&name) else {
-        tracing::warn!(
-            "the origin's Anteroom-Login is empty or over 256 bytes; nobody is logged in"
-        );
-        return Ok(Change::Nothing);
-    };
+    let Some(user) = named(value) else { return Ok(Change::Nothing) };
     let old = case.visitor.token.as_ref();
     let token = room
         .sessions
@@ -81,6 +75,26 @@ pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Ch
     }
     end(case, case.visitor.rivals.iter()).await?;
     Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
+}
+
+/// Whom the app names.
+fn named(value: &HeaderValue) -> Option<User> {
+    match login_field::read(value.as_bytes()) {
+        Ok(user) => Some(user),
+        Err(Unread::Attributes(user)) => {
+            tracing::warn!(
+                "the attributes in the origin's Anteroom-Login are no name=value, too many or too \
+                 long; the user is logged in without them"
+            );
+            Some(user)
+        }
+        Err(Unread::Name) => {
+            tracing::warn!(
+                "the origin's Anteroom-Login is empty or over 256 bytes; nobody is logged in"
+            );
+            None
+        }
+    }
 }
 
 /// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.

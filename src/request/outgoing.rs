@@ -23,6 +23,7 @@ use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
 use crate::http::{hop, query};
+use crate::ident::User;
 use crate::log::VisitorClass;
 use crate::origin::{Call, Outgoing, Upload};
 use crate::page::hole::esi::SURROGATE_CAPABILITY;
@@ -272,8 +273,7 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     for (name, value) in case.certificate().iter().flat_map(|shown| shown.fields()) {
         headers.insert(name, value.clone());
     }
-    let user =
-        case.visitor.user().map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
+    let user = identified(case).map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
     let user = user.unwrap_or_default();
     // Percent-encoded text is visible ASCII.
     if let (false, Ok(value)) = (user.is_empty(), HeaderValue::try_from(user.as_str())) {
@@ -281,6 +281,11 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     }
     let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
+}
+
+/// Who the origin is told that the visitor is: not what somebody has called himself.
+fn identified<'c>(case: &'c Case<'_>) -> Option<&'c User> {
+    case.visitor.user().filter(|user| user.is_confirmed())
 }
 
 /// Whether `identify` tells in the field `name` what no fill tells: a fill is for somebody without a login.
@@ -292,7 +297,7 @@ pub(super) fn is_told(case: &Case<'_>, name: &HeaderName) -> bool {
     let shown = || case.certificate().is_some_and(|shown| shown.fields().any(|(f, _)| f == name));
     match name {
         _ if *name == SESSION => case.visitor.class != VisitorClass::Anonymous,
-        _ if *name == rules.identity => case.visitor.user().is_some(),
+        _ if *name == rules.identity => identified(case).is_some(),
         _ => shown(),
     }
 }

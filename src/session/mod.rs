@@ -185,7 +185,7 @@ impl Sessions {
     pub fn renew(&self, touched: &[Touched], asked: Asked) {
         for Touched { token, user, held } in touched {
             let Some(found) = self.memo.peek(token) else { continue };
-            if !held || found.user != *user {
+            if !held || !found.user.is_same(user) {
                 self.memo.remove(token);
             } else if self.epoch.load(Ordering::Acquire) == asked.epoch
                 && !self.denied().contains(token)

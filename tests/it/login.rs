@@ -220,3 +220,30 @@ fn a_log_out_ends_every_session_whose_cookie_came() {
         assert_eq!(origin.last().header("x-anteroom-session"), Some("none"));
     }
 }
+
+#[test]
+fn what_the_app_says_of_a_user_is_kept_and_told_his_browser() {
+    let origin = Origin::start(|request| match request.target.as_str() {
+        "/login" => Reply::unstored("")
+            .header("Anteroom-Login", "zo%C3%AB; group=trade; name=\"Zo\u{eb}; Bee\""),
+        _ => Reply::unstored("a page"),
+    });
+    for storage in [Storage::Embedded, Storage::redis()] {
+        let proxy = Proxy::start(&origin, &storage, MINT);
+        let cookie = format!("login={}", proxy.post("/login").send().cookie("login").unwrap());
+
+        let told = proxy.get("/_anteroom/me").cookie(&cookie).send();
+        let told: serde_json::Value = serde_json::from_str(&told.text()).unwrap();
+        assert_eq!(
+            told,
+            serde_json::json!({
+                "user": "zo\u{eb}",
+                "attributes": { "group": "trade", "name": "Zo\u{eb}; Bee" },
+                "session": "known",
+            })
+        );
+        proxy.get("/").cookie(&cookie).send();
+        assert_eq!(origin.last().header("x-anteroom-user"), Some("zo%C3%AB"));
+        assert_eq!(origin.last().header("anteroom-login"), None);
+    }
+}

@@ -228,6 +228,7 @@ contract!(
     a_log_in_takes_nothing_from_another_user,
     a_log_in_under_a_token_of_another_user_starts_empty,
     a_log_in_under_the_same_token_keeps_everything,
+    what_is_said_of_a_user_stays_with_him_and_makes_him_nobody_else,
     a_cart_holds_what_was_put_in,
     a_cart_is_changed_only_for_whoever_is_logged_in,
     a_cart_has_a_bound,
@@ -596,6 +597,37 @@ async fn a_log_in_under_the_same_token_keeps_everything(bench: Bench) {
     let before: BTreeSet<_> = bench.dump().await.into_iter().collect();
     bench.store.rotate_token(&rotation(Some(1), 1, "ann")).await.unwrap();
     assert_eq!(bench.dump().await.into_iter().collect::<BTreeSet<_>>(), before);
+}
+
+/// Ann of a group.
+fn ann_of(group: &str) -> User {
+    user("ann").with_attributes(&[("group".to_owned(), group.to_owned())]).unwrap()
+}
+
+async fn what_is_said_of_a_user_stays_with_him_and_makes_him_nobody_else(bench: Bench) {
+    furnished(&bench, "ann").await;
+    let trade = Rotation { user: ann_of("trade"), ..rotation(Some(1), 2, "ann") };
+    bench.store.rotate_token(&trade).await.unwrap();
+    moved(&bench).await;
+    assert_eq!(bench.user_of(&token(2)).await, Some(ann_of("trade")));
+
+    // Who saw her before that was said sees nobody else in her.
+    let held = bench.store.touch_tokens(&[visit(2, "ann", 101.0, &[3])]).await.unwrap();
+    assert_eq!(held, [true]);
+    let seen_as = Visit { user: ann_of("retail"), ..visit(2, "ann", 102.0, &[4]) };
+    assert_eq!(bench.store.touch_tokens(&[seen_as]).await.unwrap(), [true]);
+    let owner = CartOwner { token: token(2), user: Some(user("ann")), now: 103.0 };
+    let changed = bench.store.change_cart(&owner, &set(&[(5, 1)])).await.unwrap();
+    assert!(matches!(changed, CartAnswer::Changed(cart) if cart.len() == 2));
+    assert_eq!(bench.user_of(&token(2)).await, Some(ann_of("trade")));
+    let bob = CartOwner { user: Some(user("bob")), ..owner };
+    let refused = bench.store.change_cart(&bob, &set(&[(5, 1)])).await.unwrap();
+    assert_eq!(refused, CartAnswer::NotLoggedIn);
+
+    let how = Eviction { keep: 0, batch: 9, carts: true };
+    bench.store.evict_expiring(how, &Cursor::default(), &OUTBOX).await.unwrap();
+    let outbox = bench.store.outbox().await.unwrap();
+    assert_eq!(outbox.expired[0].user, Some(user("ann")), "carts are handed on by name");
 }
 
 async fn a_cart_holds_what_was_put_in(bench: Bench) {

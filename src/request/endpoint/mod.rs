@@ -8,6 +8,7 @@ mod cart;
 mod origin_check;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ::http::header::{
@@ -96,11 +97,24 @@ pub(super) fn is_ours(path: &str) -> bool {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Told<'a> {
-    Me { user: Option<Cow<'a, str>>, session: &'static str },
-    Cart { items: Vec<InCart> },
-    Recent { items: Vec<Viewed> },
-    Top { items: Vec<Views> },
-    Error { error: String },
+    Me {
+        user: Option<Cow<'a, str>>,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        attributes: BTreeMap<&'a str, &'a str>,
+        session: &'static str,
+    },
+    Cart {
+        items: Vec<InCart>,
+    },
+    Recent {
+        items: Vec<Viewed>,
+    },
+    Top {
+        items: Vec<Views>,
+    },
+    Error {
+        error: String,
+    },
 }
 
 #[derive(Serialize)]
@@ -277,7 +291,8 @@ fn me(visitor: &Visitor) -> Told<'_> {
         VisitorClass::Unknown => "unknown",
     };
     let user = visitor.user().map(|user| String::from_utf8_lossy(user.as_bytes()));
-    Told::Me { user, session }
+    let attributes = visitor.user().into_iter().flat_map(User::attributes).collect();
+    Told::Me { user, attributes, session }
 }
 
 async fn recent(call: &Call<'_>, token: &StoredToken) -> Result<Told<'static>, Refusal> {

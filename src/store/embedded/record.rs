@@ -70,7 +70,7 @@ impl<'v> Record<'v> {
     pub(super) fn write(&self) -> Vec<u8> {
         let items = self.items.iter().map(|(_, item)| ITEM_HEAD + item.len()).sum::<usize>();
         let mut bytes = Vec::with_capacity(HEAD + self.user.len() + items);
-        let length = u16::try_from(self.user.len()).expect("a user has at most 256 bytes");
+        let length = u16::try_from(self.user.len()).expect("a user has at most 3 KiB");
         bytes.push(VERSION);
         bytes.extend_from_slice(&self.seen.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());

@@ -215,16 +215,17 @@ impl<'t> Tables<'t> {
 
     fn touch(&mut self, visit: &Visit) -> Result<bool, redb::Error> {
         let Visit { token, user, seen, items } = visit;
-        if self.owner(bytes_of(token))?.as_ref() != Some(user) {
+        let Some(owner) = self.owner(bytes_of(token))?.filter(|owner| owner.is_same(user)) else {
             return Ok(false);
-        }
-        self.renew(bytes_of(token), user, *seen, items, &[])?;
+        };
+        // Of him as he is now, whatever was said of him when the visit was seen.
+        self.renew(bytes_of(token), &owner, *seen, items, &[])?;
         Ok(true)
     }
 
     pub(super) fn owner(&self, token: &[u8]) -> Result<Option<User>, redb::Error> {
         let stored = self.session.get(token)?;
-        Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::new)))
+        Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::from_store)))
     }
 
     /// Writes a session: whose it is, that it was seen, what it viewed, with what it had before
@@ -246,7 +247,7 @@ impl<'t> Tables<'t> {
             if record.items.is_empty() {
                 record.items = Record::read(taken_over).unwrap_or_default().items;
             }
-            record.user = user.as_bytes();
+            record.user = user.as_stored();
             record.seen = record.seen.max(time_bits(seen));
             record.view(views, self.viewed_items);
             (before, record.seen, record.write())
@@ -295,7 +296,8 @@ impl<'t> Tables<'t> {
     ) -> Result<CartAnswer, redb::Error> {
         let token = &whose.token;
         let holds = self.owner(bytes_of(token))?;
-        let Some(user) = holds.filter(|user| whose.user.as_ref().is_none_or(|told| told == user))
+        let Some(user) =
+            holds.filter(|user| whose.user.as_ref().is_none_or(|told| told.is_same(user)))
         else {
             return Ok(CartAnswer::NotLoggedIn);
         };
@@ -362,13 +364,13 @@ impl<'t> Tables<'t> {
     fn rotate(&mut self, rotation: &Rotation) -> Result<(), redb::Error> {
         let Rotation { old, new, user, now } = rotation;
         let new = bytes_of(new);
-        if self.owner(new)?.is_some_and(|other| other != *user) {
+        if self.owner(new)?.is_some_and(|other| !other.is_same(user)) {
             // Another user's session under the new token: nothing of it may pass to this one.
             self.revoke(new)?;
         }
         let mut taken_over = Vec::new();
         if let Some(old) = old.as_ref().map(bytes_of).filter(|old| *old != new) {
-            if self.owner(old)?.is_some_and(|before| before == *user) {
+            if self.owner(old)?.is_some_and(|before| before.is_same(user)) {
                 taken_over = self.session.get(old)?.map_or(taken_over, |old| old.value().to_vec());
                 self.hand_cart_over(old, new)?;
             }
@@ -459,7 +461,7 @@ pub(super) fn user_of(
     token: &StoredToken,
 ) -> Result<Option<User>, redb::Error> {
     let stored = txn.open_table(SESSION)?.get(bytes_of(token))?;
-    Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::new)))
+    Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::from_store)))
 }
 
 /// What a token's cart holds.

@@ -183,7 +183,7 @@ impl RedisStore {
         script.arg(self.limits().viewed_items);
         for visit in visits {
             script.key(self.keys().viewed(&visit.token));
-            script.arg(visit.token.as_str()).arg(visit.user.as_bytes());
+            script.arg(visit.token.as_str()).arg(visit.user.as_stored());
             script.arg(visit.seen).arg(visit.items.len());
             for (item, seen) in &visit.items {
                 script.arg(*seen).arg(item.as_str());
@@ -271,7 +271,7 @@ impl SessionStore for RedisStore {
         command.arg(&self.keys().login).arg(token.as_str());
         let step = |mut on| async move { command.query_async::<Option<Vec<u8>>>(&mut on).await };
         let user = self.0.link.call(Call::Read, step).await?;
-        Ok(user.and_then(|user| User::new(&user)))
+        Ok(user.and_then(|user| User::from_store(&user)))
     }
 
     async fn update_token(
@@ -284,7 +284,7 @@ impl SessionStore for RedisStore {
         let keys = self.keys();
         let mut step = pipe();
         step.atomic();
-        step.cmd("HSET").arg(&keys.login).arg(token.as_str()).arg(user.as_bytes());
+        step.cmd("HSET").arg(&keys.login).arg(token.as_str()).arg(user.as_stored());
         step.cmd("ZADD").arg(&keys.recent).arg("GT").arg(now).arg(token.as_str());
         if let Some(item) = item {
             let viewed = keys.viewed(token);
@@ -310,7 +310,7 @@ impl SessionStore for RedisStore {
         let keys = self.keys();
         let mut script = script::ROTATE.prepare_invoke();
         script.key(&keys.login).key(&keys.recent).key(keys.viewed(new)).key(keys.cart(new));
-        script.arg(new.as_str()).arg(user.as_bytes()).arg(*now);
+        script.arg(new.as_str()).arg(user.as_stored()).arg(*now);
         if let Some(old) = old.as_ref().filter(|old| *old != new) {
             script.key(keys.viewed(old)).key(keys.cart(old)).arg(old.as_str());
         }
@@ -398,7 +398,7 @@ impl SessionStore for RedisStore {
         let CartOwner { token, user, now } = whose;
         let mut script = script::CHANGE_CART.prepare_invoke();
         script.key(&self.keys().login).key(&self.keys().recent).key(self.keys().cart(token));
-        script.arg(token.as_str()).arg(user.as_ref().map_or(&[][..], User::as_bytes));
+        script.arg(token.as_str()).arg(user.as_ref().map_or(&[][..], User::as_stored));
         script.arg(CART_MAX).arg(*now).arg(u8::from(*change == CartChange::Empty));
         if let CartChange::Set(items) = change {
             for (item, count) in items {

@@ -17,19 +17,26 @@ local function is_token(token)
     and not string.find(token, '[;,"\\{}]')
 end"#;
 
+/// `name_of(user)`: the name of a user as `login:` holds him, without his attributes: see
+/// [`crate::ident::User`].
+const NAME_OF: &str = r"
+local function name_of(user)
+  return user and string.match(user, '^[^%z]*')
+end";
+
 /// Renews the sessions of visits, each only where `login:` still holds that user.
 ///
 /// KEYS: `login:`, `recent:`, then `viewed:<token>` of each visit. ARGV: how many items to keep,
 /// then for each visit: token, user, time, number of items, and their times and ids.
 /// Returns a digit for each visit: 1 where it was that user's. One text costs less than an array.
 pub(super) static TOUCH: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-local keep, at, held = tonumber(ARGV[1]), 2, {}
+    Script::new(&format!(
+        r"{NAME_OF}
+local keep, at, held = tonumber(ARGV[1]), 2, {{}}
 for visit = 3, #KEYS do
   local token, user, seen, items = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   at = at + 4
-  if redis.call('HGET', KEYS[1], token) == user then
+  if name_of(redis.call('HGET', KEYS[1], token)) == name_of(user) then
     held[visit - 2] = '1'
     redis.call('ZADD', KEYS[2], 'GT', seen, token)
     if items > 0 then
@@ -43,8 +50,8 @@ for visit = 3, #KEYS do
   at = at + 2 * items
 end
 return table.concat(held)
-",
-    )
+"
+    ))
 });
 
 /// `cart_in(key)`: what stands in a cart as JSON, or nothing; what is no item or no count is left out,
@@ -99,7 +106,7 @@ end"#;
 /// how many it removed, handed on and left, whether it ended early, and what refused the carts.
 pub(super) static EVICT_EXPIRING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&format!(
-        r#"{CART_IN}
+        r#"{NAME_OF}{CART_IN}
 local viewed, carts, how, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
 local over, room = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[1]), tonumber(ARGV[7])
 if how == 'outbox' and redis.call('EXISTS', KEYS[4]) == 1 then how = 'keep' end
@@ -121,7 +128,7 @@ for at = 8, #ARGV, 3 do
     if redis.call('EXISTS', carts .. token) == 1 then left = left + 1 else remove(token) end
   elseif is_due then
     local cart = cart_in(carts .. token, most)
-    local user = cart and redis.call('HGET', KEYS[1], token) or ''
+    local user = cart and name_of(redis.call('HGET', KEYS[1], token)) or ''
     if not cart then
       remove(token)
     elseif how == 'stream' then
@@ -349,17 +356,17 @@ return 1
 /// Views and cart move where the old token had the same user, and the new one has none. What a token
 /// without a user has left may be anybody's: it goes.
 pub(super) static ROTATE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+    Script::new(&format!(
+        r"{NAME_OF}
 local token, user, now, old = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local taken = redis.call('HGET', KEYS[1], token)
-if taken and taken ~= user then
+if taken and name_of(taken) ~= name_of(user) then
   redis.call('UNLINK', KEYS[3], KEYS[4])
   redis.call('ZREM', KEYS[2], token)
 end
 if old then
   local before = redis.call('HGET', KEYS[1], old)
-  if before == user then
+  if name_of(before) == name_of(user) then
     for had = 5, 6 do
       if redis.call('EXISTS', KEYS[had]) == 1 then
         redis.call('RENAMENX', KEYS[had], KEYS[had - 2])
@@ -372,8 +379,8 @@ if old then
 end
 redis.call('HSET', KEYS[1], token, user)
 redis.call('ZADD', KEYS[2], 'GT', now, token)
-",
-    )
+"
+    ))
 });
 
 /// Removes the oldest sessions over the limit, at most a batch.
@@ -411,14 +418,14 @@ return #oldest
 /// nobody or another is logged in, 1 where the cart would hold too many, else the cart, or 2 where
 /// another program has put so much into it that it is to be read with care.
 pub(super) static CHANGE_CART: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+    Script::new(&format!(
+        r"{NAME_OF}
 local user = redis.call('HGET', KEYS[1], ARGV[1])
-if not user or (ARGV[2] ~= '' and ARGV[2] ~= user) then return 0 end
+if not user or (ARGV[2] ~= '' and name_of(ARGV[2]) ~= name_of(user)) then return 0 end
 redis.call('ZADD', KEYS[2], 'GT', ARGV[4], ARGV[1])
 if ARGV[5] == '1' then
   redis.call('UNLINK', KEYS[3])
-  return {}
+  return {{}}
 end
 local size = redis.call('HLEN', KEYS[3])
 local grows = false
@@ -440,8 +447,8 @@ for at = 6, #ARGV, 2 do
 end
 if redis.call('HLEN', KEYS[3]) > tonumber(ARGV[3]) then return 2 end
 return redis.call('HGETALL', KEYS[3])
-",
-    )
+"
+    ))
 });
 
 /// `rescale_viewed`, unless somebody did lately. The first look only begins a period.

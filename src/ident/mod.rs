@@ -2,6 +2,8 @@
 //!
 //! Parsed once at the edge and trusted afterwards. Nothing here talks to a store or a socket.
 
+mod user;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,6 +11,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
+
+pub use self::user::{ATTRIBUTES_MAX, USER_MAX, User, is_attribute_name};
 
 /// The shortest session token that is taken for one, in bytes.
 pub const TOKEN_MIN: usize = 8;
@@ -18,8 +22,6 @@ pub const TOKEN_MAX: usize = 256;
 pub const ITEM_MAX: usize = 128;
 /// The longest row id, in bytes.
 pub const ROW_MAX: usize = 128;
-/// The longest user name, in bytes.
-pub const USER_MAX: usize = 256;
 
 /// A session token as the visitor's cookie carries it: 8 to 256 bytes of visible ASCII without
 /// `;`, `,`, `"`, `\` or braces. It is a secret: `Debug` does not show it.
@@ -116,30 +118,6 @@ impl StoredToken {
 impl fmt::Debug for StoredToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StoredToken(…)")
-    }
-}
-
-/// A user's name as the app gave it: 1 to 256 bytes, mostly UTF-8, never interpreted.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct User(Arc<[u8]>);
-
-impl User {
-    /// The user named by `bytes`; `None` when empty or over [`USER_MAX`].
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        (1..=USER_MAX).contains(&bytes.len()).then(|| Self(bytes.into()))
-    }
-
-    /// The name's bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("User(…)")
     }
 }
 

@@ -1,0 +1,208 @@
+//! A user: his name, and what else the app has said of him.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest user name, in bytes.
+pub const USER_MAX: usize = 256;
+/// The most attributes that a user has.
+pub const ATTRIBUTES_MAX: usize = 16;
+/// The longest name of an attribute, in bytes.
+const NAME_MAX: usize = 32;
+/// The longest value of an attribute, in bytes.
+const VALUE_MAX: usize = 128;
+/// Ends the name, and every attribute but the last. No name holds it, and no value.
+const END: u8 = 0;
+/// Stands where an attribute's name would begin, and says that nobody has confirmed who he is.
+const UNCONFIRMED: &[u8] = b"?";
+
+/// A user as the app named him: a name of 1 to 256 bytes, mostly UTF-8, never interpreted, and
+/// attributes such as his group. In the store he is his name; behind a zero byte the attributes follow,
+/// `name=value` each, in the order of their names.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct User {
+    stored: Arc<[u8]>,
+    /// How much of it is the name.
+    name: usize,
+}
+
+impl User {
+    /// The user named by `name`, without attributes; `None` when that is empty, over [`USER_MAX`], or
+    /// holds a zero byte.
+    #[must_use]
+    pub fn new(name: &[u8]) -> Option<Self> {
+        let is_name = (1..=USER_MAX).contains(&name.len()) && !name.contains(&END);
+        is_name.then(|| Self { stored: name.into(), name: name.len() })
+    }
+
+    /// A user as the store holds him. What stands behind his name and is no attribute is none.
+    #[must_use]
+    pub fn from_store(stored: &[u8]) -> Option<Self> {
+        let name = stored.iter().position(|&byte| byte == END).unwrap_or(stored.len());
+        let most = USER_MAX + ATTRIBUTES_MAX * (NAME_MAX + VALUE_MAX + 2) + 2;
+        let is_one = (1..=USER_MAX).contains(&name) && stored.len() <= most;
+        is_one.then(|| Self { stored: stored.into(), name })
+    }
+
+    /// The same user with these attributes instead of his own. `None` where there are more than
+    /// [`ATTRIBUTES_MAX`], a name comes twice or is none (1 to 32 lower-case letters, digits, `-` and
+    /// `_`), or a value is over 128 bytes or holds control characters.
+    #[must_use]
+    pub fn with_attributes(&self, attributes: &[(String, String)]) -> Option<Self> {
+        let mut sorted: Vec<&(String, String)> = attributes.iter().collect();
+        sorted.sort_unstable();
+        let twice = sorted.windows(2).any(|pair| pair[0].0 == pair[1].0);
+        let are_fine = sorted.iter().all(|(name, value)| is_attribute(name, value));
+        if twice || !are_fine || sorted.len() > ATTRIBUTES_MAX {
+            return None;
+        }
+        let mut stored = self.as_bytes().to_vec();
+        for (name, value) in sorted {
+            stored.push(END);
+            stored.extend_from_slice(name.as_bytes());
+            stored.push(b'=');
+            stored.extend_from_slice(value.as_bytes());
+        }
+        Some(Self { stored: stored.into(), name: self.name })
+    }
+
+    /// The same user, whom nobody has confirmed: the name is what somebody has called himself.
+    #[must_use]
+    pub fn unconfirmed(&self) -> Self {
+        let mut stored = self.as_bytes().to_vec();
+        stored.push(END);
+        stored.extend_from_slice(UNCONFIRMED);
+        Self { stored: stored.into(), name: self.name }
+    }
+
+    /// Whether the app itself has said who he is. Else his name is a label, and tells nobody anything.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        !self.parts().any(|part| part == UNCONFIRMED)
+    }
+
+    /// The name's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.stored[..self.name]
+    }
+
+    /// Name and attributes, as the store holds them.
+    #[must_use]
+    pub fn as_stored(&self) -> &[u8] {
+        &self.stored
+    }
+
+    /// Whether both have one name, whatever else is said of them.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+
+    /// His attributes, in the order of their names.
+    pub fn attributes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.parts().filter_map(|part| {
+            let (name, value) = std::str::from_utf8(part).ok()?.split_once('=')?;
+            is_attribute(name, value).then_some((name, value))
+        })
+    }
+
+    /// The value of one of his attributes.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes().find(|(other, _)| *other == name).map(|(_, value)| value)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.stored[self.name..].split(|&byte| byte == END).skip(1)
+    }
+}
+
+fn is_attribute(name: &str, value: &str) -> bool {
+    is_attribute_name(name) && value.len() <= VALUE_MAX && !value.chars().any(char::is_control)
+}
+
+/// Whether `name` may name an attribute.
+#[must_use]
+pub fn is_attribute_name(name: &str) -> bool {
+    let is_letter =
+        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
+    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_letter)
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("User(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_name_has_its_bounds() {
+        assert!(User::new(b"").is_none());
+        assert!(User::new(b"a\0group=admin").is_none(), "no name brings attributes");
+        assert!(User::new(&[b'x'; USER_MAX]).is_some());
+        assert!(User::new(&[b'x'; USER_MAX + 1]).is_none());
+        assert!(User::from_store(b"\0group=admin").is_none());
+    }
+
+    #[test]
+    fn what_is_stored_comes_back() {
+        let alice = User::new(b"alice").unwrap();
+        assert_eq!(alice.as_stored(), b"alice");
+        let pairs = attributes(&[("name", "Alice B=ob"), ("group", "trade")]);
+        let with = alice.with_attributes(&pairs).unwrap();
+        assert_eq!(with.as_stored(), b"alice\0group=trade\0name=Alice B=ob");
+        let read = User::from_store(with.as_stored()).unwrap();
+        assert_eq!(read, with);
+        assert_eq!(read.as_bytes(), b"alice");
+        let expected = [("group", "trade"), ("name", "Alice B=ob")];
+        assert_eq!(read.attributes().collect::<Vec<_>>(), expected);
+        assert_eq!((read.attribute("group"), read.attribute("nam")), (Some("trade"), None));
+        assert!(read.is_same(&alice) && read != alice && read.is_confirmed());
+    }
+
+    #[test]
+    fn attributes_have_their_bounds() {
+        let alice = User::new(b"alice").unwrap();
+        let with = |pairs: &[(&str, &str)]| alice.with_attributes(&attributes(pairs));
+        for (name, value) in [
+            ("", "x"),
+            ("Group", "x"),
+            ("?", "x"),
+            ("a=b", "x"),
+            ("group", "a\0admin=1"),
+            ("group", "a\nb"),
+            ("group", &"x".repeat(129)),
+        ] {
+            assert!(with(&[(name, value)]).is_none(), "{name}={value}");
+        }
+        assert!(with(&[("group", "a"), ("group", "b")]).is_none());
+        let many: Vec<_> = (0..17).map(|n| (format!("a{n}"), "x".repeat(128))).collect();
+        assert!(alice.with_attributes(&many).is_none());
+        let most = User::new(&[b'x'; USER_MAX]).unwrap().with_attributes(&many[..16]).unwrap();
+        assert_eq!(User::from_store(most.as_stored()).unwrap().attributes().count(), 16);
+    }
+
+    #[test]
+    fn who_is_unconfirmed_stays_so_in_the_store() {
+        let label = User::new(b"alice").unwrap().unconfirmed();
+        let read = User::from_store(label.as_stored()).unwrap();
+        assert!(!read.is_confirmed());
+        assert_eq!((read.as_bytes(), read.attributes().count()), (&b"alice"[..], 0));
+    }
+
+    #[test]
+    fn junk_behind_a_name_is_no_attribute() {
+        let user = User::from_store(b"alice\0\0=x\0G=1\0group\0a=1\0\xff=2").unwrap();
+        assert_eq!(user.attributes().collect::<Vec<_>>(), [("a", "1")]);
+        assert!(user.is_confirmed());
+    }
+}
