@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use crate::support::client::{Answer, Client};
+use crate::support::multiplexed::{self, Multiplexed};
 use crate::support::origin::{Gate, Origin, Rendezvous, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::{at_once, wait_until};
@@ -481,4 +482,66 @@ fn what_is_no_page_on_the_same_route_keeps_conditions_ranges_and_codings() {
     let page = proxy.get("/p/1").header("Sec-Fetch-Dest", "image").send();
     assert_eq!((page.text().as_str(), page.header("etag")), (PAGE, None));
     assert_eq!(page.header("cache-control"), Some("private, no-cache"));
+}
+
+#[test]
+fn a_visitor_by_http2_sees_his_own_holes() {
+    let origin = carts();
+    let settings = format!("listen = [{{ address = \"{{listen}}\", h2 = true }}]\n{}", with(CART));
+    let proxy = Proxy::embedded(&origin, &settings);
+    let alice = log_in(&proxy, "alice");
+    let mut connection = Multiplexed::open(proxy.address());
+    for is_hit in [false, true] {
+        let ask = multiplexed::ask("GET", "/p/1", &[("cookie", &alice)]);
+        let reply = connection.get(ask).unwrap();
+        assert_eq!(reply.text(), page("<b>cart of alice</b>"));
+        assert_eq!(reply.is_hit(), is_hit);
+    }
+}
+
+#[test]
+fn random_pages_are_filled_as_a_simple_replacement_would() {
+    // The reference: marks in the page stand for holes, and for what they are filled with.
+    let pages: Vec<String> = (0..40).map(|_| random_page()).collect();
+    let served = pages.clone();
+    let origin = Origin::start(move |request| match request.path().strip_prefix("/p/") {
+        Some(number) => stored(
+            &served[number.parse::<usize>().unwrap()]
+                .replace("{{", "<b class=hole>")
+                .replace("}}", "</b>"),
+        ),
+        None => Reply::html("<u>filled</u>"),
+    });
+    let hole = r#"{ selector = "b.hole", from = "/partials/cart" }"#;
+    let proxy = Proxy::embedded(&origin, &with(hole));
+    for (number, page) in pages.iter().enumerate() {
+        let mut expected = String::new();
+        for (place, part) in page.split("{{").enumerate() {
+            let own = part.split_once("}}").filter(|_| place > 0);
+            match own {
+                Some((_, rest)) => expected += &format!("<b class=hole><u>filled</u></b>{rest}"),
+                None => expected += part,
+            }
+        }
+        for accepted in ["identity", "gzip"] {
+            let ask = proxy.get(&format!("/p/{number}")).header("Accept-Encoding", accepted);
+            assert_eq!(plain(&ask.send()), expected, "{page}");
+        }
+    }
+}
+
+/// Well-formed html with up to 20 holes, `{{own}}`.
+fn random_page() -> String {
+    const PARTS: [&str; 9] = [
+        "text",
+        "<p title='{ }'>",
+        "</p>",
+        "<!-- </b> -->",
+        "{{}}",
+        "{{own <i>content</i>}}",
+        "<script>\"<b>\"</script>",
+        "\u{e9}\u{1f642}",
+        "<br/>",
+    ];
+    (0..fastrand::usize(0..60)).map(|_| PARTS[fastrand::usize(..PARTS.len())]).collect()
 }

@@ -12,6 +12,8 @@ pub(super) async fn html(fill: &Fill, visitor: &Visitor, room: &Room) -> Option<
     let (token, user) = visitor.known()?;
     let mut html = String::new();
     match fill {
+        // What somebody has called himself is shown to nobody as his name.
+        Fill::User if !user.is_confirmed() => return None,
         Fill::User => escape_html(&String::from_utf8_lossy(user.as_bytes()), &mut html),
         Fill::CartCount => {
             let cart = told(room.store.cart(token).await, room)?;
