@@ -170,6 +170,12 @@ impl Route {
         self.key_cookies.iter().any(|keyed| keyed.as_bytes() == name)
     }
 
+    /// Whether something on its pages is filled in for each visitor.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        !self.fragments.is_empty() || self.esi != Esi::Off
+    }
+
     /// `None` where the route does not fit; the item, if it names one.
     fn fits(&self, asked: &Asked<'_>) -> Option<Option<Item>> {
         self.fits_by(&self.paths, asked)

@@ -11,8 +11,8 @@ use crate::metrics::Count;
 use crate::origin::{OriginError, OriginResponse};
 use crate::page::entry::Entry;
 use crate::page::flight::{Flight, Verdict};
-use crate::page::guard;
 use crate::page::verdict::Storing;
+use crate::page::{guard, hole};
 use crate::reason::Reason;
 
 impl Filler {
@@ -59,7 +59,7 @@ impl Filler {
                 .await
             }
         };
-        match read.and_then(|body| self.inspect(&head, body, guarded)) {
+        match read.and_then(|body| self.inspect(&fetch, &head, body, guarded)) {
             Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
             Ok(None) => {
                 flight.end_whole();
@@ -77,6 +77,9 @@ impl Filler {
                 }
                 return false;
             }
+            Err(Stop::InHoles(entry, reason)) => {
+                self.land_emptied(&fetch, flight, *entry, (reason, waiting)).await;
+            }
             Err(Stop::Failed(error)) => {
                 tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
                 if let Some(lead) = waiting {
@@ -90,14 +93,51 @@ impl Filler {
 
     fn inspect(
         &self,
+        fetch: &Fetch,
         head: &Entry,
         body: Option<Bytes>,
         guarded: bool,
     ) -> Result<Option<Bytes>, Stop> {
         let (true, Some(body)) = (guarded, &body) else { return Ok(body) };
-        guard::inspect(&head.headers, std::slice::from_ref(body), self.decoded_max())
-            .map_err(|finding| Stop::Refused(reason_of(finding)))?;
-        Ok(Some(body.clone()))
+        let max = self.decoded_max();
+        let Err(finding) = guard::inspect(&head.headers, std::slice::from_ref(body), max) else {
+            return Ok(Some(body.clone()));
+        };
+        let reason = reason_of(finding);
+        let fragments = &fetch.route.fragments;
+        if fragments.is_empty() {
+            return Err(Stop::Refused(reason));
+        }
+        // What stands in a hole is shown to nobody who is given the page, and need not be kept.
+        let page = Entry { body: body.clone(), ..Entry::clone(head) };
+        let selectors = fragments.iter().map(|fragment| &fragment.selector);
+        let emptied = hole::emptied(&page, selectors, max).filter(|emptied| {
+            let body = std::slice::from_ref(&emptied.body);
+            guard::inspect(&emptied.headers, body, max).is_ok()
+        });
+        Err(emptied.map_or(Stop::Refused(reason), |page| Stop::InHoles(Box::new(page), reason)))
+    }
+
+    /// What is one visitor's stands in the page's holes only: it is kept without that. Who waits has seen
+    /// nothing yet, and asks for himself, for what is in the flight is the page as it came.
+    async fn land_emptied(
+        &self,
+        fetch: &Fetch,
+        flight: &Arc<Flight>,
+        mut entry: Entry,
+        (reason, waiting): (Reason, Option<Lead>),
+    ) {
+        entry.tag();
+        let to_store = self.keep(fetch, flight, entry);
+        flight.decide(Verdict::Refused(reason));
+        flight.end_whole();
+        if let Some(lead) = waiting {
+            say(lead.tell, Led::Again(reason));
+        }
+        if !to_store.is_empty() {
+            self.sheet.count(Count::Stored);
+        }
+        self.put(&to_store, |_| flight.is_invalidated()).await;
     }
 
     /// The body is whole and passed the guard: kept first, so that whoever comes after the flight
@@ -129,6 +169,8 @@ impl Filler {
 /// Why a body did not land.
 pub(super) enum Stop {
     Refused(Reason),
+    /// The guard found something, in the holes of the page only; here it is without them.
+    InHoles(Box<Entry>, Reason),
     Failed(OriginError),
     /// It is not kept, and nobody reads it any more.
     Abandoned,

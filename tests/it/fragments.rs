@@ -545,3 +545,60 @@ fn random_page() -> String {
     ];
     (0..fastrand::usize(0..60)).map(|_| PARTS[fastrand::usize(..PARTS.len())]).collect()
 }
+
+/// A page with the field by which Django knows its own forms.
+fn form(token: &str, place: &str) -> String {
+    let field = format!("<form><input name=csrfmiddlewaretoken value={token}></form>");
+    PAGE.replace(place, &format!("{field}{place}"))
+}
+
+#[test]
+fn a_csrf_field_in_a_hole_is_stored_with_nobody_s_page() {
+    for settings in ["", "cache.compress = []\n"] {
+        let origin = shop(|request| match request.path() {
+            "/partials/cart" if user(request) == "bob" => Reply::status("500 Oops").body("no"),
+            "/partials/cart" => Reply::html(user(request)),
+            _ => stored(&form("secret", "<i>empty</i>")),
+        });
+        let proxy = Proxy::embedded(&origin, &format!("{settings}{}", with(CART)));
+        let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+        assert_eq!(proxy.get("/p/1").cookie(&alice).send().text(), page("alice"));
+        wait_until("the page is kept", || proxy.get("/p/1").cookie(&alice).send().is_hit());
+        let before = pages_seen(&origin);
+        assert_eq!(proxy.get("/p/1").send().text(), page("nobody"));
+        assert_eq!(proxy.get("/p/1").cookie(&bob).send().text(), page(""));
+        assert_eq!(pages_seen(&origin), before);
+    }
+}
+
+#[test]
+fn a_csrf_field_beside_a_hole_is_shared_with_nobody() {
+    let origin = shop(|request| match request.path() {
+        "/partials/cart" => Reply::html(user(request)),
+        _ => stored(&form(user(request), "<p>after</p>")),
+    });
+    let proxy = Proxy::embedded(&origin, &with(CART));
+    let alice = log_in(&proxy, "alice");
+    for _ in 0..3 {
+        for (cookie, name) in [(&*alice, "alice"), ("_ga=1", "nobody")] {
+            let answer = proxy.get("/p/1").cookie(cookie).send();
+            let expected = form(name, "<p>after</p>").replace("<i>empty</i>", name);
+            assert_eq!((answer.text(), answer.is_hit()), (expected, false));
+        }
+    }
+}
+
+#[test]
+fn a_page_that_varies_by_cookie_is_shared_among_sessions_where_it_has_holes() {
+    let origin = shop(|request| match request.path() {
+        "/partials/cart" => Reply::html(user(request)),
+        _ => stored(PAGE).header("Vary", "Cookie"),
+    });
+    let proxy = Proxy::embedded(&origin, &with(CART));
+    let alice = log_in(&proxy, "alice");
+    proxy.get("/p/1").send();
+    let shared = proxy.get("/p/1").cookie(&alice).send();
+    assert_eq!((shared.text(), shared.is_hit()), (page("alice"), true));
+    let other = proxy.get("/p/1").cookie(&format!("{alice}; lang=de")).send();
+    assert_eq!((other.text(), other.is_hit()), (page("alice"), false));
+}

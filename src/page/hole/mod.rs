@@ -8,12 +8,15 @@ pub mod esi;
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use encoding_rs::{Encoding, UTF_8};
 use lol_html::AsciiCompatibleEncoding;
 
 use self::elements::Elements;
 use self::esi::{Include, Tags};
+use super::coded;
+use super::entry::Entry;
+use crate::http::coding::Coding;
 use crate::http::media;
 use crate::http::selector::Selector;
 
@@ -76,6 +79,29 @@ impl Knife {
             Self::Tags(tags) => tags.end(cuts),
         }
     }
+}
+
+/// A page without the insides of the elements that match `selectors`, in no coding; `None`: it cannot be
+/// read, or is larger than `max` bytes then.
+#[must_use]
+pub fn emptied<'s>(
+    page: &Entry,
+    selectors: impl Iterator<Item = &'s Selector>,
+    max: usize,
+) -> Option<Entry> {
+    let body = coded::plain(&page.headers, &page.body, max)?;
+    let ascii = AsciiCompatibleEncoding::new(encoding(&page.headers)?)?;
+    let (mut knife, mut cuts) =
+        (Knife::elements(selectors, usize::MAX, ascii, max), VecDeque::new());
+    knife.cut(body, &mut cuts);
+    knife.end(&mut cuts);
+    let mut left = BytesMut::new();
+    for cut in cuts {
+        if let Cut::Text(text) = cut {
+            left.extend_from_slice(&text);
+        }
+    }
+    Some(coded::with_body(page, Coding::Identity, left.freeze()))
 }
 
 /// The charset of a response, if tags can be told from text in it. One that says none is read as UTF-8.

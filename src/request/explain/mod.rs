@@ -22,7 +22,7 @@ use self::words::{Circumstances, hint, hints, why};
 use super::cached::{self, Step, Want};
 use super::error::Error;
 use super::{
-    Case, Room, access, admit, coder, deliver, endpoint, gate, purge, route_of, rows,
+    Case, Room, access, admit, coder, deliver, endpoint, gate, hole, purge, route_of, rows,
     takes_stored_only, visitor,
 };
 use crate::clock::unix_now;
@@ -44,7 +44,7 @@ pub use question::{Question, Unclear};
 /// # Errors
 /// When the question is not clear.
 pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation, Unclear> {
-    let Imagined { head, client, length, has_body, lost_https, site } =
+    let Imagined { mut head, client, length, has_body, lost_https, site } =
         question.imagine(&room.settings)?;
     let mut told = begin(&head, &site);
     if lost_https {
@@ -93,6 +93,12 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
     let now = unix_now();
     let (route, item) = route_of(room, &head, &admitted);
     let visitor = visitor::recognise(room, &head, route, now, Look::Peek).await;
+    // What it would be made to ask for is what is told.
+    if hole::wanted(route, &mut head, has_body).is_some() {
+        let note =
+            "a page here is filled for each visitor: whole, in gzip or no coding, for no cache";
+        told.notes.push(note.to_owned());
+    }
     let case =
         Case { room, client: &client, head: &head, admitted, route, visitor, now, is_hole: false };
     told.route = Some(parts::route(&case, item.as_ref()));

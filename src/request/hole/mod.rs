@@ -62,8 +62,10 @@ pub(super) struct Wanted {
 /// Makes a request for a page on a route with holes ask for what is cut: the whole of it, whatever part of
 /// it the client has already, and in no coding. `None`: it has no holes.
 pub(super) fn wanted(route: &Route, head: &mut Parts, has_body: bool) -> Option<Wanted> {
-    let has_any = !route.fragments.is_empty() || route.esi != Esi::Off;
-    if !has_any || upgrade::asked(head, has_body).is_some() || media::is_grpc(&head.headers) {
+    if !route.has_holes()
+        || upgrade::asked(head, has_body).is_some()
+        || media::is_grpc(&head.headers)
+    {
         return None;
     }
     if !may_be_cut(route, head) {
