@@ -18,6 +18,8 @@ pub enum Reason {
     Login,
     /// The session cookie's token is not known.
     UnknownToken,
+    /// The app has not said, or could not say, who the visitor is.
+    Unverified,
     /// The store could not say who the visitor is.
     StoreAway,
     /// The session cookie is malformed, or came twice.
@@ -120,7 +122,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 55] = {
+    pub const ALL: [Self; 56] = {
         use Reason::*;
         [
             Method,
@@ -129,6 +131,7 @@ impl Reason {
             Rank,
             Login,
             UnknownToken,
+            Unverified,
             StoreAway,
             BadSessionCookie,
             SessionInUrl,
@@ -191,6 +194,7 @@ impl Reason {
             Self::Rank => "rank",
             Self::Login => "login",
             Self::UnknownToken => "unknown-token",
+            Self::Unverified => "unverified",
             Self::StoreAway => "store-away",
             Self::BadSessionCookie => "bad-session-cookie",
             Self::SessionInUrl => "session-in-url",

@@ -132,8 +132,9 @@ pub fn plain(headers: &HeaderMap, body: &Bytes, max: usize) -> Option<Bytes> {
     decode(body, Coding::of(headers)?, max)
 }
 
-/// `None`: it is damaged or too large.
-fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
+/// A body without its coding. `None`: it is damaged, or larger than `max` bytes then.
+#[must_use]
+pub fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
     let raw = body.as_ref();
     match coding {
         Coding::Identity => Some(body.clone()),

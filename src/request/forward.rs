@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use super::admit::Admitted;
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, BodyError, Case, admit, deliver, interim, login, outgoing, rows, told};
+use super::{Body, BodyError, Case, admit, deliver, interim, login, outgoing, rows, told, verify};
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
 use crate::http::{path, query};
@@ -116,6 +116,7 @@ pub(super) async fn own(
     reason: Reason,
 ) -> Result<Response<Body>, Error> {
     let change = heed(case, came.response.headers()).await;
+    verify::void_after(case, came.response.headers()).await;
     let item = told::item(case, came.response.headers());
     let status = came.response.status();
     let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));

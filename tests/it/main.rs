@@ -62,5 +62,6 @@ mod tls;
 mod tunnel;
 mod upstream;
 mod variants;
+mod verify;
 mod visitor;
 mod websocket;

@@ -23,6 +23,7 @@ use super::super::admit::Admitted;
 use super::super::client::Client;
 use super::super::error::Error;
 use super::super::trail::Trail;
+use super::super::verify::Asking;
 use super::super::visitor::{self, Visitor};
 use super::super::{Body, Case, Room, asked, endpoint, forward, gate, outgoing, reply, route_of};
 use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own};
@@ -32,7 +33,7 @@ use crate::http::template::escape_html;
 use crate::http::{forwarded, path};
 use crate::metrics::Count;
 use crate::page::hole::esi::Include;
-use crate::page::{Look, coded, hole};
+use crate::page::{coded, hole};
 use crate::route::{Fill, Fragment, Route, Share};
 
 /// Who asks for the contents of a page's holes.
@@ -324,7 +325,8 @@ impl Asker {
         limits.iter().try_for_each(|limits| turn.count(limits))?;
         let (route, item) = route_of(room, &head, &admitted);
         let route = &shared_as(route, share);
-        let visitor = visitor::recognise(room, &head, route, now, Look::Use).await;
+        let asking = Asking::Of(&self.client, &admitted);
+        let visitor = visitor::recognise(room, &head, route, now, asking).await;
         let visitor = visitor.over(admitted.certificate(&self.client));
         limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
         let client = &self.client;
