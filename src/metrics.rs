@@ -107,6 +107,10 @@ pub enum Count {
     OriginIdleErrors,
     /// Interim responses of the origin that the client could not be given.
     InterimDropped,
+    /// Holes in pages that were filled.
+    HolesFilled,
+    /// Holes in pages that could not be filled.
+    HolesUnfilled,
     /// Pages stored.
     Stored,
     /// Pages that the store refused or failed to take.
@@ -148,7 +152,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 39] = [
+    const ALL: [(Self, &'static str, &'static str); 41] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -208,6 +212,12 @@ impl Count {
             Self::InterimDropped,
             "anteroom_interim_dropped",
             "Interim responses of the origin not passed on",
+        ),
+        (Self::HolesFilled, "anteroom_holes_filled", "Holes in pages that were filled"),
+        (
+            Self::HolesUnfilled,
+            "anteroom_holes_unfilled",
+            "Holes in pages that showed their fallback",
         ),
         (Self::Stored, "anteroom_pages_stored", "Pages stored"),
         (Self::StoreWriteErrors, "anteroom_store_write_errors", "Pages not taken by the store"),

@@ -10,6 +10,8 @@ use ipnet::IpNet;
 use crate::http::path::{self, Branch, PathPattern};
 use crate::http::peer::is_in;
 use crate::http::query;
+use crate::http::selector::Selector;
+use crate::http::template::Template;
 use crate::ident::Item;
 use crate::limit::Limits;
 
@@ -88,6 +90,10 @@ pub struct Route {
     pub send_headers: Vec<HeaderName>,
     /// Softly purged by an unsafe request that succeeds.
     pub purges: Vec<Branch>,
+    /// The elements of its pages that are filled for each visitor.
+    pub fragments: Vec<Fragment>,
+    /// Whether the tags of ESI in its answers are carried out.
+    pub esi: Esi,
     /// The source of rows from which it is answered.
     pub rows: Option<Arc<str>>,
     /// The origin that is asked, by its place among all.
@@ -98,6 +104,46 @@ pub struct Route {
     pub allow_from: Vec<IpNet>,
     /// How many requests it takes.
     pub limits: Limits,
+}
+
+/// Elements of a route's pages that are filled for each visitor.
+#[derive(Clone, Debug)]
+pub struct Fragment {
+    /// Which elements.
+    pub selector: Selector,
+    /// With what.
+    pub fill: Fill,
+    /// With whom that may be shared, instead of what its own route says.
+    pub share: Option<Share>,
+    /// What is shown where it fails; `None`: what the page has there.
+    pub fallback: Option<Arc<str>>,
+    /// Whether only for visitors with a cookie that may mean a person: others see what the page has there.
+    pub only_sessions: bool,
+}
+
+/// What an element is filled with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// The answer to a request for this target, for the visitor.
+    From(Arc<str>),
+    /// The user's name.
+    User,
+    /// How many things are in the cart.
+    CartCount,
+    /// The items viewed last, each by this template.
+    Recent(Template),
+}
+
+/// When the tags of ESI are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Esi {
+    /// Never.
+    #[default]
+    Off,
+    /// Where the app says so: `Surrogate-Control: content="ESI/1.0"`.
+    Said,
+    /// In every text.
+    Always,
 }
 
 /// What a query parameter must be.
@@ -134,6 +180,8 @@ impl Route {
             key_headers: Vec::new(),
             send_headers: Vec::new(),
             purges: Vec::new(),
+            fragments: Vec::new(),
+            esi: Esi::Off,
             rows: None,
             origin: 0,
             site: "".into(),
@@ -146,6 +194,12 @@ impl Route {
     #[must_use]
     pub fn keys_cookie(&self, name: &[u8]) -> bool {
         self.key_cookies.iter().any(|keyed| keyed.as_bytes() == name)
+    }
+
+    /// Whether something on its pages is filled in for each visitor.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        !self.fragments.is_empty() || self.esi != Esi::Off
     }
 
     /// `None` where the route does not fit; the item, if it names one.

@@ -26,10 +26,11 @@ use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
-    CookieKinds, CookieRules, Endpoint, LoginRule, LoginUser, LogoutRule, Matching, OriginRules,
-    PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom, Verify, Watched,
+    CookieKinds, CookieRules, Endpoint, HoleLimits, LoginRule, LoginUser, LogoutRule, Matching,
+    OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom,
+    Verify, Watched,
 };
-use crate::route::{LeakGuard, QueryValue, Route, Routes, SetCookie, Share};
+use crate::route::{Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, SetCookie, Share};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
@@ -231,6 +232,13 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         log_user: plan.log.user,
         purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
+        holes: HoleLimits {
+            count: plan.limits.holes,
+            size: plan.limits.hole_size,
+            timeout: plan.limits.hole_timeout,
+            memory: usize::try_from(plan.limits.hole_memory).unwrap_or(usize::MAX)
+                / plan.threads.max(1),
+        },
         routes: Routes::new(
             plan.routes.iter().map(|one| route(plan, one, &mut limiting)).collect(),
             Route::rest(plan.cache.trust_public),
@@ -457,6 +465,29 @@ impl Limiting {
     }
 }
 
+fn share(share: config::Share) -> Share {
+    match share {
+        config::Share::Anonymous => Share::Anonymous,
+        config::Share::Everyone => Share::Everyone,
+        config::Share::None => Share::None,
+    }
+}
+
+fn fragment(one: &config::Fragment) -> Fragment {
+    Fragment {
+        selector: one.selector.clone(),
+        fill: match &one.fill {
+            config::Fill::From(from) => Fill::From(from.as_str().into()),
+            config::Fill::User => Fill::User,
+            config::Fill::CartCount => Fill::CartCount,
+            config::Fill::Recent(template) => Fill::Recent(template.clone()),
+        },
+        share: one.share.map(share),
+        fallback: one.fallback.as_deref().map(Arc::from),
+        only_sessions: one.only_sessions,
+    }
+}
+
 fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
     let query = route.query.iter().map(|(name, value)| {
         let value = match value.as_str() {
@@ -475,11 +506,7 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
             .filter_map(|name| Method::from_bytes(name.as_bytes()).ok())
             .collect(),
         query: query.collect(),
-        share: match route.share {
-            config::Share::Anonymous => Share::Anonymous,
-            config::Share::Everyone => Share::Everyone,
-            config::Share::None => Share::None,
-        },
+        share: share(route.share),
         ttl: route.ttl,
         override_ttl: route.override_ttl,
         override_private: route.override_private,
@@ -501,6 +528,12 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
         key_headers: route.key_headers.clone(),
         send_headers: route.send_headers.clone(),
         purges: route.purges.clone(),
+        fragments: route.fragments.iter().map(fragment).collect(),
+        esi: match route.esi {
+            config::Esi::Off => Esi::Off,
+            config::Esi::Said => Esi::Said,
+            config::Esi::Always => Esi::Always,
+        },
         rows: route.rows.as_deref().map(Arc::from),
         origin: origins::place(plan, route.origin.as_deref()),
         site: route.origin.as_deref().unwrap_or_default().into(),

@@ -182,6 +182,7 @@ fn room(
         upstreams,
         sheet,
         pen,
+        holes: Rc::default(),
         left: Rc::default(),
         tunnels: Arc::clone(&shared.tunnels),
     })

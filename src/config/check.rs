@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use super::fragment::Esi;
 use super::plan::{
     Address, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie,
     SetCookie, Share, StoreUrl, USUAL_MODE,
@@ -504,6 +505,7 @@ impl<'a> Check<'a> {
         self.guards_hosts(&at, route);
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
         self.rows_of(&at("rows"), route, in_query > 0 || in_path);
+        self.holes_of(&at, route);
         let session = &self.plan.session;
         for key in &route.key_cookies {
             if session.cookies.iter().any(|cookie| cookie.matches(key.as_bytes())) {
@@ -569,6 +571,43 @@ impl<'a> Check<'a> {
                 setting,
                 "rows are for everyone, and share = \"none\" beside it says the other",
             );
+        }
+    }
+
+    /// Holes are for pages that are shared: who is given his own page finds everything on it.
+    fn holes_of(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        let (holes, has_esi) = (route.fragments.len(), route.esi != Esi::Off);
+        if has_esi && route.rows.is_some() {
+            self.problem(&at("esi"), "does nothing beside rows, which are JSON");
+        }
+        if holes == 0 {
+            return;
+        }
+        let setting = at("fragments");
+        if has_esi {
+            self.problem(
+                &setting,
+                "beside esi, by which the app says itself what is filled; say one",
+            );
+        }
+        if route.rows.is_some() {
+            self.problem(&setting, "do nothing beside rows, which are JSON");
+        }
+        match route.share {
+            Share::None => {
+                self.problem(&setting, "are for pages that are shared, and share is \"none\"");
+            }
+            Share::Anonymous => self.warning(
+                &setting,
+                "share = \"anonymous\": visitors with a login get no shared page here; if all that is \
+                 personal is filled in, say share = \"everyone\"",
+            ),
+            Share::Everyone => {}
+        }
+        let most = self.plan.limits.holes;
+        if holes > most && !self.unread("limits.holes") {
+            let text = format!("found {holes}; [limits] holes lets {most} be filled in a page");
+            self.problem(&setting, text);
         }
     }
 

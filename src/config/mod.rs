@@ -12,6 +12,7 @@ mod change;
 mod check;
 mod credential;
 mod form;
+mod fragment;
 mod node;
 mod pem;
 mod plan;
@@ -28,6 +29,7 @@ mod text;
 mod tls;
 mod unit;
 
+pub use fragment::{Esi, Fill, Fragment};
 pub use plan::{
     AccessFormat, Address, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard,
     Limits, Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::fragment::{Esi, Fragment};
 use super::secret::Secret;
 use super::servers::Servers;
 use super::sessions::{Login, Logout, Verify};
@@ -563,6 +564,10 @@ pub struct Route {
     /// `purges`: paths, or with `/**` all below them, that are stale once an unsafe request to this
     /// route has succeeded.
     pub purges: Vec<Branch>,
+    /// `fragments`: elements of its pages that are filled for each visitor.
+    pub fragments: Vec<Fragment>,
+    /// `esi`, false: whether the tags of ESI in its answers are carried out.
+    pub esi: Esi,
     /// `rows`: the `[[rows]]` that this route is answered from.
     pub rows: Option<String>,
     /// `origin`: the `[origins.NAME]` that is asked; none: `[origin]`.
@@ -750,6 +755,14 @@ pub struct Limits {
     pub requests_counted: usize,
     /// `in_flight`, 64 MiB: bodies being stored or shared while in flight.
     pub in_flight: u64,
+    /// `holes`, 32: what is filled in one page for one visitor.
+    pub holes: usize,
+    /// `hole_size`, 256 KiB: the largest content of one.
+    pub hole_size: usize,
+    /// `hole_timeout`, 5 s: how long one may take.
+    pub hole_timeout: Duration,
+    /// `hole_memory`, 64 MiB: contents that wait for their pages, in all.
+    pub hole_memory: u64,
     /// `waiters`, 10,000: requests that wait for others' fetches, in all.
     pub waiters: usize,
     /// `variants`, 32 for one URL.
@@ -953,6 +966,8 @@ impl Default for Route {
             key_headers: Vec::new(),
             send_headers: Vec::new(),
             purges: Vec::new(),
+            fragments: Vec::new(),
+            esi: Esi::Off,
             rows: None,
             origin: None,
             allow_from: Vec::new(),
@@ -1012,6 +1027,10 @@ impl Default for Limits {
             requests_exempt: Vec::new(),
             requests_counted: 100_000,
             in_flight: 64 * MIB,
+            holes: 32,
+            hole_size: 256 << 10,
+            hole_timeout: Duration::from_secs(5),
+            hole_memory: 64 * MIB,
             waiters: 10_000,
             variants: 32,
             visit_queue: 100_000,

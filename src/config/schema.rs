@@ -11,13 +11,14 @@ use ipnet::IpNet;
 
 use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
+use super::fragment::{EsiForm, FragmentForm, SHARES};
 use super::node::{Node, Value};
 use super::pem::PemFile;
 use super::plan::{
     AccessFormat, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard, Limits,
     Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate,
-    Route, Rows, SameSite, SecureCookie, Session, SetCookie, Share, StatusDetail, Store, Tls,
-    TlsVersion, Views, Visitor,
+    Route, Rows, SameSite, SecureCookie, Session, SetCookie, StatusDetail, Store, Tls, TlsVersion,
+    Views, Visitor,
 };
 use super::{form, rate, servers, sessions, text};
 use crate::http::coding::Coding;
@@ -285,9 +286,7 @@ fn route(at: &mut impl Walk, route: &mut Route) {
         at.key("method", &mut route.methods, &List::of(named(text::method)));
         at.key("query", &mut route.query, &Parameters);
     });
-    let share =
-        [("anonymous", Share::Anonymous), ("everyone", Share::Everyone), ("none", Share::None)];
-    at.key("share", &mut route.share, &Words(&share));
+    at.key("share", &mut route.share, &Words(&SHARES));
     at.key("ttl", &mut route.ttl, &Optional(TTL));
     at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
     at.key("override_private", &mut route.override_private, &Flag);
@@ -308,6 +307,8 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("send_headers", &mut route.send_headers, &fields);
     let branches = List::of(Text { parse: text::branch, show: Branch::to_string });
     at.key("purges", &mut route.purges, &branches);
+    at.key("fragments", &mut route.fragments, &List::of(FragmentForm));
+    at.key("esi", &mut route.esi, &EsiForm);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
     at.key("origin", &mut route.origin, &Optional(named(text::rows_name)));
     at.key("allow_from", &mut route.allow_from, &networks());
@@ -392,6 +393,10 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
     at.key("requests_exempt", &mut limits.requests_exempt, &networks());
     at.key("requests_counted", &mut limits.requests_counted, &count(1_000, 10_000_000));
     at.key("in_flight", &mut limits.in_flight, &Size { min: MIB, max: TIB });
+    at.key("holes", &mut limits.holes, &count(1, 1_000));
+    at.key("hole_size", &mut limits.hole_size, &Size { min: KIB, max: 64 * MIB });
+    at.key("hole_timeout", &mut limits.hole_timeout, &TIMEOUT);
+    at.key("hole_memory", &mut limits.hole_memory, &Size { min: MIB, max: TIB });
     at.key("waiters", &mut limits.waiters, &count(0, 10_000_000));
     // The stored index of a page's variants names no more.
     at.key("variants", &mut limits.variants, &count(1, 256));

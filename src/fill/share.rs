@@ -12,6 +12,7 @@ use crate::origin::{OriginError, OriginResponse};
 use crate::page::entry::Entry;
 use crate::page::flight::{Flight, Verdict};
 use crate::page::guard::{self, Watch};
+use crate::page::hole;
 use crate::page::verdict::{Lost, Storing};
 use crate::reason::Reason;
 
@@ -64,7 +65,7 @@ impl Filler {
         };
         let forms = lost == Lost::All;
         let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
-        match read.and_then(|body| inspect(&head, body, watch, guarded)) {
+        match read.and_then(|body| inspect(&fetch, &head, body, guarded.then_some(&watch))) {
             Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
             Ok(None) => {
                 flight.end_whole();
@@ -82,6 +83,9 @@ impl Filler {
                 }
                 return false;
             }
+            Err(Stop::InHoles(entry, reason)) => {
+                self.land_emptied(&fetch, flight, *entry, (reason, waiting)).await;
+            }
             Err(Stop::Failed(error)) => {
                 tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
                 if let Some(lead) = waiting {
@@ -91,6 +95,28 @@ impl Filler {
             Err(Stop::Abandoned) => return false,
         }
         true
+    }
+
+    /// What is one visitor's stands in the page's holes only: it is kept without that. Who waits has seen
+    /// nothing yet, and asks for himself, for what is in the flight is the page as it came.
+    async fn land_emptied(
+        &self,
+        fetch: &Fetch,
+        flight: &Arc<Flight>,
+        mut entry: Entry,
+        (reason, waiting): (Reason, Option<Lead>),
+    ) {
+        entry.tag();
+        let to_store = self.keep(fetch, flight, entry);
+        flight.decide(Verdict::Refused(reason));
+        flight.end_whole();
+        if let Some(lead) = waiting {
+            say(lead.tell, Led::Again(reason));
+        }
+        if !to_store.is_empty() {
+            self.sheet.count(Count::Stored);
+        }
+        self.put(&to_store, |_| flight.is_invalidated()).await;
     }
 
     /// The body is whole and passed the guard: kept first, so that whoever comes after the flight
@@ -120,21 +146,37 @@ impl Filler {
 }
 
 /// Has the guard look through a body that is whole.
+/// Reads the body, where that is asked for.
 fn inspect(
+    fetch: &Fetch,
     head: &Entry,
     body: Option<Bytes>,
-    watch: Watch<'_>,
-    guarded: bool,
+    watch: Option<&Watch<'_>>,
 ) -> Result<Option<Bytes>, Stop> {
-    let (true, Some(body)) = (guarded, &body) else { return Ok(body) };
-    guard::inspect(&head.headers, std::slice::from_ref(body), &watch)
-        .map_err(|finding| Stop::Refused(reason_of(finding)))?;
-    Ok(Some(body.clone()))
+    let (Some(watch), Some(body)) = (watch, &body) else { return Ok(body) };
+    let Err(finding) = guard::inspect(&head.headers, std::slice::from_ref(body), watch) else {
+        return Ok(Some(body.clone()));
+    };
+    let reason = reason_of(finding);
+    let fragments = &fetch.route.fragments;
+    if fragments.is_empty() {
+        return Err(Stop::Refused(reason));
+    }
+    // What stands in a hole is shown to nobody who is given the page, and need not be kept.
+    let page = Entry { body: body.clone(), ..Entry::clone(head) };
+    let selectors = fragments.iter().map(|fragment| &fragment.selector);
+    let emptied = hole::emptied(&page, selectors, watch.max_decoded).filter(|emptied| {
+        let body = std::slice::from_ref(&emptied.body);
+        guard::inspect(&emptied.headers, body, watch).is_ok()
+    });
+    Err(emptied.map_or(Stop::Refused(reason), |page| Stop::InHoles(Box::new(page), reason)))
 }
 
 /// Why a body did not land.
 pub(super) enum Stop {
     Refused(Reason),
+    /// The guard found something, in the holes of the page only; here it is without them.
+    InHoles(Box<Entry>, Reason),
     Failed(OriginError),
     /// It is not kept, and nobody reads it any more.
     Abandoned,

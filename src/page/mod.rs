@@ -8,6 +8,7 @@ pub mod coded;
 pub mod entry;
 pub mod flight;
 pub mod guard;
+pub mod hole;
 pub mod key;
 pub mod memory;
 pub mod purge;

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::coder::{self, Live};
 use super::error::Error;
 use super::trail::Trail;
+use super::visitor::CookieClass;
 use super::{Body, Case, deliver, forward, outgoing, personal};
 use crate::clock::unix_now;
 use crate::fill::{Led, Order};
@@ -104,7 +105,7 @@ impl<'c> Want<'c> {
     pub(super) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
         let headers = &self.case.head.headers;
         match *name {
-            COOKIE => outgoing::lost_cookies(self.case).any(|cookie| !self.is_nobodys(cookie)),
+            COOKIE => self.lost_cookies().any(|cookie| !self.is_nobodys(cookie)),
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
@@ -120,6 +121,21 @@ impl<'c> Want<'c> {
             _ if outgoing::is_told(self.case, name) => true,
             _ => headers.contains_key(name) && !self.sent().contains_key(name),
         }
+    }
+}
+
+impl<'c> Want<'c> {
+    /// The cookies that no fill sends, and by which his page may be another. Where all that is personal is
+    /// filled in, by the operator's word, the session's are none of these.
+    fn lost_cookies(&self) -> impl Iterator<Item = &'c [u8]> {
+        let case = self.case;
+        let rules = &case.room.settings.cookies;
+        let is_of_holes = move |name: &&[u8]| {
+            self.class == ShareClass::Everyone
+                && case.route.has_holes()
+                && matches!(rules.class(name, case.route), CookieClass::Session(_))
+        };
+        outgoing::lost_cookies(case).filter(move |name| !is_of_holes(name))
     }
 }
 
@@ -240,7 +256,7 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
 /// Answers from the cache where that may be, else forwards.
 pub(super) async fn answer(
     case: &Case<'_>,
-    body: Incoming,
+    body: Option<Incoming>,
     access: Access,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {

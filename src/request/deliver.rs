@@ -125,10 +125,15 @@ pub(super) fn keep_from_caches(headers: &mut HeaderMap) {
     if !control.private && !control.no_store {
         headers.remove(CACHE_CONTROL);
     }
+    remove_for_shared_caches(headers);
+    keep_private(headers);
+}
+
+/// Removes what only caches between us and the visitor would read.
+pub(super) fn remove_for_shared_caches(headers: &mut HeaderMap) {
     for name in &FOR_SHARED_CACHES {
         headers.remove(name);
     }
-    keep_private(headers);
 }
 
 /// A stored page in the form that the visitor takes.

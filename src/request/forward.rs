@@ -5,6 +5,7 @@ use std::time::Duration;
 use ::http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
+use super::admit::Admitted;
 use super::error::Error;
 use super::trail::Trail;
 use super::visitor::CookieClass;
@@ -29,11 +30,14 @@ const DELETE_PATIENCE: Duration = Duration::from_millis(250);
 /// Forwards a request as it came, for `reason`.
 pub(super) async fn forward(
     case: &Case<'_>,
-    mut body: Incoming,
+    mut body: Option<Incoming>,
     reason: Reason,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
-    end_of_nothing(&mut body, case.room.settings.stall).await.map_err(OriginError::ClientBody)?;
+    if let Some(body) = &mut body {
+        let ended = end_of_nothing(body, case.room.settings.stall).await;
+        ended.map_err(OriginError::ClientBody)?;
+    }
     let keep = which_connection(case);
     let mut request = outgoing::forwarded(case, body);
     let unanswered = Unanswered::of(case);
@@ -169,6 +173,10 @@ async fn heed(
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Result<(login::Change, bool), Error> {
+    // The head in which the visitor would be told of it is the page's, and has left already.
+    if case.is_hole {
+        return Ok((login::Change::Nothing, false));
+    }
     let change = login::carry_out(case, status, headers).await?;
     match told::fill_cart(case, headers, &change).await {
         Ok(has_filled_cart) => Ok((change, has_filled_cart)),
@@ -186,7 +194,7 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
     let mut targets = vec![own.to_owned()];
     for name in [::http::header::LOCATION, ::http::header::CONTENT_LOCATION] {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
-        targets.extend(value.and_then(|text| same_site(case, own, text)));
+        targets.extend(value.and_then(|text| same_site(&case.admitted, own, text)));
     }
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
     // A route for this method alone may name a row, too.
@@ -266,11 +274,11 @@ fn aim(case: &Case<'_>, target: &str, is_hard: bool) -> Aim {
     Scope::Url { site: &case.admitted.site, path: &path, query: &query }.aim(is_hard)
 }
 
-/// The target that a Location means in an answer to a request for `own`, where it is on the same site.
-fn same_site(case: &Case<'_>, own: &str, location: &str) -> Option<String> {
+/// The target that a reference means in an answer to a request for `own`, where it is on the same site.
+pub(super) fn same_site(admitted: &Admitted, own: &str, location: &str) -> Option<String> {
     let (place, target) = resolve(own, location);
     let Some(place) = place else { return Some(target) };
-    let scheme = case.admitted.scheme;
+    let scheme = admitted.scheme;
     let authority = match place.split_once("//") {
         Some(("", authority)) => authority,
         Some((named, authority)) => {
@@ -280,5 +288,5 @@ fn same_site(case: &Case<'_>, own: &str, location: &str) -> Option<String> {
         None => return None,
     };
     let host = crate::http::host::Host::parse(authority.as_bytes()).ok()?;
-    (host.normalised(scheme) == case.admitted.site.as_str()).then_some(target)
+    (host.normalised(scheme) == admitted.site.as_str()).then_some(target)
 }

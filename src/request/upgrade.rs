@@ -109,13 +109,13 @@ pub(super) async fn answer(
 ) -> Result<Response<Body>, Error> {
     let room = case.room;
     let Some(protocol) = asked(case.head, false) else {
-        return forward::forward(case, body, Reason::Upgrade, trail).await;
+        return forward::forward(case, Some(body), Reason::Upgrade, trail).await;
     };
     let Some(place) = place(case) else {
         room.sheet.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };
-    let mut request = outgoing::forwarded(case, body);
+    let mut request = outgoing::forwarded(case, Some(body));
     for name in [TE, TRAILER] {
         request.headers_mut().remove(name);
     }

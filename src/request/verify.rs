@@ -231,8 +231,8 @@ fn question(
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
     let (route, _) = route_of(room, head, &admitted);
     let visitor = Visitor::in_question();
-    let heard = Heard::default();
-    let case = Case { room, client, head, admitted, route, visitor, now, heard };
+    let (heard, is_hole) = (Heard::default(), false);
+    let case = Case { room, client, head, admitted, route, visitor, now, heard, is_hole };
     let mut request = outgoing::question(&case);
     // The answer is about his cookies, with whatever certificate they come.
     for (name, _) in case.certificate().iter().flat_map(|shown| shown.fields()) {
