@@ -43,12 +43,14 @@ fn app() -> Origin {
                 Reply::status("302 Found")
                     .header("Location", "/")
                     .header("Set-Cookie", &format!("SID={sid}; Path=/"))
+                    .body("")
             }
             ("/login", None) => Reply::unstored("wrong password"),
-            ("/logout", Some(_)) => Reply::status("302 Found").header("Location", "/"),
+            ("/logout", Some(_)) => Reply::status("302 Found").header("Location", "/").body(""),
             ("/logout", None) => Reply::status("302 Found")
                 .header("Location", "/")
-                .header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0"),
+                .header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0")
+                .body(""),
             _ => Reply::html(&format!("a page for {}", user.as_deref().unwrap_or("anybody"))),
         }
     })
@@ -177,7 +179,8 @@ fn an_app_that_writes_its_name_into_its_cookie_is_believed() {
     let origin = Origin::start(|request| match request.path() {
         "/wp-login.php" => Reply::status("302 Found")
             .header("Location", "http://other.port:81/wp-admin/")
-            .header("Set-Cookie", "wordpress_logged_in_0f=ann%7C1799999999%7Cx%7Cy; Path=/"),
+            .header("Set-Cookie", "wordpress_logged_in_0f=ann%7C1799999999%7Cx%7Cy; Path=/")
+            .body(""),
         _ => Reply::unstored("a page"),
     });
     let rules = r#"
