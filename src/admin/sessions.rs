@@ -235,10 +235,9 @@ impl Clerk {
         if let Whom::User(user) = whom {
             let indexed =
                 self.store.sessions_of(user).await.map_err(|error| store_failed(&error))?;
+            // Those that are there now are found by it in each piece: it holds only so many at a time.
             known.extend(indexed.into_iter().map(|session| session.token));
-            if from.is_none() {
-                found.extend(known.iter().cloned());
-            }
+            found.extend(known.iter().cloned());
         }
         let prefix = match whom {
             Whom::Id(id) if storage == TokenStorage::Sha256 => id,

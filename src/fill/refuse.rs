@@ -56,7 +56,8 @@ impl Filler {
             );
         }
         let memory = self.pages.memory();
-        if reason == Reason::Accept {
+        // What was found is the visitor's own: another one's page may be as it should.
+        if reason == Reason::Accept || is_leak(reason) {
             return;
         }
         if passing || reason == Reason::Crowded {
@@ -67,7 +68,7 @@ impl Filler {
     }
 }
 
-fn is_leak(reason: Reason) -> bool {
+pub(super) fn is_leak(reason: Reason) -> bool {
     matches!(reason, Reason::LeakUser | Reason::LeakAttribute | Reason::LeakToken)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
-use super::refuse::reason_of;
+use super::refuse::{is_leak, reason_of};
 use super::{Filler, Lead, Led, Loss, say};
 use crate::metrics::Count;
 use crate::origin::{OriginError, OriginResponse};
@@ -78,7 +78,7 @@ impl Filler {
                 if let Some(lead) = waiting {
                     say(lead.tell, Led::Again(reason));
                 }
-                if fetch.replaces {
+                if fetch.replaces && !is_leak(reason) {
                     self.forget(&fetch).await;
                 }
                 return false;
@@ -159,7 +159,10 @@ fn inspect(
     };
     let reason = reason_of(finding);
     let fragments = &fetch.route.fragments;
-    if fragments.is_empty() {
+    // What one visitor brings with him must not choose what others are shown, nor must they find an empty
+    // place where nothing is filled in for them.
+    let is_kept = fragments.iter().any(|fragment| fragment.only_sessions);
+    if fragments.is_empty() || is_leak(reason) || is_kept {
         return Err(Stop::Refused(reason));
     }
     // What stands in a hole is shown to nobody who is given the page, and need not be kept.

@@ -94,6 +94,14 @@ impl Traces {
     /// The value of a cookie that the page itself would set.
     pub fn set_cookie(&mut self, value: &[u8]) {
         self.secret(value, VALUE_MIN);
+        // A short one may be the number of a cart.
+        let plain: Cow<'_, [u8]> = percent_decode(value).into();
+        let words = plain.split(|byte| !byte.is_ascii_alphanumeric()).take(PIECES_MAX);
+        for word in words.filter(|word| word.len() >= WORD_MIN) {
+            if word.iter().any(u8::is_ascii_digit) {
+                self.add(Finding::LeakToken, word, Place::Word);
+            }
+        }
     }
 
     /// Whether there is nothing to look for.
@@ -117,6 +125,8 @@ impl Traces {
     }
 
     fn add(&mut self, finding: Finding, text: &[u8], place: Place) {
+        // Of what is cut the word goes on.
+        let place = if text.len() > MARK_BYTES_MAX { Place::Anywhere } else { place };
         let text = text[..text.len().min(MARK_BYTES_MAX)].to_ascii_lowercase();
         let is_known = self.0.iter().any(|mark| mark.text == text);
         if self.0.len() < MARKS_MAX && !is_known {

@@ -363,7 +363,7 @@ fn lost(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<Lost,
     if !answer.headers.contains_key(SET_COOKIE) {
         return Ok(Lost::Nothing);
     }
-    if may_lose_cookies(answer, route) {
+    if may_lose_cookies(class, answer, route) {
         return Ok(Lost::Named);
     }
     strip_all(class, answer, route)?;
@@ -394,9 +394,10 @@ fn strip_all(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<
 /// Whether a route lets a response lose all that it says of cookies: those it names, and with them what only
 /// takes cookies away, as some apps do on every page. The request bore none but those in the key. A log-in
 /// gives one, and so is not lost where its cookie is not named.
-fn may_lose_cookies(answer: &Answered<'_>, route: &Route) -> bool {
+fn may_lose_cookies(class: ShareClass, answer: &Answered<'_>, route: &Route) -> bool {
     let named = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
-    let strips = !route.strip_set_cookie.is_empty();
+    // Who has a login may have it taken away.
+    let strips = !route.strip_set_cookie.is_empty() && class == ShareClass::Anonymous;
     set_cookie::lines(answer.headers).all(|(name, line)| {
         named(name) || strips && !route.keys_cookie(name) && set_cookie::clears(line, answer.now)
     })

@@ -134,6 +134,19 @@ impl Body {
     }
 
     /// What comes from the origin.
+    /// Whether it is the origin's answer to one visitor's own request.
+    pub(super) fn is_ones_own(&self) -> bool {
+        match &self.from {
+            From::Origin(_) => true,
+            From::Begun(begun) => matches!(begun.rest, From::Origin(_)),
+            From::Nothing
+            | From::Bytes(_)
+            | From::Parts(_)
+            | From::Flight { .. }
+            | From::Filling(_) => false,
+        }
+    }
+
     pub(super) fn origin(body: OriginBody) -> Self {
         Self::new(From::Origin(body))
     }

@@ -25,9 +25,13 @@ use crate::page::coded;
 use crate::page::entry::Entry;
 use crate::reason::Reason;
 
-/// What outweighs `Cache-Control` for the caches that know it (RFC 9213, and Fastly's).
-static FOR_SHARED_CACHES: [HeaderName; 2] =
-    [HeaderName::from_static("cdn-cache-control"), HeaderName::from_static("surrogate-control")];
+/// Whether a field outweighs `Cache-Control` for some cache: targeted ones (RFC 9213), each with the name of
+/// its network in front, Fastly's, Akamai's, and nginx's.
+fn is_for_a_shared_cache(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.ends_with("-cache-control")
+        || matches!(name, "surrogate-control" | "edge-control" | "x-accel-expires")
+}
 
 /// `Cache-Status` of a request that was only forwarded.
 pub(super) fn bypassed(reason: Reason) -> CacheStatus<'static> {
@@ -131,7 +135,8 @@ pub(super) fn keep_from_caches(headers: &mut HeaderMap) {
 
 /// Removes what only caches between us and the visitor would read.
 pub(super) fn remove_for_shared_caches(headers: &mut HeaderMap) {
-    for name in &FOR_SHARED_CACHES {
+    let others: Vec<_> = headers.keys().filter(|n| is_for_a_shared_cache(n)).cloned().collect();
+    for name in others {
         headers.remove(name);
     }
 }

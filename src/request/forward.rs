@@ -106,6 +106,7 @@ impl<'c> Unanswered<'c> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if !self.is_over {
+            verify::void_later(self.case);
             let target = self.case.head.uri.path_and_query().map_or("/", |target| target.as_str());
             let (route, _) = route_of(self.case, &self.case.head.method, target);
             let mut aims = named(self.case, route);

@@ -90,12 +90,13 @@ pub(super) async fn carry_out(
 fn named(value: &HeaderValue) -> Option<User> {
     match login_field::read(value.as_bytes()) {
         Ok(user) => Some(user),
-        Err(Unread::Attributes(user)) => {
+        // A name that holds a semicolon would be another's in front of it.
+        Err(Unread::Attributes) => {
             tracing::warn!(
-                "the attributes in the origin's Anteroom-Login are no name=value, too many or too \
-                 long; the user is logged in without them"
+                "what stands behind the name in the origin's Anteroom-Login is no name=value, too much \
+                 or too long; nobody is logged in: percent-encode a semicolon in a name as %3B"
             );
-            Some(user)
+            None
         }
         Err(Unread::Name) => {
             tracing::warn!(

@@ -7,11 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{
-    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LOCATION,
-    CONTENT_TYPE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
-    PRAGMA, RANGE,
-};
+use ::http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, USER_AGENT};
 use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
@@ -39,27 +35,14 @@ use crate::store::{BarStore, StoreError};
 const BODY_MAX: usize = 512 << 10;
 /// The largest answer without coding, in bytes.
 const PLAIN_MAX: usize = 2 << 20;
+/// A question is over by so much behind its time at the latest.
+const QUESTION_OVER: Duration = Duration::from_secs(5);
 /// When this much of an answer's time is over, the app is asked anew behind a request.
 const RENEWED_AFTER: f64 = 0.8;
 
-/// What of a visitor's request is not said in a question about him: what speaks of that request alone,
-/// and what may make another of him than his cookies do.
-static NOT_ASKED: [HeaderName; 14] = [
-    ACCEPT,
-    AUTHORIZATION,
-    CACHE_CONTROL,
-    CONTENT_ENCODING,
-    CONTENT_LANGUAGE,
-    CONTENT_LOCATION,
-    CONTENT_TYPE,
-    IF_MATCH,
-    IF_MODIFIED_SINCE,
-    IF_NONE_MATCH,
-    IF_RANGE,
-    IF_UNMODIFIED_SINCE,
-    PRAGMA,
-    RANGE,
-];
+/// What of a visitor's request is said in a question about him: his cookies, and what apps hold a session
+/// against. Anything else could make another question of it, or another visitor of him.
+static ASKED: [HeaderName; 4] = [COOKIE, USER_AGENT, ACCEPT_LANGUAGE, ACCEPT_ENCODING];
 
 /// How the app is asked who a visitor is.
 #[derive(Debug)]
@@ -139,6 +122,9 @@ pub(super) async fn verify(
         }
     }
     let Asking::Of(client, admitted) = asking else { return Ok(Verdict::Unknown) };
+    if room.verified.was_unclear(&whose.carried, whose.now) {
+        return Ok(Verdict::Unknown);
+    }
     let Some(told) = ask(room, verify, whose, (client, admitted)) else {
         return Ok(Verdict::Unknown);
     };
@@ -197,7 +183,7 @@ fn ask(
         Join::Wait(told) => Some(told),
         Join::Lead(lead, told) => {
             let head = question_head(whose.head, verify);
-            let (upstream, request) = question(room, client, admitted, &head, whose.now);
+            let (upstream, request) = question(room, client, admitted, &head, whose.now)?;
             let question = Question {
                 room: Rc::clone(room),
                 verify: Arc::clone(verify),
@@ -219,33 +205,36 @@ fn question_head(of: &Parts, verify: &Verify) -> Parts {
     head.method = Method::GET;
     head.version = Version::HTTP_11;
     head.uri = Uri::from(verify.target.clone());
-    head.headers = of.headers.clone();
-    for name in &NOT_ASKED {
-        head.headers.remove(name);
+    for (name, value) in of.headers.iter().filter(|(name, _)| ASKED.contains(name)) {
+        head.headers.append(name, value.clone());
     }
     head.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     head
 }
 
-/// The request as it goes to the app, and the way there.
+/// The request as it goes to the app, and the way there. `None`: it would go to an app without sessions.
 fn question(
     room: &Rc<Room>,
     client: &Rc<Client>,
     admitted: &Admitted,
     head: &Parts,
     now: f64,
-) -> (Rc<Upstream>, Request<Outgoing>) {
+) -> Option<(Rc<Upstream>, Request<Outgoing>)> {
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
     let (route, _) = route_of(room, head, &admitted);
     let visitor = Visitor::in_question();
     let (heard, is_hole) = (Heard::default(), false);
     let case = Case { room, client, head, admitted, route, visitor, now, heard, is_hole };
+    // An app that has no part in sessions is not believed about them.
+    if !case.rules().sessions {
+        return None;
+    }
     let mut request = outgoing::question(&case);
     // The answer is about his cookies, with whatever certificate they come.
     for (name, _) in case.certificate().iter().flat_map(|shown| shown.fields()) {
         request.headers_mut().remove(name);
     }
-    (Rc::clone(case.upstream()), request)
+    Some((Rc::clone(case.upstream()), request))
 }
 
 /// A question that is under way.
@@ -266,6 +255,7 @@ impl Question {
             let barred = Remembered { answer: Answer::Barred, asked };
             let ttl = self.verify.every;
             let kept = lead.remember(store, before.as_ref(), barred, ttl).await;
+            self.end().await?;
             return kept.ok().filter(|kept| *kept).map(|_| Answer::Barred);
         }
         sheet.count(Count::VerifyQuestions);
@@ -277,15 +267,16 @@ impl Question {
         };
         let answer = tokio::time::timeout(self.verify.timeout, asking).await.ok().flatten();
         let Some(answer) = answer.filter(|_| !lead.is_void()) else {
+            lead.is_unclear(unix_now());
             sheet.count(Count::VerifyUnclear);
             return None;
         };
-        self.heed(&answer, asked).await?;
         let remembered = Remembered { answer: answer.clone(), asked };
         let ttl = self.verify.every;
+        // First: what was voided meanwhile must not bring a session back.
         let kept = lead.remember(store, before.as_ref(), remembered, ttl).await;
         match kept {
-            Ok(true) => Some(answer),
+            Ok(true) => self.heed(&answer, asked).await.map(|()| answer),
             Ok(false) => None,
             Err(error) => {
                 tracing::debug!(%error, "what the app said of a visitor is not remembered");
@@ -327,17 +318,30 @@ impl Question {
                     })
                     .ok()
             }
-            Answer::Nobody if held.is_some() => {
-                room.visits.forget(token);
-                room.sheet.count(Count::LogOuts);
-                room.sessions.log_out(&room.store, token).await.ok()
-            }
+            Answer::Nobody if held.is_some() => self.end().await,
             Answer::Nobody | Answer::Barred => Some(()),
         }
+    }
+
+    /// Ends the session, if there is one.
+    async fn end(&self) -> Option<()> {
+        let Self { room, token, .. } = self;
+        let held = room.sessions.peek_token(&room.store, token, unix_now()).await.ok()?;
+        if held.is_none() {
+            return Some(());
+        }
+        room.visits.forget(token);
+        room.sheet.count(Count::LogOuts);
+        room.sessions.log_out(&room.store, token).await.ok()
     }
 }
 
 impl Verify {
+    /// How long it is marked that an answer was voided: longer than any question about it takes.
+    pub(super) fn mark_time(&self) -> Duration {
+        self.every.max(self.timeout + QUESTION_OVER)
+    }
+
     fn reads_body(&self) -> bool {
         let finders = self.attributes.iter().map(|(_, finder)| finder).chain([&self.user]);
         !matches!(self.nobody, Sign::Status(_)) || finders.into_iter().any(Finder::reads_body)
@@ -400,11 +404,25 @@ pub(super) async fn void_after(case: &Case<'_>, headers: &HeaderMap) {
     let mut voided: Vec<CookieHash> = case.visitor.carried.into_iter().collect();
     if changes {
         let has = session_cookies_after(case, headers);
-        voided.extend((!has.is_empty()).then(|| room.settings.cookies.token.hash(&has)));
+        voided.extend(
+            (!has.is_empty()).then(|| room.settings.cookies.token.hash(&case.route.site, &has)),
+        );
     }
     if !voided.is_empty() {
-        room.verified.void(&room.store, &voided, verify.every, case.now).await;
+        room.verified.void(&room.store, &voided, verify.mark_time(), case.now).await;
     }
+}
+
+/// The same behind a change of which nobody knows whether it was made.
+pub(super) fn void_later(case: &Case<'_>) {
+    let room = Rc::clone(case.room);
+    let (Some(verify), Some(carried)) = (room.settings.verify.clone(), case.visitor.carried) else {
+        return;
+    };
+    let now = case.now;
+    case.room.left.carry_on(async move {
+        room.verified.void(&room.store, &[carried], verify.mark_time(), now).await;
+    });
 }
 
 /// What a response does to the visitor's session cookies.

@@ -71,10 +71,12 @@ impl TokenFrom {
         }
     }
 
-    /// The hash of session cookies, under which it is remembered what the app said of their visitor.
-    pub(super) fn hash(&self, cookies: &[(&[u8], &[u8])]) -> CookieHash {
+    /// The hash of session cookies for the origin `site`, under which it is remembered what the app said of their visitor.
+    pub(super) fn hash(&self, site: &str, cookies: &[(&[u8], &[u8])]) -> CookieHash {
         let lasting = |&(name, value)| (name, self.lasting(value).unwrap_or(value));
         let mut cookies: Vec<(&[u8], &[u8])> = cookies.iter().map(lasting).collect();
+        // No cookie has an empty name.
+        cookies.push((b"", site.as_bytes()));
         CookieHash::of(&mut cookies)
     }
 }
@@ -93,6 +95,13 @@ impl CookieRules {
     /// Whether a cookie may mean a person.
     pub(super) fn is_session(&self, name: &[u8]) -> bool {
         self.session.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// The name of the first of session cookies by rank: of that which gives the token.
+    pub(super) fn leading<'c>(&self, cookies: &[(&'c [u8], &[u8])]) -> Option<&'c [u8]> {
+        let rank = |name: &[u8]| self.session.iter().position(|pattern| pattern.matches(name));
+        let ranked = cookies.iter().filter_map(|(name, _)| Some((rank(name)?, *name)));
+        ranked.min_by_key(|(rank, _)| *rank).map(|(_, name)| name)
     }
 
     /// The token of session cookies: of the first of them by rank.
@@ -322,7 +331,9 @@ fn sort(rules: &CookieRules, head: &Parts, route: &Route, hashes: bool) -> (Carr
             Carried::Rivals(tokens(&rules.token, came.iter().map(|(_, value)| *value)))
         }
         Some((_, value)) => match rules.token.token(value) {
-            Some(token) => Carried::Token(token, hashes.then(|| rules.token.hash(&came))),
+            Some(token) => {
+                Carried::Token(token, hashes.then(|| rules.token.hash(&route.site, &came)))
+            }
             None => Carried::Malformed,
         },
     };

@@ -169,10 +169,12 @@ fn form_value(body: &[u8], field: &str) -> Option<Vec<u8>> {
             text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
         percent_encoding::percent_decode(&spaced).collect()
     };
-    body.split(|&byte| byte == b'&').find_map(|pair| {
+    let mut values = body.split(|&byte| byte == b'&').filter_map(|pair| {
         let at = pair.iter().position(|&byte| byte == b'=')?;
         (decoded(&pair[..at]) == field.as_bytes()).then(|| decoded(&pair[at + 1..]))
-    })
+    });
+    // Of two an app may take either.
+    values.next().filter(|_| values.next().is_none())
 }
 
 /// Carries out what an answer of the app means for the visitor's session.
@@ -186,19 +188,19 @@ pub(super) async fn carry_out(
     let now = case.now as u64;
     let after = verify::session_cookies_after(case, headers);
     let next = rules.token_of(&after).map(|token| room.sessions.stored(&token));
-    let mut came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
-    let is_cleared = came.any(|(name, _)| !after.iter().any(|(left, _)| *left == name));
+    let came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
+    let came: Vec<_> = came.collect();
+    // A stale one of several may go while the session goes on.
+    let is_cleared =
+        rules.leading(&came).is_some_and(|name| !after.iter().any(|(left, _)| *left == name));
     let logs_out =
         |rule: &LogoutRule| rule.matching.fits(case) && rule.success.holds(status, headers, now);
-    if is_cleared || watched.logout.as_ref().is_some_and(logs_out) {
-        return end(case, next.as_ref()).await;
-    }
-    if let Some(rule) = &watched.login
-        && rule.matching.fits(case)
-        && rule.success.holds(status, headers, now)
-        && let Some(next) = next
-    {
-        begin(case, rule, (status, headers), next).await;
+    let logs_in =
+        |rule: &&LoginRule| rule.matching.fits(case) && rule.success.holds(status, headers, now);
+    if let (Some(rule), Some(next)) = (watched.login.as_ref().filter(logs_in), &next) {
+        begin(case, rule, (status, headers), next.clone()).await;
+    } else if is_cleared || watched.logout.as_ref().is_some_and(logs_out) {
+        end(case, next.as_ref()).await?;
     }
     Ok(())
 }
@@ -208,7 +210,7 @@ pub(super) async fn carry_out(
 async fn end(case: &Case<'_>, next: Option<&StoredToken>) -> Result<(), Error> {
     let (room, visitor) = (case.room, &case.visitor);
     if let (Some(verify), Some(carried)) = (&room.settings.verify, visitor.carried) {
-        room.verified.void(&room.store, &[carried], verify.every, case.now).await;
+        room.verified.void(&room.store, &[carried], verify.mark_time(), case.now).await;
     }
     if visitor.class == VisitorClass::Anonymous {
         return Ok(());
@@ -218,7 +220,8 @@ async fn end(case: &Case<'_>, next: Option<&StoredToken>) -> Result<(), Error> {
         true => (token, Ending::Barred),
         false => (token, Ending::Removed),
     });
-    let rivals = visitor.rivals.iter().map(|token| (token, Ending::Removed));
+    let how = if asks { Ending::Barred } else { Ending::Removed };
+    let rivals = visitor.rivals.iter().map(|token| (token, how));
     login::end(case, ended.chain(rivals)).await?;
     if visitor.class == VisitorClass::Known {
         room.sheet.count(Count::LogOuts);
@@ -283,10 +286,11 @@ mod tests {
 
     #[test]
     fn a_field_of_a_form_is_read_as_browsers_write_it() {
-        let body = b"sectok=&u=Al%C3%AFce+B&p=secret&u=mallory";
+        let body = b"sectok=&u=Al%C3%AFce+B&p=secret&p=other";
         assert_eq!(form_value(body, "u").unwrap(), "Al\u{ef}ce B".as_bytes());
         assert_eq!(form_value(body, "sectok").unwrap(), b"");
         assert_eq!(form_value(body, "x"), None);
+        assert_eq!(form_value(body, "p"), None, "it came twice");
     }
 
     #[test]

@@ -24,6 +24,8 @@ const ASKING_MAX: usize = 50_000;
 const AT_ONCE: usize = 64;
 /// What was voided lately, as far as that matters to questions under way.
 const VOIDED_MAX: usize = 100_000;
+/// For how long nobody asks anew what the app has not said, in seconds.
+const UNCLEAR_TTL: f64 = 2.0;
 /// How long a response waits for the store to forget an answer.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// After so many questions it is looked at whether the answers are any use.
@@ -95,6 +97,8 @@ pub struct Verified {
     voided: Cache<CookieHash, u64>,
     /// What was voided here and not in the store, each with the Unix time.
     unheard: Cache<CookieHash, f64>,
+    /// Of whom the app has not said who he is, each with the Unix time.
+    unclear: Cache<CookieHash, f64>,
     asking: Mutex<HashMap<CookieHash, watch::Receiver<Option<Told>>>>,
     at_once: Semaphore,
     asked: AtomicU64,
@@ -108,6 +112,7 @@ impl Default for Verified {
             epoch: AtomicU64::new(0),
             voided: Cache::new(VOIDED_MAX),
             unheard: Cache::new(VOIDED_MAX),
+            unclear: Cache::new(VOIDED_MAX),
             asking: Mutex::default(),
             at_once: Semaphore::new(AT_ONCE),
             asked: AtomicU64::new(0),
@@ -198,6 +203,11 @@ impl Lead {
         Ok(kept && !self.is_void())
     }
 
+    /// The app has not said who the visitor is, at this Unix time: for a moment nobody asks again.
+    pub fn is_unclear(&self, now: f64) {
+        self.verified.unclear.insert(self.cookies, now);
+    }
+
     /// Tells those who wait.
     pub fn tell(self, told: Told) {
         self.tell.send_replace(Some(told));
@@ -242,6 +252,12 @@ impl Verified {
             }
         }
         Ok(Some(remembered))
+    }
+
+    /// Whether the app has just not said who a visitor is.
+    #[must_use]
+    pub fn was_unclear(&self, cookies: &CookieHash, now: f64) -> bool {
+        self.unclear.get(cookies).is_some_and(|at| now >= at && now < at + UNCLEAR_TTL)
     }
 
     /// Counts a request that was answered by what is remembered.
@@ -289,6 +305,7 @@ impl Verified {
             self.voided.insert(*one, epoch);
             self.asking().remove(one);
             self.memo.remove(one);
+            self.unclear.remove(one);
         }
         let mark = Bytes::from(format!("v{:032x}", fastrand::u128(..)));
         let voiding = store.void(cookies, mark, ttl);

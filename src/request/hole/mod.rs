@@ -85,10 +85,12 @@ pub(super) fn wanted(route: &Route, head: &mut Parts, has_body: bool) -> Option<
 /// keep their conditions, ranges and codings.
 fn may_be_cut(route: &Route, head: &Parts) -> bool {
     let is_static = || media::asks_for_static(&head.headers, head.uri.path());
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
     match route.esi {
         Esi::Always => true,
         Esi::Said => !is_static(),
-        Esi::Off => !is_static() && media::asks_for_page(&head.headers),
+        // The answer to a change is the app's own, and may be somebody else's than the request was.
+        Esi::Off => is_read && !is_static() && media::asks_for_page(&head.headers),
     }
 }
 
@@ -131,7 +133,9 @@ pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -
     let (Some(accepted), Some(encoding)) = (&wanted.accepted, encoding) else {
         return Response::from_parts(head, body);
     };
-    let is_zipped = accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
+    // What is one visitor's own all over is not compressed: its length would tell (BREACH).
+    let is_zipped =
+        !body.is_ones_own() && accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
     if is_zipped {
         let name = HeaderValue::from_static(Coding::Gzip.as_str());
         head.headers.insert(CONTENT_ENCODING, name);
