@@ -27,6 +27,13 @@ impl Left {
         self.tasks.spawn_local(work);
     }
 
+    /// The same, unless the thread is ending: where work is dropped with its runtime none may begin.
+    pub(super) fn carry_on_while_open(&self, work: impl Future<Output = ()> + 'static) {
+        if !self.tasks.is_closed() {
+            self.tasks.spawn_local(work);
+        }
+    }
+
     /// Returns when all have ended. None may begin any more.
     pub async fn ended(&self) {
         self.tasks.close();

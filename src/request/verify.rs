@@ -420,7 +420,7 @@ pub(super) fn void_later(case: &Case<'_>) {
         return;
     };
     let now = case.now;
-    case.room.left.carry_on(async move {
+    case.room.left.carry_on_while_open(async move {
         room.verified.void(&room.store, &[carried], verify.mark_time(), now).await;
     });
 }
