@@ -109,7 +109,8 @@ pub(super) async fn verify(
     let remembered = room.verified.recall(&room.store, &whose.carried, whose.now).await?;
     let is_renewal = remembered.is_some();
     if let Some(Remembered { answer, asked }) = remembered {
-        let is_due = whose.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
+        let is_old = whose.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
+        let is_due = is_old && !room.verified.was_unclear(&whose.carried, whose.now);
         if let Some(verdict) = stands(room, answer, whose, asking.look()).await? {
             if let Asking::Of(client, admitted) = asking {
                 room.verified.count_use();
