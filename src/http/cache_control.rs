@@ -54,19 +54,20 @@ impl CacheControl {
     /// nothing is set, and nothing is done.
     #[must_use]
     pub fn parse(headers: &HeaderMap, name: &HeaderName) -> Self {
-        let mut parsed = Self::default();
+        let (mut parsed, mut hidden) = (Self::default(), Self::default());
         for line in headers.get_all(name) {
             for directive in split(line.as_bytes(), b',') {
                 parsed.read(directive);
-                parsed.heed(directive);
+                hidden.read_hidden(directive);
             }
         }
+        parsed.heed(&hidden);
         parsed
     }
 
-    /// What stray quotes may hide: where they are not around the argument, it is not known which
-    /// directives were meant, so that those count that forbid something.
-    fn heed(&mut self, directive: &[u8]) {
+    /// What stray quotes may hide in a directive: where they are not around the argument, it is not
+    /// known which directives were meant.
+    fn read_hidden(&mut self, directive: &[u8]) {
         let is_quoted = directive.iter().any(|byte| matches!(byte, b'"' | b'\''));
         if !is_quoted || divide(directive, b'=').1.is_some_and(is_string) {
             return;
@@ -74,21 +75,20 @@ impl CacheControl {
         for hidden in directive.split(|&byte| byte == b',') {
             let is_stray = |byte: &u8| matches!(byte, b'"' | b'\\' | b'\'' | b' ' | b'\t');
             let bare: Vec<u8> = hidden.iter().copied().filter(|byte| !is_stray(byte)).collect();
-            let mut found = Self::default();
-            found.read(&bare);
-            self.no_store |= found.no_store;
-            self.no_cache |= found.no_cache;
-            self.private |= found.private;
-            self.must_revalidate |= found.must_revalidate;
-            self.proxy_revalidate |= found.proxy_revalidate;
-            // §4.2.1: a lifetime that cannot be told is none.
-            let least = |known: Option<u64>, hidden: Option<u64>| match hidden {
-                Some(hidden) => Some(known.map_or(0, |known| known.min(hidden))),
-                None => known,
-            };
-            self.max_age = least(self.max_age, found.max_age);
-            self.s_maxage = least(self.s_maxage, found.s_maxage);
+            self.read(&bare);
         }
+    }
+
+    /// Obeys what may be hidden, once all is read, where it forbids something.
+    fn heed(&mut self, hidden: &Self) {
+        self.no_store |= hidden.no_store;
+        self.no_cache |= hidden.no_cache;
+        self.private |= hidden.private;
+        self.must_revalidate |= hidden.must_revalidate;
+        self.proxy_revalidate |= hidden.proxy_revalidate;
+        // §4.2.1: a lifetime that cannot be told is none, whatever else is said.
+        self.max_age = hidden.max_age.map_or(self.max_age, |_| Some(0));
+        self.s_maxage = hidden.s_maxage.map_or(self.s_maxage, |_| Some(0));
     }
 
     /// One directive, `name` or `name=argument`. Names are case-insensitive (§5.2), unknown ones
@@ -207,8 +207,9 @@ mod tests {
             (&["ext=\"a, max-age=60, public, must-understand"], stale),
             (&["ext=\"private, no-store\", x='no-cache'"], CacheControl::default()),
             (&["ext=\"a, no-store-at-all, max-age=60"], stale),
-            (&["ext=\"a, max-age=60", "max-age=600"], CacheControl { max_age: Some(0), ..stale }),
-            (&["max-age=600, ext=\"a, max-age=60"], CacheControl { max_age: Some(60), ..stale }),
+            (&["ext=\"a, max-age=60", "max-age=600"], stale),
+            (&["max-age=600, ext=\"a, max-age=60"], stale),
+            (&["max-age=600", "ext=\"a, max-age=60"], stale),
             (&["max-age=\"60, s-maxage=60"], CacheControl { s_maxage: Some(0), ..stale }),
             (&["ext=\"a, must-revalidate"], CacheControl { must_revalidate: true, ..parse(&[]) }),
         ] {
