@@ -24,7 +24,7 @@ use crate::request::crowd::Crowd;
 use crate::request::{
     CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
 };
-use crate::route::{QueryValue, Route, Routes, Share};
+use crate::route::{QueryValue, Route, Routes, Segment, Share};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
@@ -350,6 +350,37 @@ impl Limiting {
     }
 }
 
+/// Who is of one segment on a route.
+fn segment(route: &config::Route) -> Segment {
+    let mut segment = Segment::default();
+    if route.share != config::Share::Segment {
+        return segment;
+    }
+    segment.is_promised = route.segment_proof == config::SegmentProof::None;
+    for by in &route.segment {
+        match by {
+            config::Trait::Attribute(name) => segment.attributes.push(name.clone()),
+            config::Trait::Language(offered) => segment.language = Some(offered.clone()),
+            // By login pages differ anyway, and cookies are keyed as others are.
+            config::Trait::LoggedIn | config::Trait::Cookie(_) => {}
+        }
+    }
+    segment
+}
+
+fn key_cookies(route: &config::Route) -> Vec<String> {
+    let mut names = route.key_cookies.clone();
+    let is_segment = route.share == config::Share::Segment;
+    for by in route.segment.iter().filter(|_| is_segment) {
+        if let config::Trait::Cookie(name) = by
+            && !names.contains(name)
+        {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
 fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
     let query = route.query.iter().map(|(name, value)| {
         let value = match value.as_str() {
@@ -371,8 +402,11 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
         share: match route.share {
             config::Share::Anonymous => Share::Anonymous,
             config::Share::Everyone => Share::Everyone,
+            config::Share::Segment => Share::Segment,
+            config::Share::User => Share::User,
             config::Share::None => Share::None,
         },
+        segment: segment(route),
         ttl: route.ttl,
         override_ttl: route.override_ttl,
         override_private: route.override_private,
@@ -381,7 +415,7 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
         only_top: route.only_top,
         trust_public: route.trust_public,
         strip_set_cookie: route.strip_set_cookie.clone(),
-        key_cookies: route.key_cookies.clone(),
+        key_cookies: key_cookies(route),
         key_headers: route.key_headers.clone(),
         send_headers: route.send_headers.clone(),
         purges: route.purges.clone(),

@@ -30,8 +30,8 @@ mod unit;
 pub use plan::{
     AccessFormat, Address, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
     LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate, Route, Rows,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, StoreUrl, Tls, TlsVersion, Views,
-    Visitor,
+    SameSite, SecureCookie, SegmentProof, Session, Share, StatusDetail, Store, StoreUrl, Tls,
+    TlsVersion, Trait, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -16,7 +16,8 @@ use super::pem::PemFile;
 use super::plan::{
     AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
     LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate, Route, Rows,
-    SameSite, SecureCookie, Session, Share, StatusDetail, Store, Tls, TlsVersion, Views, Visitor,
+    SameSite, SecureCookie, SegmentProof, Session, Share, StatusDetail, Store, Tls, TlsVersion,
+    Views, Visitor,
 };
 use super::{form, rate, servers, text};
 use crate::http::coding::Coding;
@@ -266,9 +267,18 @@ fn route(at: &mut impl Walk, route: &mut Route) {
         at.key("method", &mut route.methods, &List::of(named(text::method)));
         at.key("query", &mut route.query, &Parameters);
     });
-    let share =
-        [("anonymous", Share::Anonymous), ("everyone", Share::Everyone), ("none", Share::None)];
+    let share = [
+        ("anonymous", Share::Anonymous),
+        ("everyone", Share::Everyone),
+        ("segment", Share::Segment),
+        ("user", Share::User),
+        ("none", Share::None),
+    ];
     at.key("share", &mut route.share, &Words(&share));
+    let traits = List::of(Text { parse: text::segment_trait, show: ToString::to_string });
+    at.key("segment", &mut route.segment, &traits);
+    let proofs = [("twins", SegmentProof::Twins), ("none", SegmentProof::None)];
+    at.key("segment_proof", &mut route.segment_proof, &Words(&proofs));
     at.key("ttl", &mut route.ttl, &Optional(TTL));
     at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
     at.key("override_private", &mut route.override_private, &Flag);

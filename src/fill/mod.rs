@@ -3,11 +3,12 @@
 //! The fetch belongs to the flight and not to the request that began it. What the response may be
 //! used for is `page::verdict`'s word; what is done about it is done here: `lease` asks who of a fleet
 //! may fetch, `refresh` takes a 304, `refuse` a response that is for nobody else, `share` one that others
-//! may have, which `read` reads and `keep` keeps.
+//! may have, which `read` reads, `prove` holds against what others were given, and `keep` keeps.
 
 mod fetched;
 mod keep;
 mod lease;
+mod prove;
 mod read;
 mod refresh;
 mod refuse;
@@ -17,8 +18,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::header::SET_COOKIE;
-use ::http::{Request, StatusCode};
+use ::http::header::{COOKIE, SET_COOKIE};
+use ::http::{HeaderName, Request, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::clock::unix_now;
@@ -30,6 +31,7 @@ use crate::page::Pages;
 use crate::page::entry::Entry;
 use crate::page::flight::{EndGuard, Failure, Flight, Seat, Verdict};
 use crate::page::key::ShareClass;
+use crate::page::twins::Witness;
 use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
 use crate::reason::Reason;
 use crate::route::Route;
@@ -70,6 +72,15 @@ impl Loss {
     }
 }
 
+/// A user whose session a fetch carries.
+#[derive(Clone, Debug)]
+pub struct Person {
+    /// Who he is, as far as it matters whether another one is given the same.
+    pub witness: Witness,
+    /// The field that tells the origin his name: what is chosen by that is his alone.
+    pub identity: HeaderName,
+}
+
 /// What to fetch, and as what to keep it.
 #[derive(Debug)]
 pub struct Order {
@@ -83,6 +94,8 @@ pub struct Order {
     pub route: Arc<Route>,
     /// How the fetch differs from the visitor's own request.
     pub loss: Loss,
+    /// Whom the request tells the origin of, where it tells of somebody.
+    pub person: Option<Person>,
     /// The stale page that is fetched anew: the origin may say that it is right still.
     pub held: Option<Arc<Entry>>,
     /// Whether that page may be served should the origin fail: what comes is held back until it is
@@ -105,6 +118,8 @@ pub enum Led {
         length: Option<u64>,
         /// Whether it is kept, as far as can be told: the guard may still have to read the body.
         stored: bool,
+        /// Whether it is known already that it is not, and why.
+        waits: Option<Reason>,
     },
     /// The origin says that the page is right still, and it is as fresh as this says.
     Validated(Arc<Entry>),
@@ -172,11 +187,12 @@ impl Filler {
     /// Fetches the page. Returns whether others may have it.
     async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
         let seat = flight.lead_seat();
-        let Order { primary, class, mut request, route, loss, held, withhold } = order;
+        let Order { primary, class, mut request, route, loss, person, held, withhold } = order;
         let target = request.uri().clone();
         let marks = flight.marks.clone();
         let replaces = held.is_some();
-        let held = held.filter(|held| held.has_validator());
+        // A 304 to one user's session says nothing of what others would get.
+        let held = held.filter(|held| held.has_validator() && !class.is_personal());
         if let Some(held) = &held {
             ask_whether(&held.headers, request.headers_mut());
         }
@@ -197,6 +213,7 @@ impl Filler {
             route,
             class,
             loss,
+            person,
             withhold,
             replaces,
             asked_at,
@@ -213,7 +230,9 @@ impl Filler {
         match self.judge(&fetch, flight, &came) {
             Ok(storing) => self.share(fetch, flight, came, storing, Lead { seat, tell }).await,
             Err(reason) => {
-                let outdates = fetch.replaces && !passes(came.response.status());
+                // What one user of a segment is answered may be for him alone.
+                let is_said_to_all = fetch.class != ShareClass::Segment;
+                let outdates = fetch.replaces && is_said_to_all && !passes(came.response.status());
                 self.refuse(&fetch, flight, came, reason, tell);
                 if outdates {
                     self.forget(&fetch).await;
@@ -257,7 +276,17 @@ impl Filler {
             who: Who::Anonymous,
             ranks: true,
         };
-        let storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
+        let mut storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
+        if let Some(person) = &fetch.person {
+            match fetch.class {
+                // All that it was asked with stands in its key.
+                ShareClass::User => {
+                    storing.vary.retain(|name| *name != COOKIE && *name != person.identity);
+                }
+                _ if storing.vary.contains(&person.identity) => return Err(Reason::Vary),
+                _ => {}
+            }
+        }
         // What could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
         Ok(storing)
@@ -272,8 +301,17 @@ struct Lead {
 
 impl Lead {
     fn shared(self, head: &Arc<Entry>, length: Option<u64>, stored: bool) {
+        self.given(head, length, stored, None);
+    }
+
+    /// The same where others do not get it yet, for this reason.
+    fn alone(self, head: &Arc<Entry>, length: Option<u64>, waits: Option<Reason>) {
+        self.given(head, length, false, waits);
+    }
+
+    fn given(self, head: &Arc<Entry>, length: Option<u64>, stored: bool, waits: Option<Reason>) {
         let (head, seat) = (Arc::clone(head), self.seat);
-        say(self.tell, Led::Shared { head, seat, length, stored });
+        say(self.tell, Led::Shared { head, seat, length, stored, waits });
     }
 }
 

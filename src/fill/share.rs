@@ -12,6 +12,7 @@ use crate::origin::{OriginError, OriginResponse};
 use crate::page::entry::Entry;
 use crate::page::flight::{Flight, Verdict};
 use crate::page::guard;
+use crate::page::key::ShareClass;
 use crate::page::verdict::Storing;
 use crate::reason::Reason;
 
@@ -27,23 +28,28 @@ impl Filler {
     ) -> bool {
         let length = came.length;
         let guarded = storing.guarded;
+        // Nobody else gets any of it before it is whole and looked at.
+        let whole_first = guarded || fetch.needs_twin();
         let is_fresh = storing.is_fresh;
         let (head, body) = came.response.into_parts();
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
-        } else if !guarded && !fetch.withhold {
+        } else if !whole_first && !fetch.withhold {
             flight.decide(Verdict::Shared(Arc::clone(&head), length));
         }
         // Where it is the right response for its visitor whatever the guard says, he has it now;
         // unless he may have a stale page should this one break off.
         let mut waiting = Some(lead);
-        if !(fetch.withhold || guarded && fetch.loss == Loss::Visitor)
+        if !(fetch.withhold || whole_first && fetch.loss == Loss::Visitor)
             && let Some(lead) = waiting.take()
         {
-            lead.shared(&head, length, !guarded);
+            match whole_first {
+                true => lead.alone(&head, length, self.waits_for_twin(&fetch, flight, &head)),
+                false => lead.shared(&head, length, true),
+            }
         }
-        let read = match (guarded, waiting.is_some()) {
+        let read = match (whole_first, waiting.is_some()) {
             (true, withheld) => self.read_guarded(&fetch, flight, body, withheld).await,
             (false, false) => self.read(flight, body).await,
             (false, true) => {
@@ -60,6 +66,9 @@ impl Filler {
             }
         };
         match read.and_then(|body| self.inspect(&head, body, guarded)) {
+            Ok(Some(body)) if !self.is_proved(&fetch, flight, &head, &body) => {
+                self.keep_from_others(flight, &head, &body, waiting);
+            }
             Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
             Ok(None) => {
                 flight.end_whole();
@@ -72,7 +81,7 @@ impl Filler {
                 if let Some(lead) = waiting {
                     say(lead.tell, Led::Again(reason));
                 }
-                if fetch.replaces {
+                if fetch.replaces && fetch.class != ShareClass::Segment {
                     self.forget(&fetch).await;
                 }
                 return false;

@@ -127,7 +127,7 @@ pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
 }
 
 /// `None`: it is damaged or too large.
-fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
+pub(super) fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
     let raw = body.as_ref();
     match coding {
         Coding::Identity => Some(body.clone()),

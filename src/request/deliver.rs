@@ -16,6 +16,7 @@ use crate::http::conditional::{self, Condition};
 use crate::http::range::{self, Multipart, Selection};
 use crate::http::tags::strip_tags;
 use crate::http::targeted::CDN_CACHE_CONTROL;
+use crate::http::vary::Vary;
 use crate::http::{forwarded, hop, set_cookie};
 use crate::log::VisitorClass;
 use crate::origin::OriginBody;
@@ -120,6 +121,14 @@ pub(super) fn keep_from_caches(headers: &mut HeaderMap) {
         headers.remove(name);
     }
     keep_private(headers);
+}
+
+/// A stored page that was chosen by who the visitor is goes to no cache that others are given pages from.
+pub(super) fn keep_for_one(headers: &mut HeaderMap) {
+    keep_from_caches(headers);
+    if !Vary::parse(headers).names(&COOKIE) {
+        headers.append(VARY, HeaderValue::from_name(COOKIE));
+    }
 }
 
 /// A stored page in the form that the visitor takes.

@@ -7,11 +7,11 @@ use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, BodyError, Case, admit, deliver, interim, login, outgoing, rows, told};
+use super::{Body, BodyError, Case, admit, deliver, interim, login, outgoing, owned, rows, told};
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
 use crate::http::{path, query};
-use crate::ident::{Item, StoredToken};
+use crate::ident::{Item, PageKey, Row, StoredToken};
 use crate::metrics::Outcome;
 use crate::origin::{Keep, OriginError, OriginResponse, end_of_nothing};
 use crate::page::key::ShareClass;
@@ -82,6 +82,7 @@ impl Drop for Unanswered<'_> {
             let (route, _) = route_of(self.case, &self.case.head.method, target);
             let mut aims = named(self.case, route);
             aims.push(aim(self.case, target, false));
+            aims.extend(owned::aims(self.case));
             self.case.room.pages.purged.purge_later(&aims);
         }
     }
@@ -116,8 +117,12 @@ pub(super) async fn own(
     let status = came.response.status();
     let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));
     // The origin has changed its pages, whatever became of the session.
+    let owned =
+        change.as_ref().map_or_else(|_| Vec::new(), |(change, _)| owned::aims_of(case, change));
     if !case.head.method.is_safe() && (status.is_success() || status.is_redirection()) {
-        invalidate(case, status, response.headers()).await;
+        invalidate(case, status, response.headers(), owned).await;
+    } else if !owned.is_empty() {
+        forget(case, &[], &owned, &[]).await;
     }
     let (change, has_filled_cart) = change?;
     // What is sent behind the answer to a HEAD, or a 304, nobody reads.
@@ -148,10 +153,11 @@ async fn heed(case: &Case<'_>, headers: &HeaderMap) -> Result<(login::Change, bo
 
 /// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as
 /// well. By its key it is deleted, which other forms of the page, and other processes, learn as a purge.
+/// Pages of segments and of users are found by no key here, and go by the purge of their URL; and all that
+/// is the visitor's `owned` goes with it.
 /// A row is read by nobody in particular, so that it is forgotten only where the answer says that the
 /// change was made: a redirection to a log-in page does not.
-async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
-    use crate::store::PageStore;
+async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap, owned: Vec<Aim>) {
     let own = case.head.uri.path_and_query().map_or("/", |p| p.as_str());
     let mut targets = vec![own.to_owned()];
     for name in [::http::header::LOCATION, ::http::header::CONTENT_LOCATION] {
@@ -163,7 +169,9 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
     let (own, item) = route_of(case, &case.head.method, &targets[0]);
     let changes_rows = has_changed_rows(status);
     rows.extend(rows::named(case.room, own, item.as_ref()).filter(|_| changes_rows));
-    let aims = aims(case, &targets, own);
+    let mut aims = aims(case, &targets, own);
+    aims.extend(owned.into_iter().chain(owned::aims(case)));
+    aims.dedup();
     for target in &targets {
         let (route, item) = route_of(case, &Method::GET, target);
         let named = rows::named(case.room, route, item.as_ref());
@@ -173,11 +181,17 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
             gone.extend(case.room.pages.invalidate(&key, now));
         }
     }
+    forget(case, &gone, &aims, &rows).await;
+}
+
+/// Has pages and rows forgotten, here at once, and in the store while the visitor waits a little.
+async fn forget(case: &Case<'_>, gone: &[PageKey], aims: &[Aim], rows: &[Row]) {
+    use crate::store::PageStore;
     let purged = &case.room.pages.purged;
     let forgetting = async {
-        let deleting = case.room.store.delete_pages(&gone);
-        let purging = purged.purge(&case.room.store, &aims);
-        let outdating = rows::outdate(case.room, &rows);
+        let deleting = case.room.store.delete_pages(gone);
+        let purging = purged.purge(&case.room.store, aims);
+        let outdating = rows::outdate(case.room, rows);
         let (purged, deleted, outdated) = tokio::join!(purging, deleting, outdating);
         purged.map(drop).and(deleted).and(outdated)
     };

@@ -43,6 +43,11 @@ impl CookieRules {
         }
     }
 
+    /// Whether a cookie is a session's.
+    pub(super) fn is_session(&self, name: &[u8]) -> bool {
+        self.session.iter().any(|pattern| pattern.matches(name))
+    }
+
     /// Whether an app may take the cookie for one that may mean a person.
     pub(super) fn may_be_session(&self, name: &[u8]) -> bool {
         self.session.iter().any(|pattern| pattern.may_be_read_as(name))
@@ -123,9 +128,12 @@ impl Visitor {
 
     /// Who shows a certificate is somebody, also where no cookie says so: what he is shown may be his.
     pub(super) fn over(mut self, certificate: Option<&ClientCertificate>) -> Self {
-        if certificate.is_some() && self.sharing == Who::Anonymous {
-            self.sharing = Who::Unknown(Reason::ClientCertificate);
-        }
+        self.sharing = match self.sharing {
+            sharing if certificate.is_none() => sharing,
+            Who::Anonymous => Who::Unknown(Reason::ClientCertificate),
+            Who::Known | Who::Apart(_) => Who::Apart(Reason::ClientCertificate),
+            unknown @ Who::Unknown(_) => unknown,
+        };
         self
     }
 
@@ -175,7 +183,7 @@ pub(super) async fn recognise(
             match found {
                 Ok(Some(user)) => Visitor {
                     class: VisitorClass::Known,
-                    sharing: in_url.map_or(Who::Known, Who::Unknown),
+                    sharing: in_url.map_or(with_whom(&user, has_unknown), Who::Unknown),
                     token: Some(token),
                     user: Some(user),
                     ..Visitor::default()
@@ -190,6 +198,18 @@ pub(super) async fn recognise(
                 }
             }
         }
+    }
+}
+
+/// How far a known visitor is one of many. Who has not been confirmed may be one and the same as another
+/// user; and a cookie that nobody has named, the app may know him by.
+fn with_whom(user: &User, has_unknown: bool) -> Who {
+    if !user.is_confirmed() {
+        Who::Apart(Reason::Unconfirmed)
+    } else if has_unknown {
+        Who::Apart(Reason::UnknownCookie)
+    } else {
+        Who::Known
     }
 }
 
