@@ -81,9 +81,15 @@ fn field(hash: &mut Sha256, bytes: &[u8]) {
 pub fn hash_request(parts: &KeyParts<'_>) -> PageKey {
     let mut hash = Sha256::new();
     hash.update([FORMAT]);
-    for text in
-        [parts.site, parts.scheme, parts.host, parts.path, parts.query, parts.class.as_str()]
-    {
+    for text in [
+        parts.site,
+        parts.scheme,
+        parts.host,
+        parts.path,
+        parts.query,
+        parts.class.as_str(),
+        // Behind these comes the group, which is no text.
+    ] {
         field(&mut hash, text.as_bytes());
     }
     field(&mut hash, parts.group);

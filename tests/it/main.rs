@@ -37,6 +37,7 @@ mod origins;
 mod outage;
 mod page_contract;
 mod peers;
+mod personal;
 mod popularity;
 mod purge;
 mod purge_contract;
