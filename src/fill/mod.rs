@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::unix_now;
 use crate::http::tags::tags;
-use crate::ident::PageKey;
+use crate::ident::{PageKey, StoredToken};
 use crate::metrics::Sheet;
 use crate::origin::{Keep, OriginError, OriginResponse, Outgoing, Upstreams};
 use crate::page::Pages;
@@ -79,6 +79,8 @@ pub struct Person {
     pub witness: Witness,
     /// The field that tells the origin his name: what is chosen by that is his alone.
     pub identity: HeaderName,
+    /// The session that is carried, which may be at one of the origin's servers.
+    pub session: StoredToken,
 }
 
 /// What to fetch, and as what to keep it.
@@ -198,8 +200,9 @@ impl Filler {
         }
         let asked_at = unix_now();
         let upstream = &self.upstreams[route.origin];
-        // It is nobody's, and so keeps to no server.
-        let came = match upstream.send(request, Keep::Pool(None), None).await {
+        // Where it is nobody's it keeps to no server.
+        let session = person.as_ref().map(|person| person.session.as_str());
+        let came = match upstream.send(request, Keep::Pool(None), session).await {
             Ok(came) => came,
             Err(error) => {
                 flight.decide(Verdict::Failed(failure(&error)));

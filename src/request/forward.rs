@@ -7,7 +7,9 @@ use hyper::body::Incoming;
 
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, BodyError, Case, admit, deliver, interim, login, outgoing, owned, rows, told};
+use super::{
+    Body, BodyError, Case, Room, admit, deliver, interim, login, outgoing, owned, rows, told,
+};
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
 use crate::http::{path, query};
@@ -117,12 +119,17 @@ pub(super) async fn own(
     let status = came.response.status();
     let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));
     // The origin has changed its pages, whatever became of the session.
-    let owned =
-        change.as_ref().map_or_else(|_| Vec::new(), |(change, _)| owned::aims_of(case, change));
+    let mut owned = match &change {
+        Ok((change, _)) => owned::aims_of(case, change),
+        Err(_) => Vec::new(),
+    };
+    if matches!(change, Ok((_, true))) {
+        owned.extend(owned::aims(case));
+    }
     if !case.head.method.is_safe() && (status.is_success() || status.is_redirection()) {
         invalidate(case, status, response.headers(), owned).await;
     } else if !owned.is_empty() {
-        forget(case, &[], &owned, &[]).await;
+        forget(case.room, &[], &owned, &[]).await;
     }
     let (change, has_filled_cart) = change?;
     // What is sent behind the answer to a HEAD, or a 304, nobody reads.
@@ -181,17 +188,17 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap, ow
             gone.extend(case.room.pages.invalidate(&key, now));
         }
     }
-    forget(case, &gone, &aims, &rows).await;
+    forget(case.room, &gone, &aims, &rows).await;
 }
 
 /// Has pages and rows forgotten, here at once, and in the store while the visitor waits a little.
-async fn forget(case: &Case<'_>, gone: &[PageKey], aims: &[Aim], rows: &[Row]) {
+pub(super) async fn forget(room: &Room, gone: &[PageKey], aims: &[Aim], rows: &[Row]) {
     use crate::store::PageStore;
-    let purged = &case.room.pages.purged;
+    let purged = &room.pages.purged;
     let forgetting = async {
-        let deleting = case.room.store.delete_pages(gone);
-        let purging = purged.purge(&case.room.store, aims);
-        let outdating = rows::outdate(case.room, rows);
+        let deleting = room.store.delete_pages(gone);
+        let purging = purged.purge(&room.store, aims);
+        let outdating = rows::outdate(room, rows);
         let (purged, deleted, outdated) = tokio::join!(purging, deleting, outdating);
         purged.map(drop).and(deleted).and(outdated)
     };

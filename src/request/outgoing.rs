@@ -352,9 +352,12 @@ pub(super) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
     for (name, value) in from.iter().filter(|(name, _)| listed(name) && passes(name, rules)) {
         headers.append(name, value.clone());
     }
-    // What is recoded for each visitor need not be asked for as this one takes it.
-    let codings =
-        if case.room.coder.is_on() { Some(READABLE) } else { normalised_accept_encoding(from) };
+    // What is recoded for each visitor need not be asked for as this one takes it. But what is answered to
+    // his session he has to be able to read.
+    let codings = match case.room.coder.is_on() && !class.is_personal() {
+        true => Some(READABLE),
+        false => normalised_accept_encoding(from),
+    };
     if let Some(codings) = codings {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
     }

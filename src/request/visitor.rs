@@ -128,8 +128,10 @@ impl Visitor {
 
     /// Who shows a certificate is somebody, also where no cookie says so: what he is shown may be his.
     pub(super) fn over(mut self, certificate: Option<&ClientCertificate>) -> Self {
+        if certificate.is_none() {
+            return self;
+        }
         self.sharing = match self.sharing {
-            sharing if certificate.is_none() => sharing,
             Who::Anonymous => Who::Unknown(Reason::ClientCertificate),
             Who::Known | Who::Apart(_) => Who::Apart(Reason::ClientCertificate),
             unknown @ Who::Unknown(_) => unknown,
@@ -183,7 +185,7 @@ pub(super) async fn recognise(
             match found {
                 Ok(Some(user)) => Visitor {
                     class: VisitorClass::Known,
-                    sharing: in_url.map_or(with_whom(&user, has_unknown), Who::Unknown),
+                    sharing: in_url.map_or_else(|| with_whom(&user, has_unknown), Who::Unknown),
                     token: Some(token),
                     user: Some(user),
                     ..Visitor::default()
