@@ -171,3 +171,52 @@ fn no_store_and_a_cookie_are_never_kept() {
         }
     }
 }
+
+#[test]
+fn a_changed_cart_ends_his_pages() {
+    let origin = counting(PRIVATE);
+    let proxy = Proxy::embedded(&origin, USER);
+    let alice = log_in(&proxy, "alice");
+    let get = || proxy.get("/a").cookie(&alice).send();
+    get();
+    assert!(get().is_hit());
+    let put = proxy.ask("PUT", "/_anteroom/cart").cookie(&alice);
+    let put =
+        put.header("Sec-Fetch-Site", "same-origin").header("Content-Type", "application/json");
+    assert_eq!(put.body(br#"{"item": "mug", "count": 2}"#).send().status, 200);
+    assert!(!get().is_hit(), "it may show his cart");
+    assert!(get().is_hit());
+}
+
+#[test]
+fn purges_hit_the_pages_of_segments_and_users() {
+    let origin =
+        shop(|_| Reply::html("x").header("Cache-Control", "max-age=60").header("xkey", "all"));
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "secret-token").unwrap();
+    let settings = format!(
+        "admin.token = {{ file = \"{}\" }}\nsession.mint = true\n\
+         [[route]]\nmatch.path = \"/own\"\nshare = \"user\"\n[[route]]\nshare = \"segment\"\n",
+        file.display()
+    );
+    let proxy = Proxy::embedded(&origin, &settings);
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    let get = |path: &str, cookie: &str| proxy.get(path).cookie(cookie).send();
+    for order in [
+        r#"{"tags": ["all"]}"#,
+        r#"{"urls": ["http://shop.test/own", "http://shop.test/all"]}"#,
+        r#"{"prefixes": ["http://shop.test/"], "hard": true}"#,
+    ] {
+        for path in ["/own", "/all"] {
+            get(path, &alice);
+            get(path, &bob);
+            assert!(get(path, &alice).is_hit() && get(path, &bob).is_hit(), "{path}");
+        }
+        let ask = proxy.admin("/purge").method("POST").body(order.as_bytes());
+        assert_eq!(ask.header("Authorization", "Bearer secret-token").send().status, 200);
+        for path in ["/own", "/all"] {
+            assert!(!get(path, &alice).is_hit(), "{order}: {path}");
+        }
+    }
+}
