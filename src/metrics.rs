@@ -114,6 +114,10 @@ pub enum Count {
     LogIns,
     /// Log-outs.
     LogOuts,
+    /// Questions to an app who a visitor is.
+    VerifyQuestions,
+    /// Those of them that were not answered clearly.
+    VerifyUnclear,
     /// Sessions cleaned.
     SessionsCleaned,
     /// Carts handed on before their sessions were cleaned.
@@ -139,7 +143,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 37] = [
+    const ALL: [(Self, &'static str, &'static str); 39] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -206,6 +210,12 @@ impl Count {
         (Self::Visits, "anteroom_visits", "Visits noted"),
         (Self::LogIns, "anteroom_log_ins", "Sessions minted"),
         (Self::LogOuts, "anteroom_log_outs", "Sessions ended by the origin"),
+        (
+            Self::VerifyQuestions,
+            "anteroom_verify_questions",
+            "Questions to the origin who a visitor is",
+        ),
+        (Self::VerifyUnclear, "anteroom_verify_unclear", "Those that it did not answer clearly"),
         (Self::SessionsCleaned, "anteroom_sessions_cleaned", "Sessions cleaned"),
         (Self::CartsHandedOn, "anteroom_carts_handed_on", "Abandoned carts handed on"),
         (

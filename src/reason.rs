@@ -22,6 +22,8 @@ pub enum Reason {
     Unconfirmed,
     /// The session cookie's token is not known.
     UnknownToken,
+    /// The app has not said, or could not say, who the visitor is.
+    Unverified,
     /// The store could not say who the visitor is.
     StoreAway,
     /// The session cookie is malformed, or came twice.
@@ -126,7 +128,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 58] = {
+    pub const ALL: [Self; 59] = {
         use Reason::*;
         [
             Method,
@@ -137,6 +139,7 @@ impl Reason {
             NotLoggedIn,
             Unconfirmed,
             UnknownToken,
+            Unverified,
             StoreAway,
             BadSessionCookie,
             SessionInUrl,
@@ -202,6 +205,7 @@ impl Reason {
             Self::NotLoggedIn => "not-logged-in",
             Self::Unconfirmed => "unconfirmed",
             Self::UnknownToken => "unknown-token",
+            Self::Unverified => "unverified",
             Self::StoreAway => "store-away",
             Self::BadSessionCookie => "bad-session-cookie",
             Self::SessionInUrl => "session-in-url",

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use ::http::uri::PathAndQuery;
 use ::http::{HeaderValue, Method};
 use arc_swap::ArcSwap;
 
@@ -23,12 +24,13 @@ use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
     CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
+    TokenFrom, Verify,
 };
 use crate::route::{QueryValue, Route, Routes, Segment, Share};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
-use crate::session::{SameSite, Secure, SessionCookie, Sessions};
+use crate::session::{SameSite, Secure, SessionCookie, Sessions, Verified};
 use crate::store::{self, OpenStore};
 use crate::task::Expiring;
 use crate::visit::{Ranks, VisitQueue};
@@ -40,6 +42,7 @@ pub(super) struct Shared {
     pub(super) origins: Arc<ArcSwap<Origins>>,
     pub(super) pages: Arc<Pages>,
     pub(super) sessions: Arc<Sessions>,
+    pub(super) verified: Arc<Verified>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) ranks: Arc<Ranks>,
     pub(super) rows: Arc<Memo>,
@@ -63,6 +66,7 @@ impl Shared {
             origins: Arc::new(ArcSwap::from_pointee(Origins::default())),
             pages,
             sessions: Arc::new(Sessions::new(plan.session.token_storage)),
+            verified: Arc::default(),
             visits: Arc::new(VisitQueue::new(
                 plan.limits.visit_queue,
                 plan.session.viewed_items as usize,
@@ -206,9 +210,14 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         cookies: CookieRules {
             session: session.cookies.clone(),
             minted: session.mint,
+            token: match session.token_is_digest {
+                true => TokenFrom::Sha256(session.part.clone()),
+                false => TokenFrom::Value(session.part.clone()),
+            },
             ignored: plan.cache.ignore_cookies.clone(),
             unknown_bypass: plan.cache.unknown_cookies_bypass,
         },
+        verify: verify(session),
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
@@ -286,6 +295,20 @@ fn endpoint(endpoint: config::Endpoint) -> Endpoint {
         config::Endpoint::Recent => Endpoint::Recent,
         config::Endpoint::Top => Endpoint::Top,
     }
+}
+
+/// How the app is asked who a visitor is. The check has seen that all is there which that needs.
+fn verify(session: &config::Session) -> Option<Arc<Verify>> {
+    let verify = &session.verify;
+    let target = PathAndQuery::try_from(verify.path.as_deref()?).ok()?;
+    Some(Arc::new(Verify {
+        target,
+        user: verify.user.clone()?,
+        nobody: verify.nobody.clone()?,
+        attributes: verify.attributes.clone(),
+        every: verify.verify_every,
+        timeout: verify.timeout,
+    }))
 }
 
 fn minted(session: &config::Session) -> Option<SessionCookie> {

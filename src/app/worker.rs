@@ -174,6 +174,7 @@ fn room(
         pages: Arc::clone(&shared.pages),
         coder: Arc::clone(&turn.coder),
         sessions: Arc::clone(&shared.sessions),
+        verified: Arc::clone(&shared.verified),
         visits: Arc::clone(&shared.visits),
         ranks: Arc::clone(&shared.ranks),
         rows: Rc::new(Reader::new(Arc::clone(&shared.rows))),

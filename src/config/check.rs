@@ -11,6 +11,7 @@ use super::plan::{
 };
 use super::problem::{Problem, Warning};
 use super::reader::{Places, nearest};
+use super::sessions::{Login, Success, Verify};
 use super::unit::show_size;
 use ipnet::IpNet;
 
@@ -23,6 +24,10 @@ use crate::ident::TokenStorage;
 /// The longest path of a socket, in bytes. The system takes 107, of which its draft, while it is made,
 /// takes up to 8 for the number of the process.
 const SOCKET_PATH_MAX: usize = 99;
+
+/// Cookies in which frameworks keep the session itself, signed or encrypted, unless they are told otherwise:
+/// Flask and Express (cookie-session), Laravel (encrypted, and new with every answer), Rails (by a suffix).
+static SIGNED: [&str; 4] = ["session", "express:sess", "laravel_session", "*_session"];
 
 /// The most servers of one origin.
 const SERVERS_MAX: usize = 64;
@@ -55,6 +60,7 @@ impl<'a> Check<'a> {
         self.store();
         self.client();
         self.session();
+        self.own_sessions();
         self.cache();
         self.rows();
         self.purge();
@@ -300,6 +306,88 @@ impl<'a> Check<'a> {
                 "session.token_storage",
                 "\"plain\" on the embedded store: who reads its files can be any visitor",
             );
+        }
+    }
+
+    /// Sessions of the app's own.
+    fn own_sessions(&mut self) {
+        let session = &self.plan.session;
+        let (verify, login, logout) = (&session.verify, &session.login, &session.logout);
+        let rules = [
+            ("session.verify.path", verify.path.is_some()),
+            ("session.login.match", login.matching.is_some()),
+            ("session.logout.match", logout.matching.is_some()),
+            ("session.token_from", session.token_is_digest),
+            ("session.part", session.part.is_some()),
+        ];
+        for (key, _) in rules.iter().filter(|(_, is_said)| *is_said) {
+            if session.mint {
+                self.problem(
+                    key,
+                    "is for an app that keeps its own sessions, and mint = true says that \
+                                   it keeps none",
+                );
+            }
+            if !self.plan.origin.sessions {
+                self.problem(key, "needs [origin] sessions = true");
+            }
+        }
+        self.verification(verify);
+        self.log_in_rule(login, verify);
+    }
+
+    fn verification(&mut self, verify: &Verify) {
+        let needed = [
+            ("path", verify.path.is_some(), r#"path = "/api/whoami""#),
+            ("user", verify.user.is_some(), r#"user = { json = "/user/name" }"#),
+            ("nobody", verify.nobody.is_some(), r#"nobody = { status = [401] }"#),
+        ];
+        let is_begun = needed.iter().any(|(_, is_said, _)| *is_said);
+        for (key, _, hint) in needed.iter().filter(|(_, is_said, _)| is_begun && !is_said) {
+            self.problem(&format!("session.verify.{key}"), format!("missing; write {hint}"));
+        }
+        if verify.path.as_deref().is_some_and(|path| path.starts_with("/wp-admin/")) {
+            self.warning(
+                "session.verify.path",
+                "what lies below /wp-admin/ does not see the log-in cookies of other paths: it calls \
+                 everybody nobody",
+            );
+        }
+        let signed = |pattern: &&Pattern| SIGNED.contains(&pattern.to_string().as_str());
+        let session = &self.plan.session;
+        if verify.path.is_some()
+            && session.part.is_none()
+            && let Some(cookie) = session.cookies.iter().find(signed)
+        {
+            let text = format!(
+                "{cookie} often holds the session itself, signed or encrypted, and changes with each \
+                 answer: then the app is asked again and again; see token_from and part"
+            );
+            self.warning("session.cookie", text);
+        }
+    }
+
+    fn log_in_rule(&mut self, login: &Login, verify: &Verify) {
+        if login.verify && verify.path.is_none() {
+            self.problem("session.login.verify", "needs [session.verify] path");
+        }
+        if login.matching.is_none() {
+            if login.user.is_some() || login.success != Success::default() {
+                let text = "missing; write match = { method = \"POST\", path = \"/login\" }";
+                self.problem("session.login.match", text);
+            }
+            return;
+        }
+        if !login.verify && !login.success.has_proof() {
+            self.problem(
+                "session.login.success",
+                "needs set_cookie, location or header, or verify = true: a method, a path and a status \
+                 alone are no proof that somebody has logged in",
+            );
+        }
+        if !login.verify && login.user.is_none() {
+            let text = "missing; write user = { form = \"username\" }, or verify = true";
+            self.problem("session.login.user", text);
         }
     }
 

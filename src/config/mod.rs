@@ -22,6 +22,7 @@ mod reader;
 mod schema;
 mod secret;
 mod servers;
+mod sessions;
 mod source;
 mod text;
 mod tls;
@@ -37,6 +38,7 @@ pub use print::print;
 pub use problem::{Place, Problem, Warning};
 pub use secret::{Secret, SecretSource};
 pub use servers::{Balance, Health, Servers};
+pub use sessions::{Login, LoginUser, Logout, Matching, Success, Verify};
 pub use source::{Overrides, Sources};
 pub use unit::duration;
 

@@ -12,8 +12,10 @@ use ipnet::IpNet;
 
 use super::secret::Secret;
 use super::servers::Servers;
+use super::sessions::{Login, Logout, Verify};
 use crate::certificate::Sources;
 use crate::http::coding::Coding;
+use crate::http::finding::Expression;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
@@ -381,6 +383,16 @@ pub struct Session {
     pub clean_carts: bool,
     /// `on_expire`, `"none"`: where carts go whose sessions are cleaned.
     pub on_expire: OnExpire,
+    /// `token_from`, `"value"` (false) or `"sha256"`: whether the token is the SHA-256 of the cookie.
+    pub token_is_digest: bool,
+    /// `part`: of which part of it, where not of all.
+    pub part: Option<Expression>,
+    /// `[session.verify]`: how the app is asked who a visitor is.
+    pub verify: Verify,
+    /// `[session.login]`: which of its requests log in.
+    pub login: Login,
+    /// `[session.logout]`: which of its requests log out.
+    pub logout: Logout,
 }
 
 /// Where carts go whose sessions are cleaned.
@@ -859,6 +871,11 @@ impl Default for Session {
             clean_every: Duration::from_secs(1),
             clean_carts: true,
             on_expire: OnExpire::None,
+            token_is_digest: false,
+            part: None,
+            verify: Verify::default(),
+            login: Login::default(),
+            logout: Logout::default(),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::plan::{
     SameSite, SecureCookie, SegmentProof, Session, Share, StatusDetail, Store, Tls, TlsVersion,
     Views, Visitor,
 };
-use super::{form, rate, servers, text};
+use super::{form, rate, servers, sessions, text};
 use crate::http::coding::Coding;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
@@ -215,6 +215,12 @@ fn session(at: &mut impl Walk, session: &mut Session) {
     at.key("clean_every", &mut session.clean_every, &TIMEOUT);
     at.key("clean_carts", &mut session.clean_carts, &Flag);
     at.key("on_expire", &mut session.on_expire, &Text { parse: on_expire, show: show_on_expire });
+    let token_from = [("value", false), ("sha256", true)];
+    at.key("token_from", &mut session.token_is_digest, &Words(&token_from));
+    at.key("part", &mut session.part, &Optional(sessions::expression()));
+    at.section("verify", |at| sessions::verify(at, &mut session.verify));
+    at.section("login", |at| sessions::login(at, &mut session.login));
+    at.section("logout", |at| sessions::logout(at, &mut session.logout));
 }
 
 fn visitor(at: &mut impl Walk, visitor: &mut Visitor) {
@@ -391,7 +397,7 @@ pub(super) const fn count(min: u64, max: u64) -> Count {
     Count { min, max }
 }
 
-fn paths() -> Text<PathPattern> {
+pub(super) fn paths() -> Text<PathPattern> {
     Text { parse: text::path_pattern, show: PathPattern::to_string }
 }
 
@@ -440,7 +446,7 @@ fn socket_path(text: &str) -> Result<PathBuf, String> {
 }
 
 /// Query parameters with the values that they must have: `{ id = "{item}" }`.
-struct Parameters;
+pub(super) struct Parameters;
 
 impl Form<Vec<(String, String)>> for Parameters {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Vec<(String, String)>> {

@@ -237,6 +237,19 @@ pub(super) fn cookie_pattern(text: &str) -> Result<Pattern, String> {
     pattern(text)
 }
 
+/// A text, or a pattern of texts with one `*`.
+pub(super) fn pattern_of_values(text: &str) -> Result<Pattern, String> {
+    pattern(text)
+}
+
+/// The name of a field in a form.
+pub(super) fn form_field(text: &str) -> Result<String, String> {
+    if (1..=TEXT_MAX).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(text.to_owned());
+    }
+    Err("the name of a field in a form".into())
+}
+
 /// The name of a query parameter as it stands in a URL, or a pattern with one `*`.
 pub(super) fn query_pattern(text: &str) -> Result<Pattern, String> {
     if !is_query_name(text) {

@@ -11,6 +11,7 @@ pub mod conditional;
 pub mod cookie;
 pub mod date;
 pub mod etag;
+pub mod finding;
 pub mod forwarded;
 pub mod freshness;
 pub mod hop;

@@ -45,6 +45,13 @@ impl Token {
         Ok(Self(URL_SAFE_NO_PAD.encode(bits).into()))
     }
 
+    /// The token of a cookie that is longer than a token, or of which only a part stays: the lower-case hex
+    /// SHA-256 of that.
+    #[must_use]
+    pub fn digest(bytes: &[u8]) -> Self {
+        Self(hex(&Sha256::digest(bytes)).into())
+    }
+
     /// The token's text. Keep it out of logs.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -170,6 +177,37 @@ impl PageKey {
     #[must_use]
     pub fn hex(&self) -> String {
         hex(&self.0)
+    }
+}
+
+/// A hash over all session cookies that a visitor carries: SHA-256 of their names and values. What an
+/// app says of one visitor is remembered under it, and his token alone need not tell him from another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CookieHash(pub [u8; 32]);
+
+impl CookieHash {
+    /// The hash of these names and values, whatever their order.
+    #[must_use]
+    pub fn of(cookies: &mut [(&[u8], &[u8])]) -> Self {
+        cookies.sort_unstable();
+        let mut hash = Sha256::new();
+        for part in cookies.iter().flat_map(|(name, value)| [name, value]) {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// The 64 lower-case hex digits behind `answer:`.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        hex(&self.0)
+    }
+}
+
+impl fmt::Debug for CookieHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CookieHash(…)")
     }
 }
 

@@ -126,8 +126,9 @@ pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
     Entry { headers, body, ..page.clone() }
 }
 
-/// `None`: it is damaged or too large.
-pub(super) fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
+/// A body without its coding. `None`: it is damaged, or larger than `max` bytes then.
+#[must_use]
+pub fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
     let raw = body.as_ref();
     match coding {
         Coding::Identity => Some(body.clone()),

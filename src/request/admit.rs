@@ -18,6 +18,7 @@ use crate::http::{forwarded, hop, path};
 use crate::origin::is_connection_scheme;
 
 /// What is known of a request that may go on.
+#[derive(Clone)]
 pub(super) struct Admitted {
     /// The Host, rebuilt from the target or the field.
     pub(super) host: Host,

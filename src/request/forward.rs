@@ -9,6 +9,7 @@ use super::error::Error;
 use super::trail::Trail;
 use super::{
     Body, BodyError, Case, Room, admit, deliver, interim, login, outgoing, owned, rows, told,
+    verify,
 };
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
@@ -115,17 +116,18 @@ pub(super) async fn own(
     reason: Reason,
 ) -> Result<Response<Body>, Error> {
     let change = heed(case, came.response.headers()).await;
+    verify::void_after(case, came.response.headers()).await;
     let item = told::item(case, came.response.headers());
     let status = came.response.status();
-    let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));
-    // The origin has changed its pages, whatever became of the session.
     let mut owned = match &change {
-        Ok((change, _)) => owned::aims_of(case, change),
+        Ok((change, _)) => owned::aims_of(case, change, came.response.headers()),
         Err(_) => Vec::new(),
     };
     if matches!(change, Ok((_, true))) {
         owned.extend(owned::aims(case));
     }
+    let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));
+    // The origin has changed its pages, whatever became of the session.
     if !case.head.method.is_safe() && (status.is_success() || status.is_redirection()) {
         invalidate(case, status, response.headers(), owned).await;
     } else if !owned.is_empty() {

@@ -27,6 +27,7 @@ mod told;
 mod trail;
 mod tunnel;
 mod upgrade;
+mod verify;
 mod visitor;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -56,7 +57,7 @@ use crate::page::{Look, Pages, verdict};
 use crate::reason::Reason;
 use crate::route::{self, Routes};
 use crate::row::{self, Names};
-use crate::session::{SessionCookie, Sessions};
+use crate::session::{SessionCookie, Sessions, Verified};
 use crate::store::AnyStore;
 use crate::visit::{Ranks, VisitQueue};
 
@@ -74,7 +75,9 @@ use outlive::{Outliving, Tie};
 pub use purge::{PurgeMethod, PurgeToken};
 use trail::Trail;
 pub use tunnel::{Tunnel, TunnelSlot};
-pub use visitor::CookieRules;
+use verify::Asking;
+pub use verify::Verify;
+pub use visitor::{CookieRules, TokenFrom};
 
 /// Stands for the address of all who have none, where views are counted.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -106,6 +109,8 @@ pub struct Settings {
     pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
     pub cookies: CookieRules,
+    /// How the app is asked who a visitor is, if it is.
+    pub verify: Option<Arc<Verify>>,
     /// The cookie that we set at log-in, when we do (`mint`).
     pub minted: Option<SessionCookie>,
     /// What is answered under `/_anteroom/`.
@@ -137,6 +142,8 @@ pub struct Room {
     pub coder: Arc<Coder>,
     /// Sessions, shared by all threads.
     pub sessions: Arc<Sessions>,
+    /// What apps said of visitors, shared by all threads.
+    pub verified: Arc<Verified>,
     /// Visits to be recorded, shared by all threads.
     pub visits: Arc<VisitQueue>,
     /// Which items are popular, shared by all threads.
@@ -248,7 +255,8 @@ async fn answer(
     trail.route(&route.name);
     let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
     limits.iter().try_for_each(|limits| turn.count(limits))?;
-    let visitor = visitor::recognise(room, &head, route, now, Look::Use).await;
+    let asking = Asking::Of(client, &admitted);
+    let visitor = visitor::recognise(room, &head, route, now, asking).await;
     let visitor = visitor.over(admitted.certificate(client));
     trail.visitor(&visitor, room.settings.log_user);
     turn.count_visitor(&room.settings.rates.all, &visitor)?;

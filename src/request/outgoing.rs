@@ -144,6 +144,33 @@ impl std::fmt::Debug for OriginRules {
 
 /// A forwarded request: as it came, less what no client may say, plus what we say.
 pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
+    let mut headers = forwarded_fields(case);
+    let body = outgoing_body(case, body);
+    match &body {
+        Outgoing::Empty if says_length(case) => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        // hyper would send none to a GET or HEAD that does not say so.
+        Outgoing::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        _ => {}
+    }
+    let mut request = build(case, target(case.head.uri.path_and_query().cloned()), headers, body);
+    if case.is_call() {
+        request.extensions_mut().insert(Call);
+    }
+    request
+}
+
+/// A request of ours in the visitor's name, without a body.
+pub(super) fn question(case: &Case<'_>) -> Request<Outgoing> {
+    let target = target(case.head.uri.path_and_query().cloned());
+    build(case, target, forwarded_fields(case), Outgoing::Empty)
+}
+
+/// The fields of a forwarded request, but for those that frame its body.
+fn forwarded_fields(case: &Case<'_>) -> HeaderMap {
     let rules = case.rules();
     let mut headers = HeaderMap::with_capacity(case.head.headers.len() + 8);
     for (name, value) in &case.head.headers {
@@ -172,22 +199,7 @@ pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
     } else if rules.is_apart {
         keep_sessions_from(case, &mut headers);
     }
-    let body = outgoing_body(case, body);
-    match &body {
-        Outgoing::Empty if says_length(case) => {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-        }
-        // hyper would send none to a GET or HEAD that does not say so.
-        Outgoing::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
-            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-        _ => {}
-    }
-    let mut request = build(case, target(case.head.uri.path_and_query().cloned()), headers, body);
-    if case.is_call() {
-        request.extensions_mut().insert(Call);
-    }
-    request
+    headers
 }
 
 /// RFC 9110 §8.6: a request whose method anticipates content says that it has none; some origins

@@ -4,9 +4,12 @@
 //! here before the answer goes out and elsewhere within the second in which all purges are learnt.
 
 use super::forward::forget;
+use ::http::HeaderMap;
+
 use super::login::Change;
-use super::{Case, Room, outgoing};
+use super::{Case, Room, outgoing, verify};
 use crate::fill::Person;
+use crate::http::set_cookie;
 use crate::ident::{StoredToken, User};
 use crate::page::purge::scope::{Aim, Digest, Scope};
 use crate::page::twins::Witness;
@@ -56,9 +59,15 @@ pub(super) async fn has_changed_cart(room: &Room, whose: &CartOwner) {
     }
 }
 
-/// The same where he has logged in or out: whoever he was, and whoever he is.
-pub(super) fn aims_of(case: &Case<'_>, change: &Change) -> Vec<Aim> {
+/// The same where a response logs him in or out: whoever he was, and whoever he is.
+pub(super) fn aims_of(case: &Case<'_>, change: &Change, headers: &HeaderMap) -> Vec<Aim> {
+    // An app that keeps its own sessions does it by their cookies.
+    let changes_session =
+        || set_cookie::clears_logins(headers) || verify::changes(case, headers).next().is_some();
     match change {
+        Change::Nothing if case.room.settings.routes.keep_users() && changes_session() => {
+            aims(case)
+        }
         Change::Nothing => Vec::new(),
         Change::LoggedOut { .. } => aims(case),
         Change::LoggedIn { user, .. } => {

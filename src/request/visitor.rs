@@ -1,13 +1,17 @@
 //! The visitor: what the cookies say, and who the store says it is.
 
+use std::rc::Rc;
+
 use ::http::request::Parts;
 
 use super::Room;
+use super::verify::{self, Asking, Verdict};
 use crate::http::client_cert::ClientCertificate;
 use crate::http::cookie::{cookies, is_harmless};
+use crate::http::finding::Expression;
 use crate::http::pattern::Pattern;
 use crate::http::query::session_id_in;
-use crate::ident::{StoredToken, Token, User};
+use crate::ident::{CookieHash, StoredToken, Token, User};
 use crate::log::VisitorClass;
 use crate::metrics::Count;
 use crate::page::Look;
@@ -26,10 +30,53 @@ pub struct CookieRules {
     pub session: Vec<Pattern>,
     /// Whether the session cookie is one that only we mint.
     pub minted: bool,
+    /// What of a session cookie is its token.
+    pub token: TokenFrom,
     /// Harmless ones, beside the built-in list.
     pub ignored: Vec<Pattern>,
     /// Whether a cookie that is none of these makes its visitor unknown.
     pub unknown_bypass: bool,
+}
+
+/// What of a session cookie's value is the token.
+#[derive(Clone, Debug)]
+pub enum TokenFrom {
+    /// All of it, or where the expression is given what that finds.
+    Value(Option<Expression>),
+    /// The SHA-256 of that.
+    Sha256(Option<Expression>),
+}
+
+impl Default for TokenFrom {
+    fn default() -> Self {
+        Self::Value(None)
+    }
+}
+
+impl TokenFrom {
+    /// The token in a cookie's value.
+    pub(super) fn token(&self, value: &[u8]) -> Option<Token> {
+        let lasting = self.lasting(value).filter(|part| !part.is_empty())?;
+        match self {
+            Self::Value(_) => Token::parse(lasting),
+            Self::Sha256(_) => Some(Token::digest(lasting)),
+        }
+    }
+
+    /// What of the value stays the same while the session does.
+    fn lasting<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
+        match self {
+            Self::Value(None) | Self::Sha256(None) => Some(value),
+            Self::Value(Some(part)) | Self::Sha256(Some(part)) => part.find(value),
+        }
+    }
+
+    /// The hash of session cookies, under which it is remembered what the app said of their visitor.
+    pub(super) fn hash(&self, cookies: &[(&[u8], &[u8])]) -> CookieHash {
+        let lasting = |&(name, value)| (name, self.lasting(value).unwrap_or(value));
+        let mut cookies: Vec<(&[u8], &[u8])> = cookies.iter().map(lasting).collect();
+        CookieHash::of(&mut cookies)
+    }
 }
 
 impl CookieRules {
@@ -43,7 +90,7 @@ impl CookieRules {
         }
     }
 
-    /// Whether a cookie is a session's.
+    /// Whether a cookie may mean a person.
     pub(super) fn is_session(&self, name: &[u8]) -> bool {
         self.session.iter().any(|pattern| pattern.matches(name))
     }
@@ -81,6 +128,8 @@ pub(super) struct Visitor {
     pub(super) sharing: Who,
     /// The token that came, if it is one.
     pub(super) token: Option<StoredToken>,
+    /// What the app's word about him is remembered under, where it is asked for that.
+    pub(super) carried: Option<CookieHash>,
     /// The tokens that came where there were several: none of them is believed, and a log-out or a
     /// log-in ends them all.
     pub(super) rivals: Vec<StoredToken>,
@@ -96,6 +145,7 @@ impl Default for Visitor {
             class: VisitorClass::Anonymous,
             sharing: Who::Anonymous,
             token: None,
+            carried: None,
             rivals: Vec::new(),
             user: None,
             unsure: false,
@@ -139,6 +189,11 @@ impl Visitor {
         self
     }
 
+    /// Of whom the app is asked who he is.
+    pub(super) fn in_question() -> Self {
+        Self::unknown(Reason::Unverified, None)
+    }
+
     fn unknown(reason: Reason, token: Option<StoredToken>) -> Self {
         let class = VisitorClass::Unknown;
         Self { class, sharing: Who::Unknown(reason), token, ..Self::default() }
@@ -148,7 +203,7 @@ impl Visitor {
 /// What the cookies alone say.
 enum Carried {
     Nothing,
-    Token(Token),
+    Token(Token, Option<CookieHash>),
     /// One that is no token.
     Malformed,
     /// Several of one name, of which these are tokens.
@@ -157,14 +212,15 @@ enum Carried {
 
 /// Recognises the visitor of a request.
 pub(super) async fn recognise(
-    room: &Room,
+    room: &Rc<Room>,
     head: &Parts,
     route: &Route,
     now: f64,
-    look: Look,
+    asking: Asking<'_>,
 ) -> Visitor {
     let rules = &room.settings.cookies;
-    let (carried, has_unknown) = sort(rules, head, route);
+    let verify = room.settings.verify.as_ref();
+    let (carried, has_unknown) = sort(rules, head, route, verify.is_some());
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
@@ -176,17 +232,35 @@ pub(super) async fn recognise(
             Visitor { rivals, ..Visitor::unknown(reason, None) }
         }
         Carried::Nothing => nobody(None, in_url.or(unknown_cookie)),
-        Carried::Token(token) => {
+        Carried::Token(token, carried) => {
             let token = room.sessions.stored(&token);
-            let found = match look {
-                Look::Use => room.sessions.check_token(&room.store, &token, now).await,
-                Look::Peek => room.sessions.peek_token(&room.store, &token, now).await,
+            let asked = verify.zip(carried);
+            let found = match (asked, asking.look()) {
+                (Some((verify, carried)), _) => {
+                    let whose = verify::Whose { head, token: &token, carried, now };
+                    match verify::verify(room, verify, whose, asking).await {
+                        Ok(Verdict::Known(user)) => Ok(Some(user)),
+                        Ok(Verdict::Nobody) => {
+                            let nobody = nobody(Some(token), in_url.or(unknown_cookie));
+                            return Visitor { carried: Some(carried), ..nobody };
+                        }
+                        Ok(Verdict::Unknown) => {
+                            let reason = in_url.unwrap_or(Reason::Unverified);
+                            let unknown = Visitor::unknown(reason, Some(token));
+                            return Visitor { carried: Some(carried), ..unknown };
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                (None, Look::Use) => room.sessions.check_token(&room.store, &token, now).await,
+                (None, Look::Peek) => room.sessions.peek_token(&room.store, &token, now).await,
             };
             match found {
                 Ok(Some(user)) => Visitor {
                     class: VisitorClass::Known,
                     sharing: in_url.map_or_else(|| with_whom(&user, has_unknown), Who::Unknown),
                     token: Some(token),
+                    carried,
                     user: Some(user),
                     ..Visitor::default()
                 },
@@ -196,7 +270,8 @@ pub(super) async fn recognise(
                     tracing::debug!(%error, "a token could not be looked up");
                     room.sheet.count(Count::StoreReadErrors);
                     let reason = in_url.unwrap_or(Reason::StoreAway);
-                    Visitor { unsure: true, ..Visitor::unknown(reason, Some(token)) }
+                    let unknown = Visitor::unknown(reason, Some(token));
+                    Visitor { unsure: true, carried, ..unknown }
                 }
             }
         }
@@ -223,8 +298,9 @@ fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
     }
 }
 
-/// Sorts the cookies: the session's token, and whether there is one that nobody knows.
-fn sort(rules: &CookieRules, head: &Parts, route: &Route) -> (Carried, bool) {
+/// Sorts the cookies: the session's token, with the hash of all such cookies where that is wanted, and
+/// whether there is one that nobody knows.
+fn sort(rules: &CookieRules, head: &Parts, route: &Route, hashes: bool) -> (Carried, bool) {
     let mut best: Option<(usize, &[u8])> = None;
     let mut came: Vec<(&[u8], &[u8])> = Vec::new();
     let mut unknown = false;
@@ -245,13 +321,18 @@ fn sort(rules: &CookieRules, head: &Parts, route: &Route) -> (Carried, bool) {
     let twice = came.windows(2).any(|pair| pair[0].0 == pair[1].0);
     let carried = match best {
         None => Carried::Nothing,
-        Some(_) if twice => Carried::Rivals(tokens(came.iter().map(|(_, value)| *value))),
-        Some((_, value)) => Token::parse(value).map_or(Carried::Malformed, Carried::Token),
+        Some(_) if twice => {
+            Carried::Rivals(tokens(&rules.token, came.iter().map(|(_, value)| *value)))
+        }
+        Some((_, value)) => match rules.token.token(value) {
+            Some(token) => Carried::Token(token, hashes.then(|| rules.token.hash(&came))),
+            None => Carried::Malformed,
+        },
     };
     (carried, unknown)
 }
 
 /// Those of the values that are tokens, up to a bound.
-fn tokens<'h>(values: impl Iterator<Item = &'h [u8]>) -> Vec<Token> {
-    values.filter_map(Token::parse).take(RIVALS_MAX).collect()
+fn tokens<'h>(from: &TokenFrom, values: impl Iterator<Item = &'h [u8]>) -> Vec<Token> {
+    values.filter_map(|value| from.token(value)).take(RIVALS_MAX).collect()
 }

@@ -9,6 +9,7 @@ pub mod clean;
 mod cookie;
 pub mod expire;
 mod expired_file;
+mod verified;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use crate::ident::{StoredToken, Token, TokenStorage, User};
 use crate::store::{Rotation, SessionStore, StoreError, Touched};
 
 pub use cookie::{SameSite, Secure, SessionCookie};
+pub use verified::{Answer, Join, Lead, Remembered, Told, Verified};
 
 /// Tokens remembered, at most; the least used are forgotten first.
 const MEMO_MAX: usize = 100_000;
@@ -217,6 +219,29 @@ impl Sessions {
             self.forget(old);
         }
         Ok(token)
+    }
+
+    /// Takes a token of the app's own for a user, whom the app has named. In the store when it returns.
+    ///
+    /// # Errors
+    /// When it is not in the store.
+    pub async fn adopt<S: SessionStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+        user: &User,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        let rotation = Rotation { old: None, new: token.clone(), user: user.clone(), now };
+        store.rotate_token(&rotation).await?;
+        self.forget(token);
+        Ok(())
+    }
+
+    /// Whether a token was logged out here, which the store does not know yet.
+    #[must_use]
+    pub fn is_denied(&self, token: &StoredToken) -> bool {
+        self.denied().contains(token)
     }
 
     /// Logs a token out: here at once, in the store now or as soon as it can be reached.

@@ -12,11 +12,11 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction, Farewell,
-    Generation, Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling,
-    Rotation, SessionStore, StoreError, ViewStore, Visit,
+    AnswerStore, Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction,
+    Farewell, Generation, Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled,
+    Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
 };
-use crate::ident::{Item, PageKey, StoredToken, User};
+use crate::ident::{CookieHash, Item, PageKey, StoredToken, User};
 
 /// What `[store]` says, as far as the store needs it.
 #[derive(Clone, Debug)]
@@ -435,6 +435,31 @@ impl PurgeStore for AnyStore {
 
     async fn ask_no_more(&self, who: u64) -> Result<(), StoreError> {
         delegate!(self, ask_no_more(who))
+    }
+}
+
+impl AnswerStore for AnyStore {
+    async fn recall(&self, cookies: &CookieHash) -> Result<Option<Bytes>, StoreError> {
+        delegate!(self, recall(cookies))
+    }
+
+    async fn remember(
+        &self,
+        cookies: &CookieHash,
+        before: Option<&Bytes>,
+        answer: Bytes,
+        ttl: Duration,
+    ) -> Result<bool, StoreError> {
+        delegate!(self, remember(cookies, before, answer, ttl))
+    }
+
+    async fn void(
+        &self,
+        cookies: &[CookieHash],
+        mark: Bytes,
+        ttl: Duration,
+    ) -> Result<(), StoreError> {
+        delegate!(self, void(cookies, mark, ttl))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Knows nothing of HTTP. The traits are cut by what the proxy does, not by Redis commands, so
 //! that one user-visible step is one atomic step in both stores.
 
+mod answers;
 mod any;
 pub mod embedded;
 mod expiring;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::answers::{ANSWER_MAX, AnswerStore};
 pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings, StoreState, Url};
 pub use self::expiring::{
     Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox,

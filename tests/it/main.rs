@@ -63,5 +63,6 @@ mod tunnel;
 mod upstream;
 mod user_pages;
 mod variants;
+mod verify;
 mod visitor;
 mod websocket;

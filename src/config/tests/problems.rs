@@ -103,9 +103,62 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"session.cookie = ["a", "b;", "*"]"#,
         r#"[session] cookie: found "b;"; expected the name of a cookie"#,
     ),
+    (r#"session.verifi = { path = "/me" }"#, "[session] verifi: unknown key; did you mean verify?"),
     (
-        r#"session.verify = { path = "/me" }"#,
-        "[session] verify: unknown key; valid here: cookie, mint, ",
+        r#"session.verify = { path = "/me", nobody = { status = 401 } }"#,
+        "[session] verify.user: missing; write user = { json = \"/user/name\" }",
+    ),
+    (
+        r#"session.verify = { path = "/me", user = { json = "/name" } }"#,
+        "[session] verify.nobody: missing; write nobody = { status = [401] }",
+    ),
+    (
+        r#"session.verify = { user = { jsno = "/name" } }"#,
+        "[session] verify.user: unknown key jsno; did you mean json?",
+    ),
+    (
+        r#"session.verify = { user = { json = "name" } }"#,
+        "[session] verify.user: found \"name\"; expected a JSON pointer such as",
+    ),
+    (
+        r#"session.verify = { user = { json = "/name", regex = "x" } }"#,
+        "[session] verify.user: found a table; expected a table such as { json = ",
+    ),
+    (
+        r#"session.verify = { user = { regex = "a(" } }"#,
+        "[session] verify.user: found \"a(\"; expected a regular expression (error: unclosed group)",
+    ),
+    (
+        r#"session.verify = { nobody = { json = "/id" } }"#,
+        "[session] verify.nobody: found a table; expected a table such as { status = [401] }",
+    ),
+    (
+        r#"session.verify = { attributes = { Group = { json = "/id" } } }"#,
+        "[session] verify.attributes: found \"Group\"; expected a name of 1 to 32 lower-case",
+    ),
+    (
+        r#"session = { mint = true, verify = { path = "/me", user = { json = "/a" }, nobody = { status = 401 } } }"#,
+        "[session] verify.path: is for an app that keeps its own sessions, and mint = true",
+    ),
+    (
+        r#"session.login = { match = { path = "/login" }, success.status = 302, user.form = "u" }"#,
+        "[session] login.success: needs set_cookie, location or header, or verify = true",
+    ),
+    (
+        r#"session.login = { match = { path = "/login" }, success.location = "/" }"#,
+        "[session] login.user: missing; write user = { form = \"username\" }, or verify = true",
+    ),
+    (
+        r#"session.login = { match = { path = "/login" }, verify = true }"#,
+        "[session] login.verify: needs [session.verify] path",
+    ),
+    (
+        r#"session.login.user.form = "u""#,
+        "[session] login.match: missing; write match = { method = \"POST\", path = ",
+    ),
+    (
+        r#"session.logout.match = { method = "GET" }"#,
+        "[session] logout.match: found a table; expected a table such as { method = ",
     ),
     ("warmth.keep = 1", "warmth: unknown key; valid here: threads, listen, "),
     (

@@ -7,8 +7,12 @@ use super::{file, read, usual, variables};
 use crate::config::form::Form;
 use crate::config::reader::{Places, Reader};
 use crate::config::schema::{Walk, walk};
-use crate::config::{Origin, OriginUrl, Place, Rate, Route, Rows};
+use crate::config::{
+    Login, LoginUser, Matching, Origin, OriginUrl, Place, Rate, Route, Rows, Success, Verify,
+};
+use crate::http::finding::{Finder, Plain, Sign};
 use crate::http::path::PathPattern;
+use crate::http::pattern::Pattern;
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
 
@@ -34,6 +38,11 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     // What has no default of its own is shown by an example.
     plan.threads = usual().threads;
     assert!(plan.store.pages_url.take().is_some());
+    let session = &mut plan.session;
+    assert!(session.part.take().is_some());
+    assert_eq!(std::mem::take(&mut session.verify), verify_example());
+    assert_eq!(std::mem::take(&mut session.login), login_example());
+    assert!(std::mem::take(&mut session.logout).matching.is_some());
     let tls = &mut plan.listen[0].tls;
     assert!(tls.key.take().is_some() && tls.default.take().is_some());
     assert!(tls.client_ca.take().is_some());
@@ -154,4 +163,29 @@ impl Walk for Keys {
         // Their keys are those of [origin].
         self.met.push(name.to_owned());
     }
+}
+
+fn verify_example() -> Verify {
+    Verify {
+        path: Some("/api/whoami".to_owned()),
+        user: Some(Finder::Json("/user/name".to_owned())),
+        nobody: Some(Sign::Json("/user".to_owned(), Plain::Null)),
+        attributes: vec![("group".to_owned(), Finder::Json("/user/group".to_owned()))],
+        ..Verify::default()
+    }
+}
+
+fn login_example() -> Login {
+    let matching = Matching {
+        methods: vec!["POST".to_owned()],
+        paths: vec![PathPattern::parse("/login").unwrap()],
+        query: Vec::new(),
+    };
+    let success = Success {
+        status: vec![302, 303],
+        set_cookie: Some(Pattern::Exact("PHPSESSID".to_owned())),
+        ..Success::default()
+    };
+    let user = Some(LoginUser::Form("username".to_owned()));
+    Login { matching: Some(matching), success, verify: false, user }
 }

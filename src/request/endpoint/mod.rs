@@ -25,6 +25,7 @@ use super::client::Client;
 use super::error::{Error, RETRY_SECONDS};
 use super::gate::Turn;
 use super::trail::Trail;
+use super::verify::Asking;
 use super::visitor::{self, Visitor};
 use super::{Body, Room, deliver, route_of, upgrade};
 use crate::http::lenient;
@@ -32,7 +33,6 @@ use crate::http::path::is_odd;
 use crate::ident::{StoredToken, User};
 use crate::log::VisitorClass;
 use crate::metrics::{Count, Outcome};
-use crate::page::Look;
 use crate::reason::Reason;
 use crate::store::{SessionStore, StoreError, ViewStore};
 
@@ -79,7 +79,7 @@ impl Endpoint {
 /// A request for us.
 pub(super) struct Call<'a> {
     pub(super) room: &'a Rc<Room>,
-    pub(super) client: &'a Client,
+    pub(super) client: &'a Rc<Client>,
     pub(super) head: &'a ::http::request::Parts,
     pub(super) admitted: Admitted,
     /// It as the limits see it.
@@ -273,9 +273,9 @@ async fn dispatch(
 
 /// Who asks: the cookies mean what they mean on the site's own pages.
 async fn recognise(call: &Call<'_>) -> Visitor {
-    let Call { room, head, admitted, now, .. } = call;
+    let Call { room, client, head, admitted, now, .. } = call;
     let (route, _) = route_of(room, head, admitted);
-    visitor::recognise(room, head, route, *now, Look::Use).await
+    visitor::recognise(room, head, route, *now, Asking::Of(client, admitted)).await
 }
 
 /// Token and user, where the visitor is known.

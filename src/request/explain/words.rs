@@ -22,6 +22,9 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         }
         Reason::Unconfirmed => "nobody has confirmed who the visitor is",
         Reason::UnknownToken => "the session cookie's token is not known",
+        Reason::Unverified => {
+            "the app has not said who the visitor is: it is asked by his next request"
+        }
         Reason::StoreAway => "the store could not say who the visitor is",
         Reason::BadSessionCookie => "the session cookie is malformed, or came twice",
         Reason::SessionInUrl => "there is a session id in the URL",

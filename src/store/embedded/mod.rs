@@ -4,6 +4,7 @@
 //! database has one writer thread (`writer`), for redb has one write transaction at a time. What
 //! a step does is in `sessions` and `pages`; the failing and reopening of a file is in `disk`.
 
+mod answers;
 mod disk;
 mod expiring;
 mod pages;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redb::{DatabaseError, StorageError};
 
+use self::answers::Answers;
 use self::disk::Disk;
 use self::pages::{PageLedger, PageStep, QueueRoom};
 use self::popularity::Ranks;
@@ -67,6 +69,7 @@ struct Inner {
     page_room: QueueRoom,
     ranks: Arc<Ranks>,
     purges: Mutex<Purges>,
+    answers: Answers,
 }
 
 impl EmbeddedStore {
@@ -125,6 +128,7 @@ impl EmbeddedStore {
             page_room: QueueRoom::default(),
             ranks: Arc::default(),
             purges: Mutex::new(Purges::new()),
+            answers: Answers::default(),
         })))
     }
 

@@ -1,6 +1,6 @@
 //! Every key name in Redis, once. They are the chapter's, behind the configured prefix.
 
-use crate::ident::{PageKey, Row, StoredToken};
+use crate::ident::{CookieHash, PageKey, Row, StoredToken};
 
 /// Builds key names.
 #[derive(Debug)]
@@ -97,6 +97,11 @@ impl Keys {
     /// STRING with a time to live: who fetches a page.
     pub(super) fn lease(&self, key: &PageKey) -> String {
         format!("{}lease:{}", self.prefix, key.hex())
+    }
+
+    /// STRING with a time to live: what an app answered about a visitor.
+    pub(super) fn answer(&self, cookies: &CookieHash) -> String {
+        format!("{}answer:{}", self.prefix, cookies.hex())
     }
 
     /// STRING with a time to live: a page.

@@ -3,6 +3,7 @@
 //! Here is which commands make a step. The connection and its faults are in `link`, names in
 //! `keys`, the steps that look before they write in `script`.
 
+mod answers;
 mod ear;
 mod keys;
 mod link;

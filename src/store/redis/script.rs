@@ -383,6 +383,20 @@ redis.call('ZADD', KEYS[2], 'GT', now, token)
     ))
 });
 
+/// Remembers an answer about a visitor, unless something else is remembered than when it was asked for.
+///
+/// KEYS: `answer:<hash>`. ARGV: what was remembered (empty: nothing), the answer, and for how many
+/// milliseconds. Returns 1 where it does.
+pub(super) static REMEMBER: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1
+",
+    )
+});
+
 /// Removes the oldest sessions over the limit, at most a batch.
 ///
 /// KEYS: `login:`, `recent:`. ARGV: how many to keep, the batch, what stands before a token in

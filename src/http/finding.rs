@@ -1,0 +1,250 @@
+//! Where an app's answer says something: a text that is found in it, or a sign that it bears.
+
+use std::fmt;
+
+use ::http::{HeaderMap, HeaderName, StatusCode};
+use regex::bytes::{Regex, RegexBuilder};
+use serde_json::Value;
+
+use super::pattern::Pattern;
+use super::set_cookie;
+
+/// How large a compiled expression may be, in bytes.
+const COMPILED_MAX: usize = 1 << 20;
+/// The longest text that is found, in bytes.
+const FOUND_MAX: usize = 1_024;
+
+/// A regular expression, which takes time in proportion to what it is held against.
+#[derive(Clone)]
+pub struct Expression(Regex);
+
+impl Expression {
+    /// Compiles an expression. `.` does not match a line's end; `(?s)` and other flags may stand in it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let built = RegexBuilder::new(text).size_limit(COMPILED_MAX).build();
+        built.map(Self).map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
+            error => error.to_string().lines().last().unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// The text that was compiled.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// Whether it matches somewhere.
+    #[must_use]
+    pub fn is_in(&self, text: &[u8]) -> bool {
+        self.0.is_match(text)
+    }
+
+    /// What its first group matches, or where it has none all of it.
+    #[must_use]
+    pub fn find<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
+        let found = self.0.captures(text)?;
+        let whole = if found.len() > 1 { found.get(1) } else { found.get(0) };
+        whole.map(|part| part.as_bytes())
+    }
+}
+
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Expression {}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+/// An answer, as far as it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields.
+    pub headers: &'a HeaderMap,
+    /// Its body, without coding.
+    pub body: &'a [u8],
+}
+
+/// Where a text stands in an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finder {
+    /// At this pointer into its JSON (RFC 6901): a text or a number.
+    Json(String),
+    /// In this field.
+    Header(HeaderName),
+    /// Where this expression matches its body: the first group, or all.
+    Regex(Expression),
+    /// In the value of a cookie that it sets, the whole of it or where the expression matches.
+    SetCookie(Pattern, Option<Expression>),
+}
+
+impl Finder {
+    /// The text, where it is there and is not empty.
+    #[must_use]
+    pub fn find(&self, seen: Seen<'_>) -> Option<Vec<u8>> {
+        let found = match self {
+            Self::Json(pointer) => match json(seen.body)?.pointer(pointer)? {
+                Value::String(text) => text.clone().into_bytes(),
+                Value::Number(number) => number.to_string().into_bytes(),
+                _ => return None,
+            },
+            Self::Header(name) => seen.headers.get(name)?.as_bytes().trim_ascii().to_vec(),
+            Self::Regex(expression) => expression.find(seen.body)?.to_vec(),
+            Self::SetCookie(name, expression) => {
+                let mut lines = set_cookie::pairs(seen.headers);
+                let (_, value) = lines.find(|(set, _)| name.matches(set))?;
+                match expression {
+                    Some(expression) => expression.find(value)?.to_vec(),
+                    None => value.to_vec(),
+                }
+            }
+        };
+        (1..=FOUND_MAX).contains(&found.len()).then_some(found)
+    }
+
+    /// Whether the body must be read for it.
+    #[must_use]
+    pub fn reads_body(&self) -> bool {
+        matches!(self, Self::Json(_) | Self::Regex(_))
+    }
+}
+
+/// What a place in JSON must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plain {
+    /// This text.
+    Text(String),
+    /// This number.
+    Number(i64),
+    /// This.
+    Flag(bool),
+    /// `null`, written as the text `"null"`.
+    Null,
+}
+
+/// What an answer says by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// Its status is one of these.
+    Status(Vec<u16>),
+    /// At this pointer into its JSON (RFC 6901) stands this.
+    Json(String, Plain),
+    /// This expression matches its body.
+    Regex(Expression),
+}
+
+impl Sign {
+    /// Whether the answer bears it.
+    #[must_use]
+    pub fn is_borne(&self, seen: Seen<'_>) -> bool {
+        match self {
+            Self::Status(those) => those.contains(&seen.status.as_u16()),
+            Self::Json(pointer, plain) => {
+                let Some(json) = json(seen.body) else { return false };
+                match (json.pointer(pointer), plain) {
+                    (Some(Value::String(is)), Plain::Text(text)) => is == text,
+                    (Some(Value::Number(is)), Plain::Number(number)) => {
+                        is.as_i64() == Some(*number)
+                    }
+                    (Some(Value::Bool(is)), Plain::Flag(flag)) => is == flag,
+                    (Some(Value::Null), Plain::Null) => true,
+                    _ => false,
+                }
+            }
+            Self::Regex(expression) => expression.is_in(seen.body),
+        }
+    }
+}
+
+fn json(body: &[u8]) -> Option<Value> {
+    serde_json::from_slice(body).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+    use ::http::header::SET_COOKIE;
+
+    use super::*;
+
+    fn headers() -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-user", HeaderValue::from_static(" ann "));
+        headers.append(SET_COOKIE, HeaderValue::from_static("other=1"));
+        headers.append(
+            SET_COOKIE,
+            HeaderValue::from_static("wordpress_logged_in_0f=ann%7C17|x; path=/; HttpOnly"),
+        );
+        headers
+    }
+
+    fn expression(text: &str) -> Expression {
+        Expression::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_text_is_found_where_it_stands() {
+        let headers = headers();
+        let body = br#"{"query":{"userinfo":{"id":7,"name":"ann","none":null,"empty":""}}}"#;
+        let seen = Seen { status: StatusCode::OK, headers: &headers, body };
+        let cookie = Pattern::parse("wordpress_logged_in_*").unwrap();
+        for (finder, expected) in [
+            (Finder::Json("/query/userinfo/name".into()), Some("ann")),
+            (Finder::Json("/query/userinfo/id".into()), Some("7")),
+            (Finder::Json("/query/userinfo/none".into()), None),
+            (Finder::Json("/query/userinfo/empty".into()), None),
+            (Finder::Json("/query/userinfo".into()), None),
+            (Finder::Json("/nowhere".into()), None),
+            (Finder::Header(HeaderName::from_static("x-user")), Some("ann")),
+            (Finder::Header(HeaderName::from_static("x-other")), None),
+            (Finder::Regex(expression(r#""name":"([^"]*)""#)), Some("ann")),
+            (Finder::Regex(expression("an+")), Some("ann")),
+            (Finder::Regex(expression("bob")), None),
+            (Finder::SetCookie(cookie.clone(), None), Some("ann%7C17|x")),
+            (Finder::SetCookie(cookie, Some(expression("^([^|%]+)"))), Some("ann")),
+        ] {
+            let found = finder.find(seen).map(|found| String::from_utf8(found).unwrap());
+            assert_eq!(found.as_deref(), expected, "{finder:?}");
+        }
+    }
+
+    #[test]
+    fn a_sign_is_borne_or_not() {
+        let headers = HeaderMap::new();
+        let body = br#"{"id":0,"name":"","in":false,"user":null}"#;
+        let seen = Seen { status: StatusCode::UNAUTHORIZED, headers: &headers, body };
+        let json = |pointer: &str, plain| Sign::Json(pointer.to_owned(), plain);
+        for (sign, expected) in [
+            (Sign::Status(vec![302, 401]), true),
+            (Sign::Status(vec![302]), false),
+            (json("/id", Plain::Number(0)), true),
+            (json("/id", Plain::Text("0".into())), false),
+            (json("/name", Plain::Text(String::new())), true),
+            (json("/in", Plain::Flag(false)), true),
+            (json("/in", Plain::Flag(true)), false),
+            (json("/user", Plain::Null), true),
+            (json("/nowhere", Plain::Null), false),
+            (Sign::Regex(expression("\"id\":0\\b")), true),
+        ] {
+            assert_eq!(sign.is_borne(seen), expected, "{sign:?}");
+        }
+    }
+
+    #[test]
+    fn an_expression_that_is_none_says_why() {
+        assert!(Expression::new("a(").unwrap_err().contains("unclosed group"));
+        assert_eq!(Expression::new("(?:a{1000}){1000}").unwrap_err(), "it is too large");
+    }
+}

@@ -1,0 +1,413 @@
+//! `[session.verify]`: asks the app who a visitor is, by a request of ours with his own cookies.
+//!
+//! What was said is remembered by `session::Verified`. The question is a task of its own: others wait for
+//! it who have the same cookies, and it goes on when its visitor leaves.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LOCATION,
+    CONTENT_TYPE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
+    PRAGMA, RANGE,
+};
+use ::http::request::Parts;
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use tokio::sync::watch;
+
+use super::admit::Admitted;
+use super::client::Client;
+use super::visitor::Visitor;
+use super::{Case, CookieRules, Room, outgoing, route_of};
+use crate::clock::unix_now;
+use crate::http::coding::Coding;
+use crate::http::cookie::cookies;
+use crate::http::finding::{Finder, Seen, Sign};
+use crate::http::set_cookie::{self, Changed};
+use crate::ident::{CookieHash, StoredToken, User};
+use crate::metrics::Count;
+use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
+use crate::page::Look;
+use crate::page::coded;
+use crate::session::{Answer, Join, Lead, Remembered, Told};
+use crate::store::StoreError;
+
+/// The largest answer that is read, in bytes as it comes.
+const BODY_MAX: usize = 512 << 10;
+/// The largest answer without coding, in bytes.
+const PLAIN_MAX: usize = 2 << 20;
+/// When this much of an answer's time is over, the app is asked anew behind a request.
+const RENEWED_AFTER: f64 = 0.8;
+
+/// What of a visitor's request is not said in a question about him: what speaks of that request alone,
+/// and what may make another of him than his cookies do.
+static NOT_ASKED: [HeaderName; 14] = [
+    ACCEPT,
+    AUTHORIZATION,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_LANGUAGE,
+    CONTENT_LOCATION,
+    CONTENT_TYPE,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    PRAGMA,
+    RANGE,
+];
+
+/// How the app is asked who a visitor is.
+#[derive(Debug)]
+pub struct Verify {
+    /// What is asked for.
+    pub target: PathAndQuery,
+    /// Where the answer names the user.
+    pub user: Finder,
+    /// By what it says that he is nobody.
+    pub nobody: Sign,
+    /// Where it says more of him.
+    pub attributes: Vec<(String, Finder)>,
+    /// How long an answer counts.
+    pub every: Duration,
+    /// How long a visitor waits for it.
+    pub timeout: Duration,
+}
+
+/// Whether the app may be asked, and in whose name.
+#[derive(Clone, Copy)]
+pub(super) enum Asking<'a> {
+    /// It may.
+    Of(&'a Rc<Client>, &'a Admitted),
+    /// It is only looked what is known.
+    No,
+}
+
+impl Asking<'_> {
+    /// How the store is looked into.
+    pub(super) fn look(self) -> Look {
+        match self {
+            Self::Of(..) => Look::Use,
+            Self::No => Look::Peek,
+        }
+    }
+}
+
+/// Of whom something is to be known.
+#[derive(Clone, Copy)]
+pub(super) struct Whose<'a> {
+    pub(super) head: &'a Parts,
+    pub(super) token: &'a StoredToken,
+    pub(super) carried: CookieHash,
+    /// Unix time in seconds.
+    pub(super) now: f64,
+}
+
+/// Who a visitor is.
+pub(super) enum Verdict {
+    Known(User),
+    Nobody,
+    Unknown,
+}
+
+/// Finds out who a visitor is: by what is remembered, else by asking the app.
+pub(super) async fn verify(
+    room: &Rc<Room>,
+    verify: &Arc<Verify>,
+    whose: Whose<'_>,
+    asking: Asking<'_>,
+) -> Result<Verdict, StoreError> {
+    let remembered = room.verified.recall(&room.store, &whose.carried, whose.now).await?;
+    let is_renewal = remembered.is_some();
+    if let Some(Remembered { answer, asked }) = remembered {
+        let is_due = whose.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
+        if let Some(verdict) = stands(room, answer, whose).await? {
+            room.verified.count_use();
+            if is_due && let Asking::Of(client, admitted) = asking {
+                // Nobody waits for it.
+                drop(ask(room, verify, whose, (client, admitted)));
+            }
+            return Ok(verdict);
+        }
+    }
+    let Asking::Of(client, admitted) = asking else { return Ok(Verdict::Unknown) };
+    let Some(told) = ask(room, verify, whose, (client, admitted)) else {
+        return Ok(Verdict::Unknown);
+    };
+    if !is_renewal && let Some(asked) = room.verified.count_question() {
+        tracing::warn!(
+            asked,
+            "most visitors whom [session.verify] asked about were seen once: the session cookie seems \
+             to change with every answer; where a part of it stays, name it by [session] token_from = \
+             \"sha256\" and part"
+        );
+    }
+    Ok(match wait(told, verify.timeout).await {
+        Some(Answer::Known(user)) => Verdict::Known(user),
+        Some(Answer::Nobody) => Verdict::Nobody,
+        None => Verdict::Unknown,
+    })
+}
+
+/// Whether what is remembered still holds: a user's session may have been ended here.
+async fn stands(
+    room: &Room,
+    answer: Answer,
+    whose: Whose<'_>,
+) -> Result<Option<Verdict>, StoreError> {
+    let user = match answer {
+        Answer::Nobody => return Ok(Some(Verdict::Nobody)),
+        Answer::Known(user) => user,
+    };
+    let found = room.sessions.check_token(&room.store, whose.token, whose.now).await?;
+    Ok(found.filter(|found| found.is_same(&user)).map(Verdict::Known))
+}
+
+async fn wait(mut told: watch::Receiver<Option<Told>>, patience: Duration) -> Told {
+    let telling = told.wait_for(Option::is_some);
+    let told = tokio::time::timeout(patience, telling).await.ok()?.ok()?;
+    told.as_ref().cloned().flatten()
+}
+
+/// Joins those who wait for the app's word, or begins to ask. `None`: of too many visitors it is asked
+/// already.
+fn ask(
+    room: &Rc<Room>,
+    verify: &Arc<Verify>,
+    whose: Whose<'_>,
+    (client, admitted): (&Rc<Client>, &Admitted),
+) -> Option<watch::Receiver<Option<Told>>> {
+    match room.verified.join(whose.carried) {
+        Join::Full => None,
+        Join::Wait(told) => Some(told),
+        Join::Lead(lead, told) => {
+            let head = question_head(whose.head, verify);
+            let (upstream, request) = question(room, client, admitted, &head, whose.now);
+            let question = Question {
+                room: Rc::clone(room),
+                verify: Arc::clone(verify),
+                upstream,
+                token: whose.token.clone(),
+            };
+            tokio::task::spawn_local(async move {
+                let told = question.carry_out(&lead, request).await;
+                lead.tell(told);
+            });
+            Some(told)
+        }
+    }
+}
+
+/// The head of a request in which a visitor would ask himself.
+fn question_head(of: &Parts, verify: &Verify) -> Parts {
+    let (mut head, ()) = Request::new(()).into_parts();
+    head.method = Method::GET;
+    head.version = Version::HTTP_11;
+    head.uri = Uri::from(verify.target.clone());
+    head.headers = of.headers.clone();
+    for name in &NOT_ASKED {
+        head.headers.remove(name);
+    }
+    head.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+    head
+}
+
+/// The request as it goes to the app, and the way there.
+fn question(
+    room: &Rc<Room>,
+    client: &Rc<Client>,
+    admitted: &Admitted,
+    head: &Parts,
+    now: f64,
+) -> (Rc<Upstream>, Request<Outgoing>) {
+    let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
+    let (route, _) = route_of(room, head, &admitted);
+    let visitor = Visitor::in_question();
+    let case = Case { room, client, head, admitted, route, visitor, now };
+    let mut request = outgoing::question(&case);
+    // The answer is about his cookies, with whatever certificate they come.
+    for (name, _) in case.certificate().iter().flat_map(|shown| shown.fields()) {
+        request.headers_mut().remove(name);
+    }
+    (Rc::clone(case.upstream()), request)
+}
+
+/// A question that is under way.
+struct Question {
+    room: Rc<Room>,
+    verify: Arc<Verify>,
+    upstream: Rc<Upstream>,
+    token: StoredToken,
+}
+
+impl Question {
+    /// Asks, and has the answer remembered. `None`: nobody knows.
+    async fn carry_out(&self, lead: &Lead, request: Request<Outgoing>) -> Told {
+        let sheet = &self.room.sheet;
+        sheet.count(Count::VerifyQuestions);
+        let before = lead.before(&self.room.store).await.ok()?;
+        let asked = unix_now();
+        let asking = async {
+            let turn = lead.turn().await;
+            let answer = self.ask(request).await;
+            drop(turn);
+            answer
+        };
+        let answer = tokio::time::timeout(self.verify.timeout, asking).await.ok().flatten();
+        let Some(answer) = answer.filter(|_| !lead.is_void()) else {
+            sheet.count(Count::VerifyUnclear);
+            return None;
+        };
+        self.heed(&answer, asked).await?;
+        let remembered = Remembered { answer: answer.clone(), asked };
+        let ttl = self.verify.every;
+        let kept = lead.remember(&self.room.store, before.as_ref(), remembered, ttl).await;
+        match kept {
+            Ok(true) => Some(answer),
+            Ok(false) => None,
+            Err(error) => {
+                tracing::debug!(%error, "what the app said of a visitor is not remembered");
+                None
+            }
+        }
+    }
+
+    async fn ask(&self, request: Request<Outgoing>) -> Told {
+        let carried = request.headers().clone();
+        let sent = self.upstream.send(request, Keep::Pool(None), Some(self.token.as_str())).await;
+        let came = sent.inspect_err(|error| {
+            tracing::debug!(%error, "the app could not be asked who a visitor is");
+        });
+        let (head, body) = came.ok()?.response.into_parts();
+        if head.status.is_server_error() {
+            return None;
+        }
+        let reads = self.verify.reads_body();
+        let body = if reads { read(body, &head.headers).await? } else { Vec::new() };
+        let told =
+            self.verify.judge(Seen { status: head.status, headers: &head.headers, body: &body });
+        let rules = &self.room.settings.cookies;
+        told.filter(|told| fits(told, rules, &carried, &head.headers))
+    }
+
+    /// Brings the session in line with what the app said. `None`: that could not be done.
+    async fn heed(&self, answer: &Answer, now: f64) -> Option<()> {
+        let Self { room, token, .. } = self;
+        let held = room.sessions.peek_token(&room.store, token, now).await.ok()?;
+        match answer {
+            Answer::Known(_) if room.sessions.is_denied(token) => None,
+            Answer::Known(user) if held.as_ref() == Some(user) => Some(()),
+            Answer::Known(user) => {
+                let adopted = room.sessions.adopt(&room.store, token, user, now).await;
+                adopted
+                    .inspect_err(|error| {
+                        tracing::debug!(%error, "a session of the app's own could not be stored");
+                    })
+                    .ok()
+            }
+            Answer::Nobody if held.is_some() => {
+                room.visits.forget(token);
+                room.sheet.count(Count::LogOuts);
+                room.sessions.log_out(&room.store, token).await.ok()
+            }
+            Answer::Nobody => Some(()),
+        }
+    }
+}
+
+impl Verify {
+    fn reads_body(&self) -> bool {
+        let finders = self.attributes.iter().map(|(_, finder)| finder).chain([&self.user]);
+        !matches!(self.nobody, Sign::Status(_)) || finders.into_iter().any(Finder::reads_body)
+    }
+
+    /// Who an answer says that the visitor is. That he is nobody outweighs a name: some apps name him who is
+    /// nobody by his address.
+    fn judge(&self, seen: Seen<'_>) -> Told {
+        if self.nobody.is_borne(seen) {
+            return Some(Answer::Nobody);
+        }
+        if !seen.status.is_success() || seen.status == StatusCode::PARTIAL_CONTENT {
+            return None;
+        }
+        let user = User::new(&self.user.find(seen)?)?;
+        let said = self.attributes.iter().filter_map(|(name, finder)| {
+            Some((name.clone(), String::from_utf8(finder.find(seen)?).ok()?))
+        });
+        let said: Vec<_> = said.collect();
+        Some(Answer::Known(user.with_attributes(&said).unwrap_or(user)))
+    }
+}
+
+/// Whether an answer may speak of another session than that which was asked about: it sets a session
+/// cookie anew. That it takes one away says that the visitor is nobody, and nothing else.
+fn fits(told: &Answer, rules: &CookieRules, carried: &HeaderMap, headers: &HeaderMap) -> bool {
+    let now = unix_now() as u64;
+    let is_nobody = *told == Answer::Nobody;
+    let mut changes = set_cookie::changes(carried, headers, |name| rules.may_be_session(name), now);
+    let is_cleared = set_cookie::clears_logins(headers);
+    changes.all(|change| matches!(change, Changed::Gone(_)) && is_nobody)
+        && (is_nobody || !is_cleared)
+}
+
+/// The body without coding. `None`: it is too large, broken, or in a coding that we do not read.
+async fn read(mut body: OriginBody, headers: &HeaderMap) -> Option<Vec<u8>> {
+    let coding = Coding::of(headers)?;
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(part) = frame.ok()?.into_data() else { continue };
+        if whole.len() + part.len() > BODY_MAX {
+            return None;
+        }
+        whole.extend_from_slice(&part);
+    }
+    coded::decode(&whole.into(), coding, PLAIN_MAX).map(Vec::from)
+}
+
+/// Forgets what the app said of a visitor whose session its response may have changed: to an unsafe
+/// request, or one that sets a session cookie, for that as well.
+pub(super) async fn void_after(case: &Case<'_>, headers: &HeaderMap) {
+    let room = case.room;
+    let Some(verify) = room.settings.verify.as_ref().filter(|_| case.rules().sessions) else {
+        return;
+    };
+    let changes = changes(case, headers).next().is_some();
+    if case.head.method.is_safe() && !changes && !set_cookie::clears_logins(headers) {
+        return;
+    }
+    let mut voided: Vec<CookieHash> = case.visitor.carried.into_iter().collect();
+    if changes {
+        voided.extend(hash_after(case, headers));
+    }
+    if !voided.is_empty() {
+        room.verified.void(&room.store, &voided, verify.every, case.now).await;
+    }
+}
+
+/// What a response does to the visitor's session cookies.
+pub(super) fn changes<'c>(
+    case: &'c Case<'_>,
+    headers: &'c HeaderMap,
+) -> impl Iterator<Item = Changed<'c>> {
+    let rules = &case.room.settings.cookies;
+    let is_session = move |name: &[u8]| rules.is_session(name);
+    set_cookie::changes(&case.head.headers, headers, is_session, case.now as u64)
+}
+
+/// The hash of the session cookies that the visitor will have when he has followed a response.
+fn hash_after(case: &Case<'_>, headers: &HeaderMap) -> Option<CookieHash> {
+    let rules = &case.room.settings.cookies;
+    let came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
+    let mut has: Vec<(&[u8], &[u8])> = came.collect();
+    for change in changes(case, headers) {
+        let (Changed::Gone(name) | Changed::Set(name, _)) = change;
+        has.retain(|(other, _)| *other != name);
+        if let Changed::Set(name, value) = change {
+            has.push((name, value));
+        }
+    }
+    (!has.is_empty()).then(|| rules.token.hash(&has))
+}

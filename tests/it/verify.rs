@@ -1,0 +1,268 @@
+//! `[session.verify]`: an app keeps its own sessions, and is asked who a visitor is.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::support::client::Answer;
+use crate::support::origin::{Gate, Origin, Reply, Request};
+use crate::support::proxy::{Proxy, Storage, on_both_stores};
+use crate::support::wait_until;
+
+/// An app with sessions of its own, in PHP's manner: a cookie for everybody, a log-in that keeps the id,
+/// and a page that says who one is.
+#[derive(Clone, Default)]
+struct App {
+    users: Arc<Mutex<HashMap<String, String>>>,
+    is_ill: Arc<AtomicBool>,
+}
+
+const VERIFY: &str = r#"
+session.cookie = "SID"
+session.verify.path = "/whoami?format=json"
+session.verify.user = { json = "/name" }
+session.verify.nobody = { json = "/id", equals = 0 }
+session.verify.attributes = { group = { json = "/group" } }
+"#;
+
+impl App {
+    fn start(&self) -> Origin {
+        let app = self.clone();
+        Origin::start(move |request| app.answer(request))
+    }
+
+    fn user_of(&self, request: &Request) -> Option<String> {
+        self.users.lock().unwrap().get(sid(request)?).cloned()
+    }
+
+    fn answer(&self, request: &Request) -> Reply {
+        if self.is_ill.load(Ordering::SeqCst) && request.path() == "/whoami" {
+            return Reply::status("503 Service Unavailable");
+        }
+        let user = self.user_of(request);
+        match (request.path(), request.target.split_once('?')) {
+            ("/whoami", _) => Reply::typed(
+                "application/json",
+                &match user {
+                    Some(name) => format!(r#"{{"id":7,"name":"{name}","group":"trade"}}"#),
+                    None => r#"{"id":0,"name":"192.0.2.7"}"#.to_owned(),
+                },
+            ),
+            ("/login", Some((_, name))) => {
+                let mut users = self.users.lock().unwrap();
+                users.insert(sid(request).unwrap().to_owned(), name.to_owned());
+                Reply::unstored("welcome")
+            }
+            ("/logout", _) => {
+                self.users.lock().unwrap().remove(sid(request).unwrap());
+                Reply::unstored("bye")
+            }
+            _ => Reply::html(&format!("a page for {}", user.as_deref().unwrap_or("anybody"))),
+        }
+    }
+
+    fn log_in(&self, sid: &str, name: &str) {
+        self.users.lock().unwrap().insert(sid.to_owned(), name.to_owned());
+    }
+}
+
+fn sid(request: &Request) -> Option<&str> {
+    let cookies = request.header("cookie")?.split("; ");
+    cookies.filter_map(|cookie| cookie.strip_prefix("SID=")).next()
+}
+
+fn page(proxy: &Proxy, sid: &str) -> Answer {
+    proxy.get("/page").cookie(&format!("SID={sid}")).send()
+}
+
+fn questions(origin: &Origin) -> usize {
+    origin.seen().iter().filter(|request| request.path() == "/whoami").count()
+}
+
+on_both_stores!(
+    the_app_is_asked_once_and_told_who_it_has_said,
+    who_is_nobody_shares_the_pages_of_strangers,
+    a_log_in_and_a_log_out_count_at_once,
+    an_app_that_cannot_say_leaves_the_visitor_unknown,
+    what_the_app_takes_back_ends_the_session,
+);
+
+fn the_app_is_asked_once_and_told_who_it_has_said(storage: &Storage) {
+    let app = App::default();
+    let origin = app.start();
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    app.log_in("sid-of-ann-1", "ann");
+
+    for _ in 0..3 {
+        assert_eq!(page(&proxy, "sid-of-ann-1").text(), "a page for ann");
+        let last = origin.last();
+        assert_eq!(last.header("x-anteroom-user"), Some("ann"));
+        assert_eq!(last.header("x-anteroom-session"), Some("known"));
+    }
+    assert_eq!(questions(&origin), 1);
+    let question = origin.seen().into_iter().find(|request| request.path() == "/whoami").unwrap();
+    assert_eq!(question.target, "/whoami?format=json");
+    assert_eq!(question.header("cookie"), Some("SID=sid-of-ann-1"));
+    assert_eq!(question.header("x-anteroom-session"), Some("unknown"));
+
+    let me = proxy.get("/_anteroom/me").cookie("SID=sid-of-ann-1").send();
+    let me: serde_json::Value = serde_json::from_str(&me.text()).unwrap();
+    assert_eq!((&me["user"], &me["attributes"]["group"]), (&"ann".into(), &"trade".into()));
+}
+
+fn who_is_nobody_shares_the_pages_of_strangers(storage: &Storage) {
+    let app = App::default();
+    let origin = app.start();
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    app.log_in("sid-of-ann-1", "ann");
+
+    assert!(!page(&proxy, "sid-nobody-1").is_hit());
+    let fill = origin.last();
+    assert_eq!((fill.path(), fill.header("cookie")), ("/page", None), "a fill is nobody's");
+    for sid in ["sid-nobody-1", "sid-nobody-2"] {
+        let answer = page(&proxy, sid);
+        assert!(answer.is_hit(), "{}", answer.cache_status());
+        assert_eq!(answer.text(), "a page for anybody");
+    }
+    let anns = page(&proxy, "sid-of-ann-1");
+    assert!(!anns.is_hit());
+    assert_eq!(anns.text(), "a page for ann");
+    assert!(proxy.get("/page").send().is_hit());
+}
+
+fn a_log_in_and_a_log_out_count_at_once(storage: &Storage) {
+    let app = App::default();
+    let origin = app.start();
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    let cookie = "SID=sid-of-ann-1";
+
+    assert_eq!(page(&proxy, "sid-of-ann-1").text(), "a page for anybody");
+    // The app keeps the id: what was said of it counts no more.
+    proxy.post("/login?ann").cookie(cookie).send();
+    assert_eq!(page(&proxy, "sid-of-ann-1").text(), "a page for ann");
+    assert_eq!(origin.last().header("x-anteroom-user"), Some("ann"));
+    // Nor does the app take its cookie away.
+    proxy.post("/logout").cookie(cookie).send();
+    let after = page(&proxy, "sid-of-ann-1");
+    assert_eq!(after.text(), "a page for anybody");
+    assert!(after.is_hit());
+    let me = proxy.get("/_anteroom/me").cookie(cookie).send();
+    assert!(me.text().contains("\"session\":\"none\""), "{}", me.text());
+}
+
+fn an_app_that_cannot_say_leaves_the_visitor_unknown(storage: &Storage) {
+    let app = App::default();
+    let origin = app.start();
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    app.is_ill.store(true, Ordering::SeqCst);
+
+    let answer = page(&proxy, "sid-nobody-1");
+    assert!(answer.cache_status().contains("detail=unverified"), "{}", answer.cache_status());
+    assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
+    assert_eq!(origin.last().header("cookie"), Some("SID=sid-nobody-1"));
+
+    // It is not remembered that nobody knows.
+    app.is_ill.store(false, Ordering::SeqCst);
+    assert!(page(&proxy, "sid-nobody-1").cache_status().contains("miss"));
+    assert!(page(&proxy, "sid-nobody-1").is_hit());
+}
+
+fn what_the_app_takes_back_ends_the_session(storage: &Storage) {
+    let app = App::default();
+    let origin = app.start();
+    let settings = format!("{VERIFY}session.verify.verify_every = \"1s\"\n");
+    let proxy = Proxy::start(&origin, storage, &settings);
+    app.log_in("sid-of-ann-1", "ann");
+    assert_eq!(page(&proxy, "sid-of-ann-1").text(), "a page for ann");
+
+    // The app's own session runs out, and nobody tells us.
+    app.users.lock().unwrap().clear();
+    wait_until("the app was asked again", || {
+        let me = proxy.get("/_anteroom/me").cookie("SID=sid-of-ann-1").send();
+        me.text().contains("\"session\":\"none\"")
+    });
+    page(&proxy, "sid-of-ann-1");
+    assert!(page(&proxy, "sid-of-ann-1").is_hit());
+}
+
+#[test]
+fn a_burst_of_requests_asks_once() {
+    let app = App::default();
+    let gate = Gate::closed();
+    let origin = {
+        let (app, gate) = (app.clone(), Arc::clone(&gate));
+        Origin::start(move |request| match request.path() {
+            "/whoami" => app.answer(request).until(&gate),
+            _ => app.answer(request),
+        })
+    };
+    let proxy = Proxy::embedded(&origin, VERIFY);
+    app.log_in("sid-of-ann-1", "ann");
+    let mut clients: Vec<_> =
+        (0..20).map(|_| proxy.get("/page").cookie("SID=sid-of-ann-1").start()).collect();
+    wait_until("the app is asked", || questions(&origin) == 1);
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.answer().text(), "a page for ann");
+    }
+    assert_eq!(questions(&origin), 1);
+}
+
+#[test]
+fn an_answer_that_sets_a_session_cookie_speaks_of_another_session() {
+    let origin = Origin::start(|request| match request.path() {
+        "/whoami" => {
+            let json = Reply::typed("application/json", r#"{"id":7,"name":"ann"}"#);
+            match sid(request) {
+                Some("sid-renewed-1") => json.header("Set-Cookie", "SID=sid-renewed-2; Path=/"),
+                Some("sid-the-same") => json.header("Set-Cookie", "SID=sid-the-same; Path=/"),
+                _ => json.header("Set-Cookie", "SID=deleted; Max-Age=0"),
+            }
+        }
+        _ => Reply::unstored("a page"),
+    });
+    let proxy = Proxy::embedded(&origin, VERIFY);
+    for (sid, expected) in
+        [("sid-renewed-1", "unknown"), ("sid-the-same", "known"), ("sid-cleared-1", "unknown")]
+    {
+        let answer = page(&proxy, sid);
+        assert_eq!(origin.last().header("x-anteroom-session"), Some(expected), "{sid}");
+        assert_eq!(answer.cookie("SID"), None, "what is set there reaches nobody");
+    }
+}
+
+#[test]
+fn two_instances_agree_within_a_second() {
+    let app = App::default();
+    let origin = app.start();
+    let storage = Storage::redis();
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, VERIFY));
+    for proxy in [&one, &other] {
+        assert_eq!(page(proxy, "sid-of-ann-1").text(), "a page for anybody");
+    }
+    assert_eq!(questions(&origin), 1, "what one has learned the other need not ask");
+    one.post("/login?ann").cookie("SID=sid-of-ann-1").send();
+    assert_eq!(page(&one, "sid-of-ann-1").text(), "a page for ann");
+    wait_until("the other has asked again", || {
+        page(&other, "sid-of-ann-1").text() == "a page for ann"
+    });
+}
+
+#[test]
+fn a_long_or_rolling_cookie_has_a_token_in_a_part_of_it() {
+    let origin = Origin::start(|request| match request.path() {
+        "/whoami" => Reply::typed("application/json", r#"{"id":7,"name":"ann"}"#),
+        _ => Reply::unstored("a page"),
+    });
+    let settings =
+        format!("{VERIFY}session.token_from = \"sha256\"\nsession.part = '^([^.]+)\\.'\n");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let long = "x".repeat(1_000);
+    for rolling in ["1", "2", "3"] {
+        page(&proxy, &format!("{long}.{rolling}"));
+        assert_eq!(origin.last().header("x-anteroom-user"), Some("ann"));
+    }
+    assert_eq!(questions(&origin), 1);
+    page(&proxy, "nopart");
+    assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
+}
