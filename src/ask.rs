@@ -1,5 +1,7 @@
 //! The data commands: they ask the running proxy, over its socket, and show what it answers.
 
+pub(crate) mod sessions;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! The command line: commands, options, and the help that shows them.
 
+mod sessions;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +9,8 @@ use std::time::Duration;
 use anteroom::admin::{EVERY_MAX, EVERY_MIN, TOP_MAX};
 use anteroom::config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use sessions::{SessionsCommand, UserCommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -134,6 +138,18 @@ pub(crate) enum Command {
     /// Tell what the cache would do about a request, step by step, and what would help
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// List, show or revoke sessions
+    #[command(after_help = sessions::SESSIONS_EXAMPLES)]
+    Sessions {
+        #[command(subcommand)]
+        command: SessionsCommand,
+    },
+    /// Export or delete what is held of a user
+    #[command(after_help = sessions::USER_EXAMPLES)]
+    User {
+        #[command(subcommand)]
+        command: UserCommand,
+    },
     /// Show the items that visitors view most
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),

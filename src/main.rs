@@ -40,6 +40,8 @@ fn main() -> ExitCode {
         Some(Command::Purge(args)) => ask::purge(args),
         Some(Command::Explain(args)) => ask::explain(args),
         Some(Command::Top(args)) => ask::top(args),
+        Some(Command::Sessions { command }) => ask::sessions::sessions(command),
+        Some(Command::User { command }) => ask::sessions::user(command),
     };
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }

@@ -26,6 +26,7 @@ use crate::http::bearer;
 use crate::purge::Purger;
 use crate::request::Room;
 use crate::row::{Memo, Names};
+use crate::session::Sessions;
 use crate::socket::Socket;
 use crate::store::{AnyStore, StoreError};
 
@@ -45,6 +46,8 @@ pub(super) struct Refusal {
 pub struct Clerk {
     /// The store.
     pub store: AnyStore,
+    /// The sessions.
+    pub sessions: Arc<Sessions>,
     /// The names of rows.
     pub names: Names,
     /// Rows in memory, which a row that is stopped leaves.
@@ -161,6 +164,10 @@ impl Clerk {
             (Method::POST, "/rows/stop") => self.order_rows(body, true).await.and_then(told),
             (Method::POST, "/purge") => self.purge(body).await.and_then(told),
             (Method::POST, "/explain") => self.explain(body).await.and_then(told),
+            (Method::POST, "/sessions/list") => self.list_sessions(body).await.and_then(told),
+            (Method::POST, "/sessions/show") => self.show_sessions(body).await.and_then(told),
+            (Method::POST, "/sessions/revoke") => self.revoke_sessions(body).await.and_then(told),
+            (Method::POST, "/user/delete") => self.delete_user(body).await.and_then(told),
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(told),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know that command".to_owned())),
         };

@@ -1,6 +1,7 @@
 //! The operator's listener: health and metrics. Never on the public address. And the socket of the
 //! data commands: `call` is its other end, `clerk` takes the orders that `rows`, `top`,
-//! `purge` and `explain` carry out. Who has the token may give the last two over the listener, too.
+//! `purge`, `explain` and `sessions` carry out. Who has the token may give the last three over the
+//! listener, too.
 //!
 //! A Host that is neither its own nor a loopback name is refused, so that no web page in an
 //! operator's browser can read it by a name of its own (DNS rebinding).
@@ -10,6 +11,7 @@ mod clerk;
 mod explain;
 mod purge;
 mod rows;
+mod sessions;
 mod top;
 
 use std::convert::Infallible;
@@ -38,6 +40,10 @@ use crate::metrics::Metrics;
 pub use call::{CallError, call};
 pub use clerk::{Clerk, Post, serve_data};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, Order};
+pub use sessions::{
+    HeldItem, HeldSession, HeldView, LISTED_MAX, ListedSession, Removed, SessionsHeld,
+    SessionsListing, SessionsMeant, SessionsWanted,
+};
 pub use top::{TOP_MAX, Top, Views};
 
 /// How long to wait when accepting fails.
@@ -127,8 +133,16 @@ async fn respond(
     if let Some(refused) = misdirected(own, &request) {
         return refused;
     }
-    let is_order =
-        request.method() == Method::POST && matches!(request.uri().path(), "/purge" | "/explain");
+    let is_order = request.method() == Method::POST
+        && matches!(
+            request.uri().path(),
+            "/purge"
+                | "/explain"
+                | "/sessions/list"
+                | "/sessions/show"
+                | "/sessions/revoke"
+                | "/user/delete"
+        );
     let admitted = desk.post.as_ref().filter(|_| is_order).and_then(|post| {
         let clerk = |is_admitted: bool| is_admitted.then(|| post.clerk());
         post.admits(request.headers()).map(clerk)

@@ -10,7 +10,7 @@ use super::{origins, rows};
 use crate::config::Plan;
 use crate::metrics::Sheet;
 use crate::store::AnyStore;
-use crate::task::{self, Clean, LogOuts, Purges, Rescale, Visits};
+use crate::task::{self, Clean, Gone, LogOuts, Purges, Rescale, Visits};
 
 /// The background tasks.
 #[derive(Debug)]
@@ -87,7 +87,13 @@ fn lasting(
         said_waiting: Default::default(),
     };
     let visits = visits(shared, lane);
+    let gone = Gone {
+        store: lane.clone(),
+        sessions: Arc::clone(&shared.sessions),
+        told: Default::default(),
+    };
     vec![
+        tokio::task::spawn_local(task::drive(gone, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(purges, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(visits, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(log_outs, Arc::clone(sheet), stop.clone())),
@@ -104,6 +110,7 @@ fn of_turn(
         store: lane.clone(),
         visits: visits(shared, lane),
         keep: plan.session.max_sessions,
+        unseen: parts::session_rules(&plan.session).longest(),
         batch: plan.session.clean_batch,
         every: plan.session.clean_every,
         carts: plan.session.clean_carts,

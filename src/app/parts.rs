@@ -14,6 +14,7 @@ use super::reload::Reloads;
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
+use crate::http::set_cookie;
 use crate::limit::{Counters, Limit, Limits, Rate};
 use crate::log::{AccessLog, Format, Style, Target};
 use crate::metrics::Metrics;
@@ -23,14 +24,14 @@ use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
-    CookieRules, Endpoint, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail,
-    TokenFrom, Verify,
+    CookieRules, Endpoint, LoginRule, LoginUser, LogoutRule, Matching, OriginRules, PurgeMethod,
+    PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom, Verify, Watched,
 };
 use crate::route::{QueryValue, Route, Routes, Segment, Share};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
-use crate::session::{SameSite, Secure, SessionCookie, Sessions, Verified};
+use crate::session::{Rules, SameSite, Secure, SessionCookie, Sessions, Verified};
 use crate::store::{self, OpenStore};
 use crate::task::Expiring;
 use crate::visit::{Ranks, VisitQueue};
@@ -65,7 +66,7 @@ impl Shared {
         Arc::new(Self {
             origins: Arc::new(ArcSwap::from_pointee(Origins::default())),
             pages,
-            sessions: Arc::new(Sessions::new(plan.session.token_storage)),
+            sessions: Arc::new(sessions(&plan.session)),
             verified: Arc::default(),
             visits: Arc::new(VisitQueue::new(
                 plan.limits.visit_queue,
@@ -218,6 +219,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
             unknown_bypass: plan.cache.unknown_cookies_bypass,
         },
         verify: verify(session),
+        watched: watched(session),
         minted: minted(session),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
@@ -279,6 +281,17 @@ fn purge_method(plan: &Plan, purger: &Arc<Purger>) -> Option<PurgeMethod> {
     })
 }
 
+fn sessions(plan: &config::Session) -> Sessions {
+    let sessions = Sessions::new(plan.token_storage);
+    sessions.change(session_rules(plan));
+    sessions
+}
+
+/// How long sessions last, and how many a user may have.
+pub(super) fn session_rules(plan: &config::Session) -> Rules {
+    Rules { idle: plan.idle_timeout, absolute: plan.absolute_timeout, most: plan.max_per_user }
+}
+
 pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {
     let on_expire = match &session.on_expire {
         config::OnExpire::None => return None,
@@ -294,6 +307,45 @@ fn endpoint(endpoint: config::Endpoint) -> Endpoint {
         config::Endpoint::Cart => Endpoint::Cart,
         config::Endpoint::Recent => Endpoint::Recent,
         config::Endpoint::Top => Endpoint::Top,
+    }
+}
+
+/// Which of the app's own requests log in and out.
+fn watched(session: &config::Session) -> Watched {
+    let matching = |rule: &config::Matching| Matching {
+        methods: rule
+            .methods
+            .iter()
+            .filter_map(|name| Method::from_bytes(name.as_bytes()).ok())
+            .collect(),
+        paths: rule.paths.clone(),
+        query: rule.query.clone(),
+    };
+    let success = |success: &config::Success| Success {
+        status: success.status.clone(),
+        set_cookie: success.set_cookie.clone(),
+        location: success.location.clone(),
+        header: success.header.clone(),
+        clears_cookie: success.clears_cookie.clone(),
+    };
+    let (login, logout) = (&session.login, &session.logout);
+    let user = match &login.user {
+        _ if login.verify => None,
+        None => None,
+        Some(config::LoginUser::Answer(finder)) => Some(LoginUser::Answer(finder.clone())),
+        Some(config::LoginUser::Form(name)) => Some(LoginUser::Form(name.clone())),
+        Some(config::LoginUser::Json(pointer)) => Some(LoginUser::Json(pointer.clone())),
+    };
+    Watched {
+        login: login.matching.as_ref().map(|rule| LoginRule {
+            matching: matching(rule),
+            success: success(&login.success),
+            user,
+        }),
+        logout: logout
+            .matching
+            .as_ref()
+            .map(|rule| LogoutRule { matching: matching(rule), success: success(&logout.success) }),
     }
 }
 
@@ -322,7 +374,9 @@ fn minted(session: &config::Session) -> Option<SessionCookie> {
             config::SameSite::Strict => SameSite::Strict,
             config::SameSite::None => SameSite::None,
         },
+        lifetime: session.cookie_lifetime,
         secure: match session.secure {
+            _ if set_cookie::needs_secure(name) => Secure::Always,
             config::SecureCookie::Auto => Secure::Auto,
             config::SecureCookie::Always => Secure::Always,
             config::SecureCookie::Never => Secure::Never,

@@ -94,6 +94,7 @@ impl Live {
         // Nothing fails from here on.
         self.shared.pages.change_default_ttl(next.cache.default_ttl);
         self.shared.caps.change(parts::most(&next));
+        self.shared.sessions.change(parts::session_rules(&next.session));
         self.shared.origins.store(Arc::clone(&turn.origins));
         self.listeners.carry_out(change);
         worker::tell(&self.workers, &turn, self.listeners.take_entrances()).await;

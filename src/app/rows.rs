@@ -51,6 +51,7 @@ pub(super) fn serve_socket(
 pub(super) fn clerk(plan: &Plan, turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
     Rc::new(Clerk {
         store: lane.clone(),
+        sessions: Arc::clone(&shared.sessions),
         names: names(plan),
         memo: Arc::clone(&shared.rows),
         every: plan.rows.iter().map(|rows| rows.every).collect(),

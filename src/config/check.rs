@@ -19,6 +19,7 @@ use crate::http::host::Scheme;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
+use crate::http::set_cookie;
 use crate::ident::TokenStorage;
 
 /// The longest path of a socket, in bytes. The system takes 107, of which its draft, while it is made,
@@ -275,6 +276,36 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// What only holds for sessions that we begin.
+    fn minted_cookie(&mut self) {
+        let session = &self.plan.session;
+        let told = [
+            ("session.cookie_lifetime", session.cookie_lifetime.is_some()),
+            ("session.max_per_user", session.max_per_user > 0),
+        ];
+        for (key, _) in told.iter().filter(|(_, is_told)| *is_told && !session.mint) {
+            self.problem(key, "needs [session] mint = true: else the app begins sessions");
+        }
+        let is_prefixed = |cookie: &Pattern| match cookie {
+            Pattern::Exact(name) => set_cookie::needs_secure(name),
+            Pattern::Affix { .. } => false,
+        };
+        let is_never = session.mint && session.secure == SecureCookie::Never;
+        if is_never && session.cookies.iter().any(is_prefixed) {
+            self.problem(
+                "session.secure",
+                "is \"never\", but browsers take a cookie with such a name only with Secure: leave it out",
+            );
+        }
+        if session.idle_timeout.zip(session.absolute_timeout).is_some_and(|(idle, all)| idle > all)
+        {
+            self.problem(
+                "session.idle_timeout",
+                "is longer than absolute_timeout, so that no session ever ends by it",
+            );
+        }
+    }
+
     fn session(&mut self) {
         let session = &self.plan.session;
         if session.mint && !matches!(session.cookies.as_slice(), [Pattern::Exact(_)]) {
@@ -289,6 +320,8 @@ impl<'a> Check<'a> {
                 "\"None\" needs secure = \"always\" or \"auto\": browsers drop such a cookie",
             );
         }
+        self.minted_cookie();
+        let session = &self.plan.session;
         let embedded = matches!(self.plan.store.url, StoreUrl::Embedded(_));
         if session.on_expire != OnExpire::None && !session.clean_carts {
             self.problem(
@@ -331,6 +364,13 @@ impl<'a> Check<'a> {
             if !self.plan.origin.sessions {
                 self.problem(key, "needs [origin] sessions = true");
             }
+        }
+        let times = [
+            ("session.idle_timeout", session.idle_timeout.is_some()),
+            ("session.absolute_timeout", session.absolute_timeout.is_some()),
+        ];
+        for (key, _) in times.iter().filter(|(_, is_said)| *is_said && verify.path.is_some()) {
+            self.problem(key, "is not for sessions of which [session.verify] asks the app");
         }
         self.verification(verify);
         self.log_in_rule(login, verify);

@@ -368,6 +368,14 @@ pub struct Session {
     pub same_site: SameSite,
     /// `secure`, `"auto"`.
     pub secure: SecureCookie,
+    /// `cookie_lifetime`, `"session"`: how long the browser keeps our cookie; `None`: until it is closed.
+    pub cookie_lifetime: Option<Duration>,
+    /// `idle_timeout`, `"off"`: how long a session may go unseen.
+    pub idle_timeout: Option<Duration>,
+    /// `absolute_timeout`, `"off"`: how long a session may last.
+    pub absolute_timeout: Option<Duration>,
+    /// `max_per_user`, 0: how many sessions a user may have; 0: any number.
+    pub max_per_user: u32,
     /// `token_storage`, `"plain"` or `"sha256"`; default: sha256 on the embedded store, plain
     /// on Redis.
     pub token_storage: TokenStorage,
@@ -864,6 +872,10 @@ impl Default for Session {
             identity_header: ::http::HeaderName::from_static("x-anteroom-user"),
             same_site: SameSite::Lax,
             secure: SecureCookie::Auto,
+            cookie_lifetime: None,
+            idle_timeout: None,
+            absolute_timeout: None,
+            max_per_user: 0,
             token_storage: TokenStorage::Sha256,
             max_sessions: 10_000_000,
             viewed_items: 25,

@@ -46,6 +46,10 @@ const TIB: u64 = 1 << 40;
 
 pub(super) const TIMEOUT: Span = Span { min: MS, max: DAY };
 const TTL: Span = Span { min: Duration::ZERO, max: DAY.saturating_mul(365) };
+/// How long a session, or its cookie, lasts.
+const LIFETIME: Span = Span { min: Duration::from_secs(1), max: DAY.saturating_mul(365) };
+/// The most sessions that a user may be allowed; the store keeps the same bound.
+const PER_USER_MAX: u32 = 1_000;
 const OBJECT: Size = Size { min: KIB, max: TIB };
 
 /// What meets every key of the schema in turn.
@@ -207,6 +211,10 @@ fn session(at: &mut impl Walk, session: &mut Session) {
         ("never", SecureCookie::Never),
     ];
     at.key("secure", &mut session.secure, &Words(&secure));
+    at.key("cookie_lifetime", &mut session.cookie_lifetime, &Either("session", LIFETIME));
+    at.key("idle_timeout", &mut session.idle_timeout, &Either("off", LIFETIME));
+    at.key("absolute_timeout", &mut session.absolute_timeout, &Either("off", LIFETIME));
+    at.key("max_per_user", &mut session.max_per_user, &count(0, PER_USER_MAX.into()));
     let storage = [("plain", TokenStorage::Plain), ("sha256", TokenStorage::Sha256)];
     at.key("token_storage", &mut session.token_storage, &Words(&storage));
     at.key("max_sessions", &mut session.max_sessions, &count(1, 1_000_000_000));

@@ -111,6 +111,8 @@ pub enum LoginUser {
     Answer(Finder),
     /// In this field of the form that was sent: what the visitor has called himself.
     Form(String),
+    /// The same at this pointer into the JSON that was sent.
+    Json(String),
 }
 
 pub(super) fn verify(at: &mut impl Walk, verify: &mut Verify) {
@@ -428,6 +430,8 @@ impl Form<Success> for SuccessForm {
     }
 }
 
+const LOGIN_USER: &str = r#"a table such as { set_cookie = "name_*", regex = "…" }, { header = "X-User" }, { form = "username" } or { json = "/name" }"#;
+
 /// As [`FinderForm`], or `{ form = "username" }`.
 struct LoginUserForm;
 
@@ -441,13 +445,19 @@ impl Form<LoginUser> for LoginUserForm {
             keys.end(faults)?;
             return form.map(LoginUser::Form);
         }
-        FinderForm { set_cookie: true }.read(node, faults).map(LoginUser::Answer)
+        let finder = FinderForm { set_cookie: true }.read(node, faults)?;
+        match finder {
+            Finder::Json(pointer) => Some(LoginUser::Json(pointer)),
+            Finder::Regex(_) => faults.expected(node, LOGIN_USER),
+            finder => Some(LoginUser::Answer(finder)),
+        }
     }
 
     fn write(&self, user: &LoginUser) -> Option<String> {
         match user {
             LoginUser::Answer(finder) => FinderForm { set_cookie: true }.write(finder),
             LoginUser::Form(name) => Some(format!("{{ form = {} }}", string(name))),
+            LoginUser::Json(pointer) => Some(format!("{{ json = {} }}", string(pointer))),
         }
     }
 }

@@ -12,6 +12,16 @@ use super::list::{divide, trim};
 /// `clear-site-data` (W3C Clear Site Data §3.1)
 pub const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
+/// Whether browsers take a cookie of this name only with `Secure`: by its prefix, in any case (RFC 6265bis
+/// §4.1.3). `__Host-` also wants `Path=/` and no `Domain`.
+#[must_use]
+pub fn needs_secure(name: &str) -> bool {
+    let begins = |prefix: &str| {
+        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    begins("__Host-") || begins("__Secure-")
+}
+
 /// Whether a response has the browser forget all cookies of the site, or what else a login may lie in.
 #[must_use]
 pub fn clears_logins(headers: &HeaderMap) -> bool {
@@ -207,6 +217,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_prefix_says_that_a_cookie_is_secure() {
+        for name in ["__Host-login", "__host-login", "__Secure-id", "__SECURE-"] {
+            assert!(needs_secure(name), "{name}");
+        }
+        for name in ["login", "__Host", "_Host-login", "x__Host-login", "__Hüst-login"] {
+            assert!(!needs_secure(name), "{name}");
+        }
+    }
 
     /// 2026-11-21 12:00:00
     const NOW: u64 = 1_795_262_400;

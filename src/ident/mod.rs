@@ -115,6 +115,12 @@ impl StoredToken {
         }
     }
 
+    /// The lower-case hex SHA-256 of it, for what must not mention it.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        hex(&Sha256::digest(self.0.as_bytes()))
+    }
+
     /// The text that stands in keys.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -50,6 +50,8 @@ pub struct Upload {
     timer: Option<Pin<Box<Sleep>>>,
     progress: Rc<Progress>,
     filter: Box<dyn Fn(&mut HeaderMap)>,
+    /// Who hears it as it goes by.
+    ear: Option<Box<dyn Fn(&Bytes)>>,
     /// Where it is told that it was read whole.
     read: Option<Rc<Cell<Read>>>,
     /// Where it goes on a shared connection.
@@ -212,12 +214,20 @@ impl Upload {
             timer: None,
             progress,
             filter,
+            ear: None,
             read: None,
             hold: None,
             is_stream: false,
             last: None,
             trailers: None,
         }
+    }
+
+    /// What goes by of it is heard there.
+    #[must_use]
+    pub fn heard_by(mut self, ear: Option<Box<dyn Fn(&Bytes)>>) -> Self {
+        self.ear = ear;
+        self
     }
 
     /// It tells there how far it was read, where it came over HTTP/1.1; else it comes by a stream of HTTP/2.
@@ -296,6 +306,9 @@ impl Upload {
                 return self.fail(BodyFault::TooLarge);
             };
             self.left = left;
+            if let Some(ear) = &self.ear {
+                ear(part);
+            }
             return Poll::Ready(Some(Ok(frame)));
         }
         let Ok(mut trailers) = frame.into_trailers() else { return Poll::Ready(None) };

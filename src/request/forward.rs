@@ -9,7 +9,7 @@ use super::error::Error;
 use super::trail::Trail;
 use super::{
     Body, BodyError, Case, Room, admit, deliver, interim, login, outgoing, owned, rows, told,
-    verify,
+    verify, watch,
 };
 use crate::clock::unix_now;
 use crate::http::reference::resolve;
@@ -115,7 +115,7 @@ pub(super) async fn own(
     came: OriginResponse,
     reason: Reason,
 ) -> Result<Response<Body>, Error> {
-    let change = heed(case, came.response.headers()).await;
+    let change = heed(case, came.response.status(), came.response.headers()).await;
     verify::void_after(case, came.response.headers()).await;
     let item = told::item(case, came.response.headers());
     let status = came.response.status();
@@ -141,6 +141,7 @@ pub(super) async fn own(
         return Err(Error::BrokenOff { source, cookie: change.cookie() });
     }
     change.show(response.headers_mut());
+    watch::clear_barred(case, response.headers_mut());
     if has_filled_cart {
         // Kept by a cache, it would fill no cart the next time.
         deliver::keep_from_caches(response.headers_mut());
@@ -152,8 +153,12 @@ pub(super) async fn own(
 }
 
 /// Carries out what the response says of the visitor's session, and then of his cart.
-async fn heed(case: &Case<'_>, headers: &HeaderMap) -> Result<(login::Change, bool), Error> {
-    let change = login::carry_out(case, headers).await?;
+async fn heed(
+    case: &Case<'_>,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<(login::Change, bool), Error> {
+    let change = login::carry_out(case, status, headers).await?;
     match told::fill_cart(case, headers, &change).await {
         Ok(has_filled_cart) => Ok((change, has_filled_cart)),
         Err(error) => Err(Error::Cart { source: error.into(), cookie: change.cookie() }),

@@ -2,15 +2,16 @@
 //! response to a visitor's own forwarded request.
 
 use ::http::header::SET_COOKIE;
-use ::http::{HeaderMap, HeaderName, HeaderValue};
+use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use futures_util::future::join_all;
 
 use super::error::Error;
-use super::{Case, deliver};
+use super::{Case, deliver, watch};
 use crate::http::host::Scheme;
 use crate::http::login_field::{self, Unread};
 use crate::ident::{StoredToken, User};
 use crate::metrics::Count;
+use crate::session::Ending;
 
 static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
@@ -49,14 +50,22 @@ impl Change {
 
 /// Carries out what the origin says, in the store before the response goes out. A log-out
 /// outweighs a log-in.
-pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Change, Error> {
+pub(super) async fn carry_out(
+    case: &Case<'_>,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<Change, Error> {
     let room = case.room;
-    let Some(cookie) = room.settings.minted.as_ref().filter(|_| case.rules().sessions) else {
+    if !case.rules().sessions {
+        return Ok(Change::Nothing);
+    }
+    let Some(cookie) = &room.settings.minted else {
+        watch::carry_out(case, status, headers).await?;
         return Ok(Change::Nothing);
     };
     let https = case.admitted.scheme == Scheme::Https;
     if headers.contains_key(&LOGOUT) {
-        end(case, case.visitor.token.iter().chain(&case.visitor.rivals)).await?;
+        end(case, removed(case.visitor.token.iter().chain(&case.visitor.rivals))).await?;
         room.sheet.count(Count::LogOuts);
         return Ok(Change::LoggedOut { cookie: cookie.clear(https) });
     }
@@ -73,7 +82,7 @@ pub(super) async fn carry_out(case: &Case<'_>, headers: &HeaderMap) -> Result<Ch
     if let Some(old) = old {
         room.visits.rename(old, &stored, &user);
     }
-    end(case, case.visitor.rivals.iter()).await?;
+    end(case, removed(case.visitor.rivals.iter())).await?;
     Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
 }
 
@@ -97,15 +106,21 @@ fn named(value: &HeaderValue) -> Option<User> {
     }
 }
 
-/// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
-async fn end<'t>(
-    case: &Case<'_>,
+fn removed<'t>(
     tokens: impl Iterator<Item = &'t StoredToken>,
+) -> impl Iterator<Item = (&'t StoredToken, Ending)> {
+    tokens.map(|token| (token, Ending::Removed))
+}
+
+/// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
+pub(super) async fn end<'t>(
+    case: &Case<'_>,
+    tokens: impl Iterator<Item = (&'t StoredToken, Ending)>,
 ) -> Result<(), Error> {
     let room = case.room;
-    let ended = join_all(tokens.map(|token| {
+    let ended = join_all(tokens.map(|(token, how)| {
         room.visits.forget(token);
-        room.sessions.log_out(&room.store, token)
+        room.sessions.put_out(&room.store, token, how)
     }));
     let ended = ended.await.into_iter().collect::<Result<(), _>>();
     ended.map_err(|error| Error::Session(error.into()))

@@ -29,6 +29,7 @@ mod tunnel;
 mod upgrade;
 mod verify;
 mod visitor;
+mod watch;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -78,6 +79,8 @@ pub use tunnel::{Tunnel, TunnelSlot};
 use verify::Asking;
 pub use verify::Verify;
 pub use visitor::{CookieRules, TokenFrom};
+use watch::Heard;
+pub use watch::{LoginRule, LoginUser, LogoutRule, Matching, Success, Watched};
 
 /// Stands for the address of all who have none, where views are counted.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -111,6 +114,8 @@ pub struct Settings {
     pub cookies: CookieRules,
     /// How the app is asked who a visitor is, if it is.
     pub verify: Option<Arc<Verify>>,
+    /// Which of the app's own requests log in and out.
+    pub watched: Watched,
     /// The cookie that we set at log-in, when we do (`mint`).
     pub minted: Option<SessionCookie>,
     /// What is answered under `/_anteroom/`.
@@ -261,7 +266,8 @@ async fn answer(
     trail.visitor(&visitor, room.settings.log_user);
     turn.count_visitor(&room.settings.rates.all, &visitor)?;
     limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
-    let case = Case { room, client, head: &head, admitted, route, visitor, now };
+    let heard = Heard::default();
+    let case = Case { room, client, head: &head, admitted, route, visitor, now, heard };
     if case.is_call() {
         // Who calls, and leaves, calls it off.
         tie.bind();
@@ -362,6 +368,8 @@ struct Case<'a> {
     visitor: visitor::Visitor,
     /// Unix time in seconds.
     now: f64,
+    /// What was heard of its body, where it may be a log-in.
+    heard: Heard,
 }
 
 impl Case<'_> {

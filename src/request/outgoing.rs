@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use super::Case;
+use super::watch::Heard;
 use crate::fill::Loss;
 use crate::http::coding::READABLE;
 use crate::http::cookie::{cookies, rebuild};
@@ -196,7 +197,8 @@ fn forwarded_fields(case: &Case<'_>) -> HeaderMap {
     if rules.sessions {
         let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         identify(case, &mut headers, path);
-    } else if rules.is_apart {
+    }
+    if rules.is_apart || case.visitor.is_barred {
         keep_sessions_from(case, &mut headers);
     }
     headers
@@ -221,7 +223,8 @@ fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
     // Who calls may have nothing to say for long while he listens.
     let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
     let read = case.client.pulse.body_is_read();
-    Outgoing::Upload(Upload::new(body, max, stall, filter).telling(read))
+    let upload = Upload::new(body, max, stall, filter).telling(read);
+    Outgoing::Upload(upload.heard_by(Heard::ear(case)))
 }
 
 /// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).

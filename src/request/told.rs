@@ -37,10 +37,11 @@ pub(super) async fn fill_cart(
     }
     let whose = match change {
         Change::LoggedIn { token, user, .. } => {
-            Some(CartOwner { token: token.clone(), user: Some(user.clone()), now: case.now })
+            let (token, user, now) = (token.clone(), Some(user.clone()), case.now);
+            Some(CartOwner { token, user, now, terms: room.sessions.terms(now) })
         }
         Change::LoggedOut { .. } => None,
-        Change::Nothing => case.visitor.cart_owner(case.now),
+        Change::Nothing => case.visitor.cart_owner(room.sessions.terms(case.now)),
     };
     let Some(whose) = whose else {
         tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in");

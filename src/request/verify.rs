@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::admit::Admitted;
 use super::client::Client;
 use super::visitor::Visitor;
+use super::watch::Heard;
 use super::{Case, CookieRules, Room, outgoing, route_of};
 use crate::clock::unix_now;
 use crate::http::coding::Coding;
@@ -32,7 +33,7 @@ use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
 use crate::page::Look;
 use crate::page::coded;
 use crate::session::{Answer, Join, Lead, Remembered, Told};
-use crate::store::StoreError;
+use crate::store::{BarStore, StoreError};
 
 /// The largest answer that is read, in bytes as it comes.
 const BODY_MAX: usize = 512 << 10;
@@ -110,6 +111,8 @@ pub(super) struct Whose<'a> {
 pub(super) enum Verdict {
     Known(User),
     Nobody,
+    /// Nobody, of whom the app must not hear that he comes with the cookies of somebody.
+    Barred,
     Unknown,
 }
 
@@ -148,6 +151,7 @@ pub(super) async fn verify(
     Ok(match wait(told, verify.timeout).await {
         Some(Answer::Known(user)) => Verdict::Known(user),
         Some(Answer::Nobody) => Verdict::Nobody,
+        Some(Answer::Barred) => Verdict::Barred,
         None => Verdict::Unknown,
     })
 }
@@ -160,6 +164,7 @@ async fn stands(
 ) -> Result<Option<Verdict>, StoreError> {
     let user = match answer {
         Answer::Nobody => return Ok(Some(Verdict::Nobody)),
+        Answer::Barred => return Ok(Some(Verdict::Barred)),
         Answer::Known(user) => user,
     };
     let found = room.sessions.check_token(&room.store, whose.token, whose.now).await?;
@@ -226,7 +231,8 @@ fn question(
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
     let (route, _) = route_of(room, head, &admitted);
     let visitor = Visitor::in_question();
-    let case = Case { room, client, head, admitted, route, visitor, now };
+    let heard = Heard::default();
+    let case = Case { room, client, head, admitted, route, visitor, now, heard };
     let mut request = outgoing::question(&case);
     // The answer is about his cookies, with whatever certificate they come.
     for (name, _) in case.certificate().iter().flat_map(|shown| shown.fields()) {
@@ -246,10 +252,16 @@ struct Question {
 impl Question {
     /// Asks, and has the answer remembered. `None`: nobody knows.
     async fn carry_out(&self, lead: &Lead, request: Request<Outgoing>) -> Told {
-        let sheet = &self.room.sheet;
-        sheet.count(Count::VerifyQuestions);
-        let before = lead.before(&self.room.store).await.ok()?;
+        let (sheet, store) = (&self.room.sheet, &self.room.store);
+        let before = lead.before(store).await.ok()?;
         let asked = unix_now();
+        if store.is_barred(&self.token, asked).await.ok()? {
+            let barred = Remembered { answer: Answer::Barred, asked };
+            let ttl = self.verify.every;
+            let kept = lead.remember(store, before.as_ref(), barred, ttl).await;
+            return kept.ok().filter(|kept| *kept).map(|_| Answer::Barred);
+        }
+        sheet.count(Count::VerifyQuestions);
         let asking = async {
             let turn = lead.turn().await;
             let answer = self.ask(request).await;
@@ -264,7 +276,7 @@ impl Question {
         self.heed(&answer, asked).await?;
         let remembered = Remembered { answer: answer.clone(), asked };
         let ttl = self.verify.every;
-        let kept = lead.remember(&self.room.store, before.as_ref(), remembered, ttl).await;
+        let kept = lead.remember(store, before.as_ref(), remembered, ttl).await;
         match kept {
             Ok(true) => Some(answer),
             Ok(false) => None,
@@ -313,7 +325,7 @@ impl Question {
                 room.sheet.count(Count::LogOuts);
                 room.sessions.log_out(&room.store, token).await.ok()
             }
-            Answer::Nobody => Some(()),
+            Answer::Nobody | Answer::Barred => Some(()),
         }
     }
 }
@@ -380,7 +392,8 @@ pub(super) async fn void_after(case: &Case<'_>, headers: &HeaderMap) {
     }
     let mut voided: Vec<CookieHash> = case.visitor.carried.into_iter().collect();
     if changes {
-        voided.extend(hash_after(case, headers));
+        let has = session_cookies_after(case, headers);
+        voided.extend((!has.is_empty()).then(|| room.settings.cookies.token.hash(&has)));
     }
     if !voided.is_empty() {
         room.verified.void(&room.store, &voided, verify.every, case.now).await;
@@ -397,8 +410,11 @@ pub(super) fn changes<'c>(
     set_cookie::changes(&case.head.headers, headers, is_session, case.now as u64)
 }
 
-/// The hash of the session cookies that the visitor will have when he has followed a response.
-fn hash_after(case: &Case<'_>, headers: &HeaderMap) -> Option<CookieHash> {
+/// The session cookies that the visitor will have when he has followed a response.
+pub(super) fn session_cookies_after<'c>(
+    case: &'c Case<'_>,
+    headers: &'c HeaderMap,
+) -> Vec<(&'c [u8], &'c [u8])> {
     let rules = &case.room.settings.cookies;
     let came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
     let mut has: Vec<(&[u8], &[u8])> = came.collect();
@@ -409,5 +425,5 @@ fn hash_after(case: &Case<'_>, headers: &HeaderMap) -> Option<CookieHash> {
             has.push((name, value));
         }
     }
-    (!has.is_empty()).then(|| rules.token.hash(&has))
+    has
 }

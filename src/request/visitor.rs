@@ -18,7 +18,7 @@ use crate::page::Look;
 use crate::page::verdict::Who;
 use crate::reason::Reason;
 use crate::route::Route;
-use crate::store::CartOwner;
+use crate::store::{CartOwner, Terms};
 
 /// Session cookies of one name that a log-out ends, at most: each is a call to the store.
 const RIVALS_MAX: usize = 32;
@@ -95,6 +95,13 @@ impl CookieRules {
         self.session.iter().any(|pattern| pattern.matches(name))
     }
 
+    /// The token of session cookies: of the first of them by rank.
+    pub(super) fn token_of(&self, cookies: &[(&[u8], &[u8])]) -> Option<Token> {
+        let rank = |name: &[u8]| self.session.iter().position(|pattern| pattern.matches(name));
+        let ranked = cookies.iter().filter_map(|(name, value)| Some((rank(name)?, value)));
+        ranked.min_by_key(|(rank, _)| *rank).and_then(|(_, value)| self.token.token(value))
+    }
+
     /// Whether an app may take the cookie for one that may mean a person.
     pub(super) fn may_be_session(&self, name: &[u8]) -> bool {
         self.session.iter().any(|pattern| pattern.may_be_read_as(name))
@@ -130,6 +137,8 @@ pub(super) struct Visitor {
     pub(super) token: Option<StoredToken>,
     /// What the app's word about him is remembered under, where it is asked for that.
     pub(super) carried: Option<CookieHash>,
+    /// Whether the app must not see his session cookies: he has logged out with them.
+    pub(super) is_barred: bool,
     /// The tokens that came where there were several: none of them is believed, and a log-out or a
     /// log-in ends them all.
     pub(super) rivals: Vec<StoredToken>,
@@ -146,6 +155,7 @@ impl Default for Visitor {
             sharing: Who::Anonymous,
             token: None,
             carried: None,
+            is_barred: false,
             rivals: Vec::new(),
             user: None,
             unsure: false,
@@ -166,9 +176,9 @@ impl Visitor {
 
     /// Whose cart he may change: his own, and where the store could not say in time who he is,
     /// whatever it says when it is changed.
-    pub(super) fn cart_owner(&self, now: f64) -> Option<CartOwner> {
+    pub(super) fn cart_owner(&self, terms: Terms) -> Option<CartOwner> {
         let token = self.token.clone().filter(|_| self.user.is_some() || self.unsure)?;
-        Some(CartOwner { token, user: self.user.clone(), now })
+        Some(CartOwner { token, user: self.user.clone(), now: terms.now, terms })
     }
 
     /// Whether the store could not say who he is.
@@ -243,6 +253,10 @@ pub(super) async fn recognise(
                         Ok(Verdict::Nobody) => {
                             let nobody = nobody(Some(token), in_url.or(unknown_cookie));
                             return Visitor { carried: Some(carried), ..nobody };
+                        }
+                        Ok(Verdict::Barred) => {
+                            let nobody = nobody(None, in_url.or(unknown_cookie));
+                            return Visitor { carried: Some(carried), is_barred: true, ..nobody };
                         }
                         Ok(Verdict::Unknown) => {
                             let reason = in_url.unwrap_or(Reason::Unverified);

@@ -42,7 +42,7 @@ impl Sessions {
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
         // The store may not know yet that he has logged out here.
-        if self.denied().contains(&whose.token) {
+        if self.denied().contains_key(&whose.token) {
             return Ok(CartAnswer::NotLoggedIn);
         }
         let answer = store.change_cart(whose, change).await?;
@@ -63,6 +63,7 @@ pub fn is_count(count: i64) -> bool {
 mod tests {
     use super::*;
     use crate::ident::{TokenStorage, User};
+    use crate::store::Terms;
     use crate::store::scratch::with_store;
 
     #[test]
@@ -71,8 +72,12 @@ mod tests {
             let sessions = Sessions::new(TokenStorage::Sha256);
             let user = User::new(b"alice").unwrap();
             let token = sessions.log_in(&store, None, user.clone(), 1_000.0).await.unwrap();
-            let whose =
-                CartOwner { token: sessions.stored(&token), user: Some(user), now: 1_000.0 };
+            let whose = CartOwner {
+                token: sessions.stored(&token),
+                user: Some(user),
+                now: 1_000.0,
+                terms: Terms::endless(1_000.0),
+            };
             let item = |text| Item::new(text).unwrap();
             let counts = vec![(item("mug"), 1), (item("tea"), 5), (item("mug"), 2)];
             let answer = sessions.add_to_cart(&store, &whose, counts).await.unwrap();
@@ -90,7 +95,12 @@ mod tests {
             let token = sessions.stored(&token);
             sessions.log_out(&store, &token).await.unwrap();
             let counts = vec![(Item::new("mug").unwrap(), 1)];
-            let whose = CartOwner { token: token.clone(), user: Some(user), now: 1_000.0 };
+            let whose = CartOwner {
+                token: token.clone(),
+                user: Some(user),
+                now: 1_000.0,
+                terms: Terms::endless(1_000.0),
+            };
             let answer = sessions.add_to_cart(&store, &whose, counts).await.unwrap();
             assert_eq!(answer, CartAnswer::NotLoggedIn);
             assert!(store.cart(&token).await.unwrap().is_empty());

@@ -2,8 +2,9 @@
 
 use crate::store::{Eviction, SessionStore, StoreError};
 
-/// Removes the oldest sessions over `keep`, at most `batch`, with their views, but not their carts.
-/// Returns how many were removed; fewer than `batch`: the limit is kept.
+/// Removes the oldest sessions over `keep`, and those last seen before the Unix time `before`, at most
+/// `batch`, with their views, but not their carts. Returns how many were removed; fewer than `batch`: the
+/// limit is kept.
 ///
 /// # Errors
 /// When the store fails.
@@ -11,8 +12,9 @@ pub async fn clean_sessions<S: SessionStore>(
     store: &S,
     keep: u64,
     batch: u32,
+    before: f64,
 ) -> Result<usize, StoreError> {
-    store.evict_oldest(Eviction { keep, batch, carts: false }).await
+    store.evict_oldest(Eviction { keep, batch, carts: false, before }).await
 }
 
 /// The same, and their carts.
@@ -23,6 +25,7 @@ pub async fn clean_full_sessions<S: SessionStore>(
     store: &S,
     keep: u64,
     batch: u32,
+    before: f64,
 ) -> Result<usize, StoreError> {
-    store.evict_oldest(Eviction { keep, batch, carts: true }).await
+    store.evict_oldest(Eviction { keep, batch, carts: true, before }).await
 }

@@ -1,5 +1,7 @@
 //! The session cookie that we set: attributes, and how it is cleared.
 
+use std::time::Duration;
+
 use ::http::HeaderValue;
 
 use crate::ident::Token;
@@ -35,6 +37,8 @@ pub struct SessionCookie {
     pub same_site: SameSite,
     /// `Secure`.
     pub secure: Secure,
+    /// How long the browser keeps it; `None`: until it is closed.
+    pub lifetime: Option<Duration>,
 }
 
 impl SessionCookie {
@@ -42,7 +46,8 @@ impl SessionCookie {
     /// where the name is no cookie name.
     #[must_use]
     pub fn set(&self, token: &Token, https: bool) -> Option<HeaderValue> {
-        let mut value = self.line(token.as_str(), "", https)?;
+        let max_age = self.lifetime.map(|time| format!("; Max-Age={}", time.as_secs()));
+        let mut value = self.line(token.as_str(), &max_age.unwrap_or_default(), https)?;
         value.set_sensitive(true);
         Some(value)
     }
@@ -77,13 +82,21 @@ mod tests {
 
     #[test]
     fn the_cookie_has_its_attributes() {
-        let cookie =
-            SessionCookie { name: "login".into(), same_site: SameSite::Lax, secure: Secure::Auto };
+        let mut cookie = SessionCookie {
+            name: "login".into(),
+            same_site: SameSite::Lax,
+            secure: Secure::Auto,
+            lifetime: None,
+        };
         let token = Token::parse(b"12345678").unwrap();
         let plain = "login=12345678; Path=/; HttpOnly; SameSite=Lax";
         assert_eq!(cookie.set(&token, false).unwrap(), plain);
         assert_eq!(cookie.set(&token, true).unwrap(), format!("{plain}; Secure").as_str());
         let cleared = "login=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0";
+        assert_eq!(cookie.clear(false).unwrap(), cleared);
+        cookie.lifetime = Some(Duration::from_secs(86_400));
+        let kept = format!("{plain}; Max-Age=86400");
+        assert_eq!(cookie.set(&token, false).unwrap(), kept.as_str());
         assert_eq!(cookie.clear(false).unwrap(), cleared);
     }
 }

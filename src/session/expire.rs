@@ -162,7 +162,7 @@ mod tests {
     use crate::store::AnyStore;
     use crate::store::scratch::with_store;
 
-    const HOW: Eviction = Eviction { keep: 0, batch: 10, carts: true };
+    const HOW: Eviction = Eviction { keep: 0, batch: 10, carts: true, before: 0.0 };
     const PLAIN: TokenStorage = TokenStorage::Plain;
 
     fn token(number: u32) -> StoredToken {

@@ -6,21 +6,25 @@
 
 pub mod cart;
 pub mod clean;
+pub mod control;
 mod cookie;
 pub mod expire;
 mod expired_file;
 mod verified;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
+use crate::clock::unix_now;
 use crate::ident::{StoredToken, Token, TokenStorage, User};
-use crate::store::{Rotation, SessionStore, StoreError, Touched};
+use crate::store::{BarStore, LogIn, Rotation, SessionStore, StoreError, Terms, Touched};
 
+pub use control::Rules;
 pub use cookie::{SameSite, Secure, SessionCookie};
 pub use verified::{Answer, Join, Lead, Remembered, Told, Verified};
 
@@ -37,11 +41,21 @@ const LOG_OUTS_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Sessions {
     storage: TokenStorage,
+    rules: ArcSwap<Rules>,
     memo: Cache<StoredToken, Arc<Found>>,
     /// Goes up with every log-in and log-out: a look-up that began before is not remembered.
     epoch: AtomicU64,
     /// Tokens logged out here of which the store does not know yet.
-    denied: Mutex<HashSet<StoredToken>>,
+    denied: Mutex<HashMap<StoredToken, Ending>>,
+}
+
+/// How a session is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its token is nobody's.
+    Removed,
+    /// Its token is an app's own, which may take it for somebody's still: it is barred.
+    Barred,
 }
 
 /// What is remembered of a token.
@@ -50,17 +64,19 @@ struct Found {
     user: User,
     /// The bits of the Unix time in seconds: of times after 1970 they are in the same order.
     until: AtomicU64,
+    /// The Unix time at which the session is over, however often it is seen.
+    ends: f64,
 }
 
 impl Found {
-    fn new(user: User, at: f64) -> Self {
-        Self { user, until: AtomicU64::new((at + MEMO_TTL).to_bits()) }
+    fn new(LogIn { user, ends }: LogIn, at: f64) -> Self {
+        Self { user, until: AtomicU64::new((at + MEMO_TTL).to_bits()), ends }
     }
 
     /// Not where the clock was set back either.
     fn holds(&self, now: f64) -> bool {
         let until = f64::from_bits(self.until.load(Ordering::Relaxed));
-        now < until && now >= until - MEMO_TTL
+        now < until && now >= until - MEMO_TTL && now < self.ends
     }
 
     fn renew(&self, at: f64) {
@@ -98,14 +114,21 @@ impl Sessions {
     pub fn new(storage: TokenStorage) -> Self {
         Self {
             storage,
+            rules: ArcSwap::default(),
             memo: Cache::new(MEMO_MAX),
             epoch: AtomicU64::new(0),
             denied: Mutex::default(),
         }
     }
 
-    fn denied(&self) -> MutexGuard<'_, HashSet<StoredToken>> {
+    fn denied(&self) -> MutexGuard<'_, HashMap<StoredToken, Ending>> {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How tokens stand in the store.
+    #[must_use]
+    pub fn storage(&self) -> TokenStorage {
+        self.storage
     }
 
     /// The token as it stands in the store.
@@ -114,7 +137,7 @@ impl Sessions {
         token.stored(self.storage)
     }
 
-    /// The user of a token, if it is logged in; `now` is Unix time in seconds.
+    /// The user of a token, if it is logged in and not over; `now` is Unix time in seconds.
     ///
     /// # Errors
     /// When the store cannot say.
@@ -128,13 +151,14 @@ impl Sessions {
             return Ok(answer);
         }
         let Asked { at, epoch } = self.asking(now);
-        let user = store.check_token(token).await?;
-        let Some(user) = user else { return Ok(None) };
-        if self.denied().contains(token) {
+        let found = store.live_token(token, &self.terms(now)).await?;
+        let Some(found) = found else { return Ok(None) };
+        if self.denied().contains_key(token) {
             return Ok(None);
         }
+        let user = found.user.clone();
         if self.epoch.load(Ordering::Acquire) == epoch {
-            self.memo.insert(token.clone(), Arc::new(Found::new(user.clone(), at)));
+            self.memo.insert(token.clone(), Arc::new(Found::new(found, at)));
             // A log-out between the comparison and the insertion has looked for the memo too soon.
             if self.epoch.load(Ordering::Acquire) != epoch {
                 self.memo.remove(token);
@@ -156,8 +180,9 @@ impl Sessions {
         match self.remembered(self.memo.peek(token), token, now) {
             Some(answer) => Ok(answer),
             None => {
-                let user = store.check_token(token).await?;
-                Ok(user.filter(|_| !self.denied().contains(token)))
+                let terms = Terms { notes: false, ..self.terms(now) };
+                let found = store.live_token(token, &terms).await?;
+                Ok(found.map(|found| found.user).filter(|_| !self.denied().contains_key(token)))
             }
         }
     }
@@ -171,7 +196,7 @@ impl Sessions {
     ) -> Option<Option<User>> {
         match found.filter(|found| found.holds(now)) {
             Some(found) => Some(Some(found.user.clone())),
-            None => self.denied().contains(token).then_some(None),
+            None => self.denied().contains_key(token).then_some(None),
         }
     }
 
@@ -192,7 +217,7 @@ impl Sessions {
             } else if self.epoch.load(Ordering::Acquire) == asked.epoch
                 // What the app says of him now, a visit does not find out.
                 && found.user.attributes().next().is_none()
-                && !self.denied().contains(token)
+                && !self.denied().contains_key(token)
             {
                 // Nothing is inserted: what a log-out removes right now stays away, and this renews
                 // what nobody will find.
@@ -213,12 +238,33 @@ impl Sessions {
         now: f64,
     ) -> Result<Token, LogInError> {
         let token = Token::mint().map_err(LogInError::Random)?;
-        let rotation = Rotation { old, new: self.stored(&token), user, now };
-        store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
-        if let Some(old) = &rotation.old {
-            self.forget(old);
+        let most = self.rules.load().most;
+        let rotation = Rotation { old, new: self.stored(&token), user, now, most };
+        let gone = store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
+        for token in rotation.old.iter().chain(&gone) {
+            self.forget(token);
         }
         Ok(token)
+    }
+
+    /// A log-in to the app itself: its new token is taken for a user, and the old one is gone everywhere. In
+    /// the store when it returns.
+    ///
+    /// # Errors
+    /// When it is not in the store.
+    pub async fn take_over<S: SessionStore>(
+        &self,
+        store: &S,
+        old: Option<StoredToken>,
+        new: &StoredToken,
+        user: &User,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        // Which of its sessions an app ends is its own business.
+        let rotation = Rotation { old, new: new.clone(), user: user.clone(), now, most: 0 };
+        store.rotate_token(&rotation).await?;
+        rotation.old.iter().chain([new]).for_each(|token| self.forget(token));
+        Ok(())
     }
 
     /// Takes a token of the app's own for a user, whom the app has named. In the store when it returns.
@@ -232,43 +278,64 @@ impl Sessions {
         user: &User,
         now: f64,
     ) -> Result<(), StoreError> {
-        let rotation = Rotation { old: None, new: token.clone(), user: user.clone(), now };
-        store.rotate_token(&rotation).await?;
-        self.forget(token);
-        Ok(())
+        self.take_over(store, None, token, user, now).await
     }
 
     /// Whether a token was logged out here, which the store does not know yet.
     #[must_use]
     pub fn is_denied(&self, token: &StoredToken) -> bool {
-        self.denied().contains(token)
+        self.denied().contains_key(token)
     }
 
     /// Logs a token out: here at once, in the store now or as soon as it can be reached.
     ///
     /// # Errors
     /// When too many log-outs wait for the store already.
-    pub async fn log_out<S: SessionStore>(
+    pub async fn log_out<S: SessionStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
+    ) -> Result<(), TooManyLogOuts> {
+        self.put_out(store, token, Ending::Removed).await
+    }
+
+    /// The same, and `how`.
+    ///
+    /// # Errors
+    /// When too many log-outs wait for the store already.
+    pub async fn put_out<S: SessionStore + BarStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+        how: Ending,
     ) -> Result<(), TooManyLogOuts> {
         {
             let mut denied = self.denied();
             if denied.len() >= LOG_OUTS_MAX {
                 return Err(TooManyLogOuts);
             }
-            denied.insert(token.clone());
+            denied.insert(token.clone(), how);
         }
         self.forget(token);
-        if tokio::time::timeout(LOG_OUT_PATIENCE, self.revoke(store, token)).await.is_err() {
+        if tokio::time::timeout(LOG_OUT_PATIENCE, self.revoke(store, token, how)).await.is_err() {
             tracing::debug!("a log-out waits for the store, and its visitor does not");
         }
         Ok(())
     }
 
-    async fn revoke<S: SessionStore>(&self, store: &S, token: &StoredToken) -> bool {
-        let revoked = store.revoke_token(token).await;
+    async fn revoke<S: SessionStore + BarStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+        how: Ending,
+    ) -> bool {
+        let revoking = async {
+            if how == Ending::Barred {
+                store.bar(token, unix_now()).await?;
+            }
+            store.revoke_token(token).await
+        };
+        let revoked = revoking.await;
         if let Err(error) = &revoked {
             tracing::debug!(%error, "a log-out waits for the store");
             return false;
@@ -290,10 +357,11 @@ impl Sessions {
     }
 
     /// Tries the log-outs that wait, until one fails. Returns whether none is left.
-    pub async fn flush_log_outs<S: SessionStore>(&self, store: &S) -> bool {
-        let waiting: Vec<StoredToken> = self.denied().iter().cloned().collect();
-        for token in waiting {
-            if !self.revoke(store, &token).await {
+    pub async fn flush_log_outs<S: SessionStore + BarStore>(&self, store: &S) -> bool {
+        let waiting: Vec<_> =
+            self.denied().iter().map(|(token, how)| (token.clone(), *how)).collect();
+        for (token, how) in waiting {
+            if !self.revoke(store, &token, how).await {
                 return false;
             }
         }
@@ -387,7 +455,7 @@ mod tests {
             room.revoke().await;
             assert_eq!(peek(1_000.9).await, Some(alice()), "as who asks is answered");
             assert_eq!(peek(1_001.0).await, None);
-            room.sessions.denied().insert(room.token.clone());
+            room.sessions.denied().insert(room.token.clone(), Ending::Removed);
             room.sessions.forget(&room.token);
             assert_eq!(peek(1_000.5).await, None);
         });
@@ -459,7 +527,7 @@ mod tests {
     fn a_log_out_that_waits_for_the_store_is_not_undone() {
         with_store(async |store| {
             let room = Room::open(&store).await;
-            room.sessions.denied().insert(room.token.clone());
+            room.sessions.denied().insert(room.token.clone(), Ending::Removed);
             // Between the two halves of a log-out, and behind them.
             room.renew(room.sessions.asking(1_002.0), true);
             assert!(!room.remembers(1_002.0));
@@ -530,7 +598,8 @@ mod tests {
                     }
                 });
                 let lost = (0..2_000).find(|_| {
-                    sessions.memo.insert(token.clone(), Arc::new(Found::new(alice(), 1_000.0)));
+                    let found = LogIn { user: alice(), ends: f64::INFINITY };
+                    sessions.memo.insert(token.clone(), Arc::new(Found::new(found, 1_000.0)));
                     sessions.forget(token);
                     std::thread::yield_now();
                     sessions.memo.peek(token).is_some()

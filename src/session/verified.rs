@@ -36,6 +36,8 @@ pub enum Answer {
     Known(User),
     /// Nobody, by a proof of its own.
     Nobody,
+    /// Nobody, whatever it says: he has logged out.
+    Barred,
 }
 
 /// An answer that is remembered.
@@ -58,6 +60,7 @@ impl Remembered {
                 bytes.into()
             }
             Answer::Nobody => format!("n{seconds}").into(),
+            Answer::Barred => format!("b{seconds}").into(),
         }
     }
 
@@ -72,6 +75,7 @@ impl Remembered {
         let answer = match (kind, user) {
             (b'k', Some(user)) => Answer::Known(User::from_store(user)?),
             (b'n', None) => Answer::Nobody,
+            (b'b', None) => Answer::Barred,
             _ => return None,
         };
         Some(Self { answer, asked: seconds as f64 })
@@ -343,7 +347,7 @@ mod tests {
     fn what_is_remembered_comes_back_from_the_store() {
         let with = User::new(b"al\nice").unwrap();
         let with = with.with_attributes(&[("group".into(), "trade".into())]).unwrap();
-        for answer in [alice(), Answer::Known(with), Answer::Nobody] {
+        for answer in [alice(), Answer::Known(with), Answer::Nobody, Answer::Barred] {
             let remembered = Remembered { answer, asked: 1_000.0 };
             assert_eq!(Remembered::read(&remembered.write()), Some(remembered));
         }

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    AnswerStore, Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction,
-    Farewell, Generation, Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled,
-    Rescaling, Rotation, SessionStore, StoreError, ViewStore, Visit,
+    AnswerStore, BarStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, ControlStore, Cursor,
+    Demand, Evicted, Eviction, Farewell, Generation, Lease, Limits, LogIn, Moment, News, Outbox,
+    PageStore, PurgeStore, Rescaled, Rescaling, Rotation, Session, SessionStore, StoreError, Terms,
+    ViewStore, Visit, Walked,
 };
 use crate::ident::{CookieHash, Item, PageKey, StoredToken, User};
 
@@ -316,6 +317,15 @@ impl AnyStore {
         }
     }
 
+    /// Tokens that another process has made nobody's, as they are told. Some may be missed, and it may
+    /// never return.
+    pub async fn gone_told(&self) -> Vec<StoredToken> {
+        match self {
+            Self::Embedded(_) => std::future::pending().await,
+            Self::Redis(store) => store.gone_told().await,
+        }
+    }
+
     /// Returns once the store answers. It may never: put a deadline round it.
     pub async fn connected(&self) {
         if let Self::Redis(store) = self {
@@ -327,6 +337,14 @@ impl AnyStore {
 impl SessionStore for AnyStore {
     async fn check_token(&self, token: &StoredToken) -> Result<Option<User>, StoreError> {
         delegate!(self, check_token(token))
+    }
+
+    async fn live_token(
+        &self,
+        token: &StoredToken,
+        terms: &Terms,
+    ) -> Result<Option<LogIn>, StoreError> {
+        delegate!(self, live_token(token, terms))
     }
 
     async fn update_token(
@@ -343,7 +361,7 @@ impl SessionStore for AnyStore {
         delegate!(self, touch_tokens(visits))
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<(), StoreError> {
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
         delegate!(self, rotate_token(rotation))
     }
 
@@ -402,6 +420,36 @@ impl SessionStore for AnyStore {
     }
 }
 
+impl ControlStore for AnyStore {
+    async fn session(&self, token: &StoredToken) -> Result<Option<Session>, StoreError> {
+        delegate!(self, session(token))
+    }
+
+    async fn sessions_of(&self, user: &User) -> Result<Vec<Session>, StoreError> {
+        delegate!(self, sessions_of(user))
+    }
+
+    async fn newest(
+        &self,
+        from: Option<Bookmark>,
+        most: usize,
+    ) -> Result<Walked<Session>, StoreError> {
+        delegate!(self, newest(from, most))
+    }
+
+    async fn walk(
+        &self,
+        from: Option<Bookmark>,
+        prefix: &str,
+    ) -> Result<Walked<(StoredToken, User)>, StoreError> {
+        delegate!(self, walk(from, prefix))
+    }
+
+    async fn forget_user(&self, user: &User) -> Result<usize, StoreError> {
+        delegate!(self, forget_user(user))
+    }
+}
+
 impl ViewStore for AnyStore {
     async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
         delegate!(self, count_views(views))
@@ -435,6 +483,16 @@ impl PurgeStore for AnyStore {
 
     async fn ask_no_more(&self, who: u64) -> Result<(), StoreError> {
         delegate!(self, ask_no_more(who))
+    }
+}
+
+impl BarStore for AnyStore {
+    async fn bar(&self, token: &StoredToken, now: f64) -> Result<(), StoreError> {
+        delegate!(self, bar(token, now))
+    }
+
+    async fn is_barred(&self, token: &StoredToken, now: f64) -> Result<bool, StoreError> {
+        delegate!(self, is_barred(token, now))
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod answers;
 mod any;
+mod barred;
+mod control;
 pub mod embedded;
 mod expiring;
 mod purge;
@@ -20,6 +22,10 @@ use bytes::Bytes;
 
 pub use self::answers::{ANSWER_MAX, AnswerStore};
 pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings, StoreState, Url};
+pub use self::barred::{BARRED_FOR, BARRED_MAX, BarStore};
+pub use self::control::{
+    Bookmark, ControlStore, LogIn, NoBookmark, PER_USER_MAX, Session, Terms, WALK_MAX, Walked,
+};
 pub use self::expiring::{
     Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox,
 };
@@ -64,6 +70,8 @@ pub struct Rotation {
     pub user: User,
     /// Unix time in seconds.
     pub now: f64,
+    /// How many sessions he may have: of more, those with the oldest log-in go. 0: any number.
+    pub most: u32,
 }
 
 /// Whose cart is changed.
@@ -76,6 +84,8 @@ pub struct CartOwner {
     pub user: Option<User>,
     /// Unix time in seconds.
     pub now: f64,
+    /// When the session would be over.
+    pub terms: Terms,
 }
 
 /// How many sessions to keep and how to go about it.
@@ -87,6 +97,8 @@ pub struct Eviction {
     pub batch: u32,
     /// Remove `cart:<token>` too (`clean_full_sessions`); without it `clean_sessions`.
     pub carts: bool,
+    /// Those that were last seen before this Unix time are over the limit, too. 0: none is for that.
+    pub before: f64,
 }
 
 /// What a visitor's cart holds: each item with its count, in the order of the ids.
@@ -153,6 +165,14 @@ pub trait SessionStore {
         token: &StoredToken,
     ) -> impl Future<Output = Result<Option<User>, StoreError>>;
 
+    /// The same, where the session is not over by these terms. A session whose log-in is not known is
+    /// counted from when this, or a visit, saw it first. Within the read budget.
+    fn live_token(
+        &self,
+        token: &StoredToken,
+        terms: &Terms,
+    ) -> impl Future<Output = Result<Option<LogIn>, StoreError>>;
+
     /// Creates or renews a session at log-in: `login:`, `recent:`, and with an item
     /// `viewed:<token>` (the newest [`Limits::viewed_items`]) and `viewed:` (−1), in one atomic
     /// step. Durable when it returns.
@@ -172,10 +192,15 @@ pub trait SessionStore {
 
     /// A log-in: the new token is written and the old one is gone everywhere, in one atomic step.
     /// The old one's views and cart move to the new one only if it had the same user; else they are
-    /// deleted. Durable when it returns.
-    fn rotate_token(&self, rotation: &Rotation) -> impl Future<Output = Result<(), StoreError>>;
+    /// deleted. Returns the user's sessions that had to go, see [`Rotation::most`]: with all that they
+    /// had. Other processes are told of those who are nobody's any more. Durable when it returns.
+    fn rotate_token(
+        &self,
+        rotation: &Rotation,
+    ) -> impl Future<Output = Result<Vec<StoredToken>, StoreError>>;
 
-    /// A log-out: nothing mentions the token afterwards. Durable when it returns.
+    /// A log-out: nothing mentions the token afterwards. Other processes are told. Durable when it
+    /// returns.
     fn revoke_token(&self, token: &StoredToken) -> impl Future<Output = Result<(), StoreError>>;
 
     /// Removes the oldest sessions over the limit, at most a batch, in one atomic step, and

@@ -28,6 +28,8 @@ pub struct Clean {
     pub visits: Visits,
     /// Sessions kept.
     pub keep: u64,
+    /// Sessions that were not seen for this long are removed, too, if there is such a time.
+    pub unseen: Option<Duration>,
     /// Sessions removed in a step.
     pub batch: u32,
     /// How long to rest when the number of sessions is under the limit.
@@ -131,7 +133,7 @@ impl Clean {
                 Err(error) => return Err(error),
             }
         }
-        let how = Eviction { keep: self.keep, batch: self.batch, carts: true };
+        let how = self.how();
         let mut on_expire = expiring.on_expire.borrow_mut();
         let (from, target) = (expiring.cursor.borrow().clone(), is_open.then_some(&mut *on_expire));
         let (storage, time) = (expiring.storage, unix_now());
@@ -153,6 +155,12 @@ impl Clean {
             Some(failure) => Err(failure),
             None => Ok(if cleaned.more { Next::Again } else { Next::Idle }),
         }
+    }
+
+    /// What has to go by now.
+    fn how(&self) -> Eviction {
+        let before = self.unseen.map_or(0.0, |unseen| unix_now() - unseen.as_secs_f64());
+        Eviction { keep: self.keep, batch: self.batch, carts: self.carts, before }
     }
 
     /// Another process may have a target that can be written: the turn is its now.
@@ -201,10 +209,11 @@ impl Task for Clean {
         if let Some(expiring) = &self.expiring {
             return self.clean_expiring(expiring).await;
         }
-        let removed = if self.carts {
-            clean_full_sessions(&self.store, self.keep, self.batch).await?
+        let Eviction { keep, batch, carts, before } = self.how();
+        let removed = if carts {
+            clean_full_sessions(&self.store, keep, batch, before).await?
         } else {
-            clean_sessions(&self.store, self.keep, self.batch).await?
+            clean_sessions(&self.store, keep, batch, before).await?
         };
         self.sheet.add(Count::SessionsCleaned, removed as u64);
         Ok(if removed > 0 { Next::Again } else { Next::Idle })
@@ -236,7 +245,7 @@ mod tests {
     async fn log_in(store: &AnyStore, numbers: std::ops::Range<u32>) {
         for number in numbers {
             let (new, now) = (token(number), f64::from(number));
-            let rotation = Rotation { old: None, new, user: user(), now };
+            let rotation = Rotation { old: None, new, user: user(), now, most: 0 };
             store.rotate_token(&rotation).await.unwrap();
         }
     }
@@ -250,6 +259,7 @@ mod tests {
                 sessions: Arc::new(Sessions::new(TokenStorage::Plain)),
             },
             keep: keep.into(),
+            unseen: None,
             batch: 120,
             every: Duration::from_secs(1),
             carts: true,

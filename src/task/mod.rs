@@ -5,6 +5,7 @@
 //! task again.
 
 mod clean;
+mod gone;
 mod health;
 mod log_outs;
 mod purges;
@@ -23,6 +24,7 @@ use crate::metrics::{Count, Sheet};
 use crate::store::StoreError;
 
 pub use clean::{Clean, Expiring};
+pub use gone::Gone;
 pub use health::Health;
 pub use log_outs::LogOuts;
 pub use purges::Purges;

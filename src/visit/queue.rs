@@ -634,8 +634,8 @@ mod tests {
     use super::*;
     use crate::ident::{Token, TokenStorage};
     use crate::store::{
-        Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Outbox,
-        Rescaled, Rescaling, Rotation,
+        Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, LogIn,
+        Outbox, Rescaled, Rescaling, Rotation, Terms,
     };
 
     /// A store that writes down what it is told, or refuses it.
@@ -692,8 +692,15 @@ mod tests {
         ) -> Result<(), StoreError> {
             self.answer(())
         }
-        async fn rotate_token(&self, _: &Rotation) -> Result<(), StoreError> {
-            self.answer(())
+        async fn live_token(
+            &self,
+            _: &StoredToken,
+            _: &Terms,
+        ) -> Result<Option<LogIn>, StoreError> {
+            self.answer(None)
+        }
+        async fn rotate_token(&self, _: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
+            self.answer(Vec::new())
         }
         async fn revoke_token(&self, _: &StoredToken) -> Result<(), StoreError> {
             self.answer(())

@@ -32,6 +32,9 @@ fn help_shows_examples() {
         &["check", "--help"],
         &["purge", "--help"],
         &["explain", "--help"],
+        &["sessions", "--help"],
+        &["sessions", "revoke", "--help"],
+        &["user", "delete", "--help"],
     ] {
         let output = anteroom(folder.path(), words);
         assert_eq!(output.status.code(), Some(0), "{words:?}");

@@ -235,7 +235,7 @@ fn fill_outbox(folder: &Path, keep: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let open = OpenStore::open(&settings).await.unwrap();
-        let how = Eviction { keep, batch: 100, carts: true };
+        let how = Eviction { keep, batch: 100, carts: true, before: 0.0 };
         let farewell = Farewell::Outbox { storage: TokenStorage::Sha256 };
         let evicted = open.lane().evict_expiring(how, &Cursor::default(), &farewell).await;
         assert_eq!(evicted.unwrap().handed_on, 2);

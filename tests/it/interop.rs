@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom::store::{
-    AnyStore, CartAnswer, CartChange, CartOwner, Demand, Eviction, Limits, OpenStore, PageStore,
-    Rescaled, Rescaling, RowStore, SessionStore, Settings, Url, ViewStore, Visit,
+    AnyStore, CartAnswer, CartChange, CartOwner, ControlStore, Demand, Eviction, Limits, OpenStore,
+    PageStore, Rescaled, Rescaling, Rotation, RowStore, SessionStore, Settings, Terms, Url,
+    ViewStore, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -41,7 +42,11 @@ fn a_session_written_here_is_known_in_python() {
         let viewed = format!("viewed:{ANN}");
         app.says(
             ["keys"],
-            &json!({"login:": "hash", "recent:": zset, "viewed:": zset, viewed: zset}),
+            &json!({
+                "login:": "hash", "recent:": zset, "viewed:": zset, viewed: zset,
+                // The index of her sessions, which the chapter does not know.
+                "tokens:ann": zset,
+            }),
         );
     });
 }
@@ -73,7 +78,7 @@ fn what_python_wrote_is_cleaned_here_without_a_trace() {
             app.says(["update-token", whose, name, "book"], &Value::Null);
             app.says(["add-to-cart", whose, "book", "2"], &Value::Null);
         }
-        let how = Eviction { keep: 1, batch: 100, carts: true };
+        let how = Eviction { keep: 1, batch: 100, carts: true, before: 0.0 };
         assert_eq!(store.evict_oldest(how).await.unwrap(), 1);
         app.says(["mentions", ANN], &json!([]));
         app.says(["check-token", BOB], &json!("bob"));
@@ -82,14 +87,21 @@ fn what_python_wrote_is_cleaned_here_without_a_trace() {
 }
 
 #[test]
-fn what_was_written_here_is_cleaned_in_python_without_a_trace() {
+fn what_was_written_here_is_cleaned_in_python() {
     with_both(async |app, store| {
         store.update_token(&token(ANN), &user("ann"), Some(&item("book")), 1e9).await.unwrap();
         store.add_to_cart(&token(ANN), &item("book"), 3).await.unwrap();
         app.says(["cart", ANN], &json!({"book": 3}));
         app.says(["clean-full-sessions", "0", "100"], &json!([ANN]));
-        app.says(["mentions", ANN], &json!([]));
         assert_eq!(store.check_token(&token(ANN)).await.unwrap(), None);
+        // The chapter does not know the index, which notices at her next log-in.
+        app.says(["mentions", ANN], &json!(["tokens:ann"]));
+        assert_eq!(store.sessions_of(&user("ann")).await.unwrap(), []);
+        store.update_token(&token(BOB), &user("ann"), None, 2e9).await.unwrap();
+        let (old, new) = (Some(token(BOB)), token("another-of-hers"));
+        let again = Rotation { old, new, user: user("ann"), now: 3e9, most: 0 };
+        store.rotate_token(&again).await.unwrap();
+        app.says(["mentions", ANN], &json!([]));
     });
 }
 
@@ -98,7 +110,7 @@ fn an_empty_token_of_python_does_not_cost_the_popularity() {
     with_both(async |app, store| {
         app.says(["update-token", ANN, "ann", "book"], &Value::Null);
         app.says(["update-token", "", "nobody"], &Value::Null);
-        let how = Eviction { keep: 0, batch: 100, carts: true };
+        let how = Eviction { keep: 0, batch: 100, carts: true, before: 0.0 };
         assert_eq!(store.evict_oldest(how).await.unwrap(), 2);
         app.says(["keys"], &json!({"viewed:": "zset"}));
         app.says(["rank", "book"], &json!(0));
@@ -124,7 +136,12 @@ fn a_cart_is_the_same_in_python_and_here() {
         assert_eq!(store.cart(&token(ANN)).await.unwrap(), [(item("book"), 2)]);
 
         let change = CartChange::Set(vec![(item("pen"), 5), (item("book"), 0)]);
-        let whose = CartOwner { token: token(ANN), user: Some(user("ann")), now: 1.0 };
+        let whose = CartOwner {
+            token: token(ANN),
+            user: Some(user("ann")),
+            now: 1.0,
+            terms: Terms::endless(1.0),
+        };
         let answer = store.change_cart(&whose, &change).await.unwrap();
         assert_eq!(answer, CartAnswer::Changed(vec![(item("pen"), 5)]));
         app.says(["cart", ANN], &json!({"pen": 5}));

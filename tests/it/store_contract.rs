@@ -9,7 +9,7 @@ use anteroom::store::{
     AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, Demand, EXPIRING_BYTES, Evicted,
     Eviction, Expired, Farewell, Limits, Moment, OpenError, OpenStore, PageStore as _,
     PurgeStore as _, Rescaled, Rescaling, Rotation, SessionStore as _, Settings, StoreError,
-    StoreState, Url, ViewStore as _, Visit,
+    StoreState, Terms, Url, ViewStore as _, Visit,
 };
 use anteroom::visit::VisitQueue;
 use bytes::Bytes;
@@ -88,21 +88,21 @@ impl Bench {
     }
 
     /// The members of one key, in the order of their scores.
-    async fn members(&self, key: &str) -> Vec<String> {
+    pub(crate) async fn members(&self, key: &str) -> Vec<String> {
         let head = format!("{key} ");
         let lines = self.dump().await;
         lines.iter().filter_map(|line| line.strip_prefix(&head)).map(str::to_owned).collect()
     }
 
-    async fn log_in(&self, token: &StoredToken, name: &str, now: f64) {
+    pub(crate) async fn log_in(&self, token: &StoredToken, name: &str, now: f64) {
         self.store.update_token(token, &user(name), None, now).await.unwrap();
     }
 
     async fn evict(&self, keep: u64, batch: u32) -> usize {
-        self.store.evict_oldest(Eviction { keep, batch, carts: true }).await.unwrap()
+        self.store.evict_oldest(Eviction { keep, batch, carts: true, before: 0.0 }).await.unwrap()
     }
 
-    async fn user_of(&self, token: &StoredToken) -> Option<User> {
+    pub(crate) async fn user_of(&self, token: &StoredToken) -> Option<User> {
         self.store.check_token(token).await.unwrap()
     }
 }
@@ -164,25 +164,29 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
     }
 }
 
-fn token(number: usize) -> StoredToken {
+/// Sessions last for as long as they are kept.
+pub(crate) const ENDLESS: Terms = Terms { now: 0.0, idle: None, absolute: None, notes: false };
+
+pub(crate) fn token(number: usize) -> StoredToken {
     Token::parse(format!("token-{number:04}").as_bytes()).unwrap().stored(TokenStorage::Plain)
 }
 
-fn user(name: &str) -> User {
+pub(crate) fn user(name: &str) -> User {
     User::new(name.as_bytes()).unwrap()
 }
 
-fn item(number: usize) -> Item {
+pub(crate) fn item(number: usize) -> Item {
     Item::new(&format!("item-{number}")).unwrap()
 }
 
-fn visit(number: usize, name: &str, seen: f64, items: &[usize]) -> Visit {
+pub(crate) fn visit(number: usize, name: &str, seen: f64, items: &[usize]) -> Visit {
     let items = items.iter().map(|number| (item(*number), seen)).collect();
     Visit { token: token(number), user: user(name), seen, items }
 }
 
-fn rotation(old: Option<usize>, new: usize, name: &str) -> Rotation {
-    Rotation { old: old.map(token), new: token(new), user: user(name), now: 100.0 }
+pub(crate) fn rotation(old: Option<usize>, new: usize, name: &str) -> Rotation {
+    let user = user(name);
+    Rotation { old: old.map(token), new: token(new), user, now: 100.0, most: 0 }
 }
 
 /// Makes a test of each promise for each store.
@@ -333,7 +337,7 @@ async fn the_oldest_go_first_in_batches_down_to_the_limit(bench: Bench) {
 async fn carts_stay_when_only_sessions_are_cleaned(bench: Bench) {
     bench.log_in(&token(1), "ann", 1.0).await;
     bench.store.add_to_cart(&token(1), &item(1), 2).await.unwrap();
-    let how = Eviction { keep: 0, batch: 100, carts: false };
+    let how = Eviction { keep: 0, batch: 100, carts: false, before: 0.0 };
     assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 1);
     assert_eq!(bench.dump().await, [format!("cart:{} item-1", token(1).as_str())]);
 }
@@ -349,7 +353,7 @@ impl Bench {
         from: &Cursor,
         farewell: Farewell,
     ) -> Evicted {
-        let how = Eviction { keep, batch, carts: true };
+        let how = Eviction { keep, batch, carts: true, before: 0.0 };
         self.store.evict_expiring(how, from, &farewell).await.unwrap()
     }
 
@@ -480,7 +484,7 @@ async fn a_visitor_who_returns_meanwhile_is_never_half_gone(bench: Bench) {
         connected(&cleaner).await;
         let (touched, evicted) = tokio::join!(
             bench.store.touch_tokens(&visits),
-            cleaner.evict_oldest(Eviction { keep: 0, batch: 1, carts: true }),
+            cleaner.evict_oldest(Eviction { keep: 0, batch: 1, carts: true, before: 0.0 }),
         );
         // Whichever came first: the cleaner removed it, and the touch brought nothing back.
         assert_eq!(evicted.unwrap(), 1);
@@ -529,7 +533,7 @@ async fn two_evictors_do_no_work_twice(bench: Bench) {
     let other = bench.open.lane();
     connected(&other).await;
     let clean = async |store: &AnyStore| {
-        let how = Eviction { keep: 10, batch: 7, carts: true };
+        let how = Eviction { keep: 10, batch: 7, carts: true, before: 0.0 };
         let mut sum = 0;
         loop {
             let evicted = store.evict_oldest(how).await.unwrap();
@@ -568,7 +572,7 @@ async fn a_log_in_takes_over_what_the_same_user_had(bench: Bench) {
 
 async fn a_log_in_takes_nothing_that_a_cleaned_session_left(bench: Bench) {
     furnished(&bench, "bob").await;
-    let how = Eviction { keep: 0, batch: 9, carts: false };
+    let how = Eviction { keep: 0, batch: 9, carts: false, before: 0.0 };
     assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 1);
     assert_eq!(bench.members("cart:token-0001").await, ["item-2"]);
     bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
@@ -616,7 +620,7 @@ async fn what_is_said_of_a_user_stays_with_him_and_makes_him_nobody_else(bench: 
     assert_eq!(held, [true]);
     let seen_as = Visit { user: ann_of("retail"), ..visit(2, "ann", 102.0, &[4]) };
     assert_eq!(bench.store.touch_tokens(&[seen_as]).await.unwrap(), [true]);
-    let owner = CartOwner { token: token(2), user: Some(user("ann")), now: 103.0 };
+    let owner = CartOwner { token: token(2), user: Some(user("ann")), now: 103.0, terms: ENDLESS };
     let changed = bench.store.change_cart(&owner, &set(&[(5, 1)])).await.unwrap();
     assert!(matches!(changed, CartAnswer::Changed(cart) if cart.len() == 2));
     assert_eq!(bench.user_of(&token(2)).await, Some(ann_of("trade")));
@@ -624,7 +628,7 @@ async fn what_is_said_of_a_user_stays_with_him_and_makes_him_nobody_else(bench: 
     let refused = bench.store.change_cart(&bob, &set(&[(5, 1)])).await.unwrap();
     assert_eq!(refused, CartAnswer::NotLoggedIn);
 
-    let how = Eviction { keep: 0, batch: 9, carts: true };
+    let how = Eviction { keep: 0, batch: 9, carts: true, before: 0.0 };
     bench.store.evict_expiring(how, &Cursor::default(), &OUTBOX).await.unwrap();
     let outbox = bench.store.outbox().await.unwrap();
     assert_eq!(outbox.expired[0].user, Some(user("ann")), "carts are handed on by name");
@@ -648,7 +652,7 @@ fn set(items: &[(usize, i64)]) -> CartChange {
 impl Bench {
     async fn change_cart(&self, number: usize, name: &str, change: &CartChange) -> CartAnswer {
         let user = Some(name).filter(|name| !name.is_empty()).map(user);
-        let whose = CartOwner { token: token(number), user, now: 1.0 };
+        let whose = CartOwner { token: token(number), user, now: 1.0, terms: ENDLESS };
         self.store.change_cart(&whose, change).await.unwrap()
     }
 
@@ -695,18 +699,18 @@ async fn whoever_changes_a_cart_was_here(bench: Bench) {
     for number in 1..4_u8 {
         bench.log_in(&token(number.into()), "ann", f64::from(number)).await;
     }
-    let how = Eviction { keep: 1, batch: 9, carts: true };
+    let how = Eviction { keep: 1, batch: 9, carts: true, before: 0.0 };
     bench.change_cart(1, "ann", &set(&[(1, 1)])).await;
     let evicted = bench.store.evict_expiring(how, &Cursor::default(), &Farewell::Keep).await;
     assert_eq!(counts(&evicted.unwrap()), (1, 0, 1, false));
-    let whose = CartOwner { token: token(1), user: None, now: 9.0 };
+    let whose = CartOwner { token: token(1), user: None, now: 9.0, terms: ENDLESS };
     let answer = bench.store.change_cart(&whose, &set(&[(2, 1)])).await.unwrap();
     assert_eq!(answer, CartAnswer::Changed(vec![(item(1), 1), (item(2), 1)]));
     assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 1);
     assert_eq!(bench.user_of(&token(1)).await, Some(user("ann")), "the oldest no more");
     assert_eq!(bench.members("recent:").await, [token(1).as_str()]);
 
-    let stranger = CartOwner { token: token(7), user: None, now: 9.0 };
+    let stranger = CartOwner { token: token(7), user: None, now: 9.0, terms: ENDLESS };
     let answer = bench.store.change_cart(&stranger, &set(&[(2, 1)])).await.unwrap();
     assert_eq!(answer, CartAnswer::NotLoggedIn);
 }
@@ -877,10 +881,12 @@ async fn names_and_types_in_redis_are_the_chapters() {
         ("cart:token-0001", "hash"),
         (&cache, "string"),
         ("pagebytes:", "hash"),
+        // Not the chapter's: the index of a user's sessions.
+        ("tokens:ann", "zset"),
     ] {
         assert_eq!(type_of(on, key).await, kind, "{key}");
     }
-    assert_eq!(ask::<i64>(on, &["DBSIZE"]).await, 7);
+    assert_eq!(ask::<i64>(on, &["DBSIZE"]).await, 8);
     assert_eq!(ask::<String>(on, &["HGET", "login:", "token-0001"]).await, "ann");
     assert_eq!(ask::<String>(on, &["HGET", "cart:token-0001", "item-1"]).await, "3");
     assert_eq!(ask::<f64>(on, &["ZSCORE", "recent:", "token-0001"]).await, 5.0);
@@ -904,7 +910,7 @@ async fn a_prefix_stands_before_every_key() {
         .await
         .unwrap();
     let lines = dump_redis(&mut server.connection().await).await;
-    assert_eq!(lines.len(), 9, "{lines:?}");
+    assert_eq!(lines.len(), 10, "{lines:?}");
     assert!(lines.iter().all(|line| line.starts_with("shop:")), "{lines:?}");
 }
 

@@ -406,6 +406,22 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         r#"proxy.toml:2: [session] same_site: "None" needs secure = "always" or "auto": browsers drop such a cookie"#,
     ),
     (
+        "[session]\nmint = true\ncookie = \"__Host-sid\"\nsecure = \"never\"",
+        "proxy.toml:4: [session] secure: is \"never\", but browsers take a cookie with such a name only with Secure: leave it out",
+    ),
+    (
+        "[session]\ncookie_lifetime = \"30d\"",
+        "proxy.toml:2: [session] cookie_lifetime: needs [session] mint = true: else the app begins sessions",
+    ),
+    (
+        "[session]\nmax_per_user = 3",
+        "proxy.toml:2: [session] max_per_user: needs [session] mint = true: else the app begins sessions",
+    ),
+    (
+        "[session]\nidle_timeout = \"2h\"\nabsolute_timeout = \"1h\"",
+        "proxy.toml:2: [session] idle_timeout: is longer than absolute_timeout, so that no session ever ends by it",
+    ),
+    (
         "[cache]\nmemory = \"4MiB\"",
         "proxy.toml:1: [cache] max_object: 8MiB is over [cache] memory, 4MiB: it could not be kept",
     ),

@@ -261,7 +261,8 @@ async fn dispatch(
     let told = match endpoint {
         Endpoint::Me => me(&visitor),
         Endpoint::Cart if changes => {
-            let whose = visitor.cart_owner(call.now).ok_or(Refusal::NotLoggedIn)?;
+            let terms = call.room.sessions.terms(call.now);
+            let whose = visitor.cart_owner(terms).ok_or(Refusal::NotLoggedIn)?;
             cart::change(call, &whose, upload).await?
         }
         Endpoint::Cart => cart::show(call.room.store.cart(known(&visitor)?.0).await?),

@@ -22,6 +22,7 @@ use self::words::{Circumstances, hint, hints, why};
 use super::cached::{self, Step, Want};
 use super::error::Error;
 use super::verify::Asking;
+use super::watch::Heard;
 use super::{
     Case, Room, access, admit, coder, deliver, endpoint, gate, purge, route_of, rows,
     takes_stored_only, visitor,
@@ -94,7 +95,8 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
     let now = unix_now();
     let (route, item) = route_of(room, &head, &admitted);
     let visitor = visitor::recognise(room, &head, route, now, Asking::No).await;
-    let case = Case { room, client: &client, head: &head, admitted, route, visitor, now };
+    let heard = Heard::default();
+    let case = Case { room, client: &client, head: &head, admitted, route, visitor, now, heard };
     told.route = Some(parts::route(&case, item.as_ref()));
     told.visitor = Some(parts::visitor(&case));
     told.cookies = parts::cookies(&case);

@@ -24,10 +24,7 @@ impl Tables<'_> {
         from: Cursor,
         farewell: &Farewell,
     ) -> Result<Evicted, redb::Error> {
-        let over = self.recent.len()?.saturating_sub(how.keep);
-        let batch = u64::from(how.batch.clamp(1, EXPIRING_BATCH));
-        let oldest = self.behind(&from, over.saturating_sub(from.left).min(batch))?;
-        let behind = over > from.left.saturating_add(oldest.len() as u64);
+        let (oldest, behind) = self.behind(&from, how)?;
         let outbox = match farewell {
             Farewell::Outbox { storage } if self.expiring.is_empty()? => Some(*storage),
             // There is no stream here: who wants one is told so by the configuration.
@@ -54,7 +51,7 @@ impl Tables<'_> {
                 self.revoke(&token)?;
             }
             self.recent.remove((seen, token.as_slice()))?;
-            self.session.remove(token.as_slice())?;
+            self.remove(&token)?;
             evicted.removed += 1;
             if bytes >= EXPIRING_BYTES {
                 evicted.more = true;
@@ -64,8 +61,11 @@ impl Tables<'_> {
         Ok(evicted)
     }
 
-    /// The oldest sessions behind the cursor.
-    fn behind(&self, from: &Cursor, count: u64) -> Result<Vec<Place>, redb::Error> {
+    /// The oldest sessions behind the cursor that are over the limit, at most a batch, and whether there
+    /// are more.
+    fn behind(&self, from: &Cursor, how: Eviction) -> Result<(Vec<Place>, bool), redb::Error> {
+        let over = self.recent.len()?.saturating_sub(how.keep).saturating_sub(from.left);
+        let (batch, before) = (how.batch.clamp(1, EXPIRING_BATCH) as usize, time_bits(how.before));
         let (seen, mut token) =
             from.last.as_ref().map_or_else(Default::default, |(seen, token)| {
                 (time_bits(*seen), bytes_of(token).to_vec())
@@ -75,12 +75,17 @@ impl Tables<'_> {
             token.push(0);
         }
         let mut oldest = Vec::new();
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        for entry in self.recent.range((seen, token.as_slice())..)?.take(count) {
+        for entry in self.recent.range((seen, token.as_slice())..)? {
             let place = entry?.0;
+            if oldest.len() as u64 >= over && place.value().0 >= before {
+                break;
+            }
+            if oldest.len() == batch {
+                return Ok((oldest, true));
+            }
             oldest.push((place.value().0, place.value().1.to_vec()));
         }
-        Ok(oldest)
+        Ok((oldest, false))
     }
 
     /// Puts a session's cart into the outbox; how many bytes that took. None where it has none.

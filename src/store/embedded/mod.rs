@@ -5,6 +5,8 @@
 //! a step does is in `sessions` and `pages`; the failing and reopening of a file is in `disk`.
 
 mod answers;
+mod barred;
+mod control;
 mod disk;
 mod expiring;
 mod pages;
@@ -34,8 +36,8 @@ use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction, Farewell,
-    Generation, Lease, Limits, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling,
-    Rotation, SessionStore, StoreError, ViewStore, Visit,
+    Generation, Lease, Limits, LogIn, Moment, News, Outbox, PageStore, PurgeStore, Rescaled,
+    Rescaling, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -68,6 +70,7 @@ struct Inner {
     page_writer: Writer<PageStep>,
     page_room: QueueRoom,
     ranks: Arc<Ranks>,
+    places: control::Places,
     purges: Mutex<Purges>,
     answers: Answers,
 }
@@ -127,6 +130,7 @@ impl EmbeddedStore {
             pages,
             page_room: QueueRoom::default(),
             ranks: Arc::default(),
+            places: control::Places::default(),
             purges: Mutex::new(Purges::new()),
             answers: Answers::default(),
         })))
@@ -179,6 +183,14 @@ impl SessionStore for EmbeddedStore {
         self.counting(self.0.sessions.read(|txn| sessions::user_of(txn, token)))
     }
 
+    async fn live_token(
+        &self,
+        token: &StoredToken,
+        terms: &Terms,
+    ) -> Result<Option<LogIn>, StoreError> {
+        self.counting(self.0.sessions.read(|txn| control::live(txn, token, terms)))
+    }
+
     async fn update_token(
         &self,
         token: &StoredToken,
@@ -197,8 +209,11 @@ impl SessionStore for EmbeddedStore {
         answer.await.map_err(|_gone| StoreError::Away)
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<(), StoreError> {
-        self.step(SessionStep::Rotate(rotation.clone())).await.map(drop)
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.step(SessionStep::Rotate { rotation: rotation.clone(), reply }).await?;
+        // The step is done, so it has answered.
+        answer.await.map_err(|_gone| StoreError::Away)
     }
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {

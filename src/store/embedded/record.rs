@@ -1,17 +1,19 @@
-//! The stored form of one session: user, when it was last seen, and the newest items it viewed.
+//! The stored form of one session: user, log-in, when it was last seen, and the newest items it viewed.
 //!
 //! One value, so that a visit costs one look-up and one write: at a million sessions each further
-//! table is another block read and written. A version byte, 8 bytes of time, 2 of length, the
-//! user; then for each item, oldest first: 8 bytes of time, one of length, the id. The order of
-//! items is Redis's: by time, then by the id's bytes.
+//! table is another block read and written. A version byte, 8 bytes of time, 8 of the log-in's, 2 of
+//! length, the user; then for each item, oldest first: 8 bytes of time, one of length, the id. The order
+//! of items is Redis's: by time, then by the id's bytes. The first version did not know the log-in.
 
 use crate::ident::Item;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The version without the time of the log-in.
+const UNDATED: u8 = 1;
 /// Time and length before each item's id.
 const ITEM_HEAD: usize = 9;
-/// Version, time and length before the user.
-const HEAD: usize = 11;
+/// Version, times and length before the user.
+const HEAD: usize = 19;
 
 /// The bits of a time as they are stored and compared: for the times that we take they sort as
 /// the numbers do. Negative times and NaN count as 0.
@@ -29,6 +31,8 @@ pub(super) fn time_of(bits: u64) -> f64 {
 pub(super) struct Record<'v> {
     /// The bits of the time when it was last seen.
     pub(super) seen: u64,
+    /// The bits of the time of its log-in; 0: not known.
+    pub(super) since: u64,
     /// Whose it is.
     pub(super) user: &'v [u8],
     /// What it viewed: the bits of the time and the id, oldest first.
@@ -39,18 +43,24 @@ impl<'v> Record<'v> {
     /// Reads a stored value; `None` where it is none of ours. Items behind a damaged one are
     /// dropped.
     pub(super) fn read(stored: &'v [u8]) -> Option<Self> {
-        let (seen, user, mut rest) = split(stored)?;
+        let Head { seen, since, user, items: mut rest } = split(stored)?;
         let mut items = Vec::new();
         while let Some((time, item, behind)) = split_item(rest) {
             items.push((time, item));
             rest = behind;
         }
-        Some(Self { seen, user, items })
+        Some(Self { seen, since, user, items })
     }
 
     /// Only the user of a stored value.
     pub(super) fn user_of(stored: &'v [u8]) -> Option<&'v [u8]> {
-        split(stored).map(|(_, user, _)| user)
+        split(stored).map(|head| head.user)
+    }
+
+    /// All but what was viewed.
+    pub(super) fn head_of(stored: &'v [u8]) -> Option<Self> {
+        let Head { seen, since, user, .. } = split(stored)?;
+        Some(Self { seen, since, user, items: Vec::new() })
     }
 
     /// Adds views, of which the newest `keep` stay. An item's time never goes back.
@@ -73,6 +83,7 @@ impl<'v> Record<'v> {
         let length = u16::try_from(self.user.len()).expect("a user has at most 3 KiB");
         bytes.push(VERSION);
         bytes.extend_from_slice(&self.seen.to_le_bytes());
+        bytes.extend_from_slice(&self.since.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(self.user);
         for (time, item) in &self.items {
@@ -85,12 +96,26 @@ impl<'v> Record<'v> {
     }
 }
 
-fn split(stored: &[u8]) -> Option<(u64, &[u8], &[u8])> {
-    let (&VERSION, rest) = stored.split_first()? else { return None };
+/// What stands before the items, and these as they are.
+struct Head<'v> {
+    seen: u64,
+    since: u64,
+    user: &'v [u8],
+    items: &'v [u8],
+}
+
+fn split(stored: &[u8]) -> Option<Head<'_>> {
+    let (version, rest) = stored.split_first()?;
     let (seen, rest) = rest.split_first_chunk()?;
+    let (since, rest) = match *version {
+        VERSION => rest.split_first_chunk()?,
+        UNDATED => (&[0; 8], rest),
+        _ => return None,
+    };
     let (length, rest) = rest.split_first_chunk()?;
     let (user, items) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
-    Some((u64::from_le_bytes(*seen), user, items))
+    let (seen, since) = (u64::from_le_bytes(*seen), u64::from_le_bytes(*since));
+    Some(Head { seen, since, user, items })
 }
 
 fn split_item(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
@@ -162,8 +187,19 @@ mod tests {
     #[test]
     fn user_and_time_come_back() {
         let long = [b'u'; 256];
-        let stored = Record { seen: time_bits(5.5), user: &long, items: Vec::new() }.write();
+        let (seen, since) = (time_bits(5.5), time_bits(2.5));
+        let stored = Record { seen, since, user: &long, items: Vec::new() }.write();
         let record = Record::read(&stored).unwrap();
-        assert_eq!((record.seen, record.user), (time_bits(5.5), &long[..]));
+        assert_eq!((record.seen, record.since, record.user), (seen, since, &long[..]));
+    }
+
+    #[test]
+    fn what_was_written_without_a_log_in_is_read() {
+        let mut stored = vec![UNDATED];
+        stored.extend_from_slice(&time_bits(5.5).to_le_bytes());
+        stored.extend_from_slice(&3_u16.to_le_bytes());
+        stored.extend_from_slice(b"ann");
+        let record = Record::read(&stored).unwrap();
+        assert_eq!((record.seen, record.since, record.user), (time_bits(5.5), 0, &b"ann"[..]));
     }
 }

@@ -11,6 +11,7 @@ use redb::{
 
 use tokio::sync::oneshot;
 
+use super::barred::BarTables;
 use super::disk::Disk;
 use super::expiring::EXPIRING;
 use super::record::{Record, time_bits, time_of};
@@ -24,16 +25,22 @@ use crate::store::{
 };
 
 /// The format of the whole file. Another one is refused, not guessed at.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+/// An earlier one that is read, and becomes this: records without their log-in, and no index of users.
+const UNDATED_FORMAT: u64 = 1;
 
 // Keys are bytes, not text: a damaged file must not be able to hand us invalid UTF-8 as `str`.
 pub(super) type Bytes = &'static [u8];
 /// What the file says of itself.
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// Token to its [`Record`]: `login:`, the scores of `recent:`, and `viewed:<token>`.
-const SESSION: TableDefinition<'static, Bytes, Bytes> = TableDefinition::new("session");
+pub(super) const SESSION: TableDefinition<'static, Bytes, Bytes> = TableDefinition::new("session");
 /// The bits of the time when it was last seen and the token, oldest first: `recent:`.
-const RECENT: TableDefinition<'static, (u64, Bytes), ()> = TableDefinition::new("recent");
+pub(super) const RECENT: TableDefinition<'static, (u64, Bytes), ()> =
+    TableDefinition::new("recent");
+/// A user's name and the tokens of his sessions: `tokens:<user>`. When they logged in is in the records.
+pub(super) const TOKENS: TableDefinition<'static, (Bytes, Bytes), ()> =
+    TableDefinition::new("tokens");
 /// Token and item to count: `cart:<token>`.
 const CART: TableDefinition<'static, (Bytes, Bytes), i64> = TableDefinition::new("cart");
 /// Item to score, minus one a view: `viewed:`.
@@ -50,8 +57,8 @@ pub(super) enum SessionStep {
     Update { token: StoredToken, user: User, item: Option<Item>, now: f64 },
     /// `touch_tokens`; which of them it renewed goes to `reply`.
     Touch { visits: Vec<Visit>, reply: oneshot::Sender<Vec<bool>> },
-    /// `rotate_token`
-    Rotate(Rotation),
+    /// `rotate_token`; whom it made go goes to `reply`.
+    Rotate { rotation: Rotation, reply: oneshot::Sender<Vec<StoredToken>> },
     /// `revoke_token`
     Revoke(StoredToken),
     /// `evict_oldest`
@@ -73,6 +80,8 @@ pub(super) enum SessionStep {
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
     Rescale(Rescaling),
+    /// `bar`, at a Unix time in seconds.
+    Bar(StoredToken, u64),
     /// A step on the rows.
     Row(RowStep),
 }
@@ -95,8 +104,9 @@ impl Ledger for SessionLedger {
     fn must_be_durable(step: &SessionStep) -> bool {
         match step {
             SessionStep::Update { .. }
-            | SessionStep::Rotate(_)
+            | SessionStep::Rotate { .. }
             | SessionStep::Revoke(_)
+            | SessionStep::Bar(..)
             | SessionStep::Cart { .. }
             | SessionStep::ChangeCart { .. }
             | SessionStep::ClearOutbox(_) => true,
@@ -133,9 +143,11 @@ pub(super) struct Tables<'t> {
     meta: Table<'t, &'static str, u64>,
     pub(super) session: Table<'t, Bytes, Bytes>,
     pub(super) recent: Table<'t, (u64, Bytes), ()>,
+    pub(super) tokens: Table<'t, (Bytes, Bytes), ()>,
     pub(super) cart: Table<'t, (Bytes, Bytes), i64>,
     pub(super) expiring: Table<'t, u64, Bytes>,
     popularity: Table<'t, Bytes, f64>,
+    barred: BarTables<'t>,
     rows: RowTables<'t>,
     viewed_items: usize,
 }
@@ -146,9 +158,11 @@ impl<'t> Tables<'t> {
             meta: txn.open_table(META)?,
             session: txn.open_table(SESSION)?,
             recent: txn.open_table(RECENT)?,
+            tokens: txn.open_table(TOKENS)?,
             cart: txn.open_table(CART)?,
             expiring: txn.open_table(EXPIRING)?,
             popularity: txn.open_table(POPULARITY)?,
+            barred: BarTables::open(txn)?,
             rows: RowTables::open(txn)?,
             viewed_items,
         })
@@ -158,7 +172,7 @@ impl<'t> Tables<'t> {
         match step {
             SessionStep::Update { token, user, item, now } => {
                 let views = item.into_iter().map(|item| (item, now)).collect::<Vec<_>>();
-                self.renew(bytes_of(&token), &user, now, &views, &[])?;
+                self.renew(bytes_of(&token), &user, now, &views)?;
                 for (item, _) in &views {
                     self.count(item, 1)?;
                 }
@@ -170,7 +184,12 @@ impl<'t> Tables<'t> {
                 let _ = reply.send(held);
                 Ok(visits.len())
             }
-            SessionStep::Rotate(rotation) => self.rotate(&rotation).map(|()| 1),
+            SessionStep::Rotate { rotation, reply } => {
+                let gone = self.rotate(&rotation)?;
+                // Nobody may be waiting any more: he is logged in all the same.
+                let _ = reply.send(gone);
+                Ok(1)
+            }
             SessionStep::Revoke(token) => self.revoke(bytes_of(&token)).map(|()| 1),
             SessionStep::Evict(how) => self.evict(how),
             SessionStep::Cart { token, item, count } => {
@@ -196,6 +215,7 @@ impl<'t> Tables<'t> {
                 Ok(views.len())
             }
             SessionStep::Rescale(how) => self.rescale(how).map(usize::from),
+            SessionStep::Bar(token, now) => self.barred.bar(&token, now).map(|()| 1),
             SessionStep::Row(step) => self.rows.apply(&step),
         }
     }
@@ -219,7 +239,7 @@ impl<'t> Tables<'t> {
             return Ok(false);
         };
         // Of him as he is now, whatever was said of him when the visit was seen.
-        self.renew(bytes_of(token), &owner, *seen, items, &[])?;
+        self.renew(bytes_of(token), &owner, *seen, items)?;
         Ok(true)
     }
 
@@ -228,18 +248,29 @@ impl<'t> Tables<'t> {
         Ok(stored.and_then(|stored| Record::user_of(stored.value()).and_then(User::from_store)))
     }
 
-    /// Writes a session: whose it is, that it was seen, what it viewed, with what it had before
-    /// and, if it had nothing, with the views of the record that it takes over. `recent:` never
-    /// goes back in time.
+    /// Writes a session: whose it is, that it was seen, what it viewed, with what it had before.
+    /// `recent:` never goes back in time. One that is new, another's by now, or whose log-in is not
+    /// known, begins here.
     fn renew(
         &mut self,
         token: &[u8],
         user: &User,
         seen: f64,
         views: &[(Item, f64)],
-        taken_over: &[u8],
     ) -> Result<(), redb::Error> {
-        let (before, seen, value) = {
+        self.write(token, (user, None), seen, (views, &[]))
+    }
+
+    /// The same, for a log-in at `since`, if it is one; and, if it had viewed nothing, with the views of
+    /// the record that it takes over.
+    fn write(
+        &mut self,
+        token: &[u8],
+        (user, since): (&User, Option<f64>),
+        seen: f64,
+        (views, taken_over): (&[(Item, f64)], &[u8]),
+    ) -> Result<(), redb::Error> {
+        let (before, seen, value, was) = {
             let stored = self.session.get(token)?;
             let known = stored.as_ref().and_then(|stored| Record::read(stored.value()));
             let before = known.as_ref().map(|known| known.seen);
@@ -247,11 +278,22 @@ impl<'t> Tables<'t> {
             if record.items.is_empty() {
                 record.items = Record::read(taken_over).unwrap_or_default().items;
             }
+            let is_same = record.since > 0 && name_of(record.user) == user.as_bytes();
+            let was = (!is_same).then(|| name_of(record.user).to_vec());
+            record.since = match since {
+                Some(since) => time_bits(since),
+                None if is_same => record.since,
+                None => time_bits(seen),
+            };
             record.user = user.as_stored();
             record.seen = record.seen.max(time_bits(seen));
             record.view(views, self.viewed_items);
-            (before, record.seen, record.write())
+            (before, record.seen, record.write(), was)
         };
+        if let Some(was) = was {
+            self.tokens.remove((was.as_slice(), token))?;
+            self.tokens.insert((user.as_bytes(), token), ())?;
+        }
         self.session.insert(token, value.as_slice())?;
         if before != Some(seen) {
             if let Some(before) = before {
@@ -295,13 +337,13 @@ impl<'t> Tables<'t> {
         change: &CartChange,
     ) -> Result<CartAnswer, redb::Error> {
         let token = &whose.token;
-        let holds = self.owner(bytes_of(token))?;
+        let holds = self.live(bytes_of(token), &whose.terms)?;
         let Some(user) =
             holds.filter(|user| whose.user.as_ref().is_none_or(|told| told.is_same(user)))
         else {
             return Ok(CartAnswer::NotLoggedIn);
         };
-        self.renew(bytes_of(token), &user, whose.now, &[], &[])?;
+        self.renew(bytes_of(token), &user, whose.now, &[])?;
         match change {
             CartChange::Empty => self.cart.retain_in(cart_of(bytes_of(token)), |_, _| false)?,
             CartChange::Set(items) => {
@@ -361,8 +403,8 @@ impl<'t> Tables<'t> {
         Ok(true)
     }
 
-    fn rotate(&mut self, rotation: &Rotation) -> Result<(), redb::Error> {
-        let Rotation { old, new, user, now } = rotation;
+    fn rotate(&mut self, rotation: &Rotation) -> Result<Vec<StoredToken>, redb::Error> {
+        let Rotation { old, new, user, now, most } = rotation;
         let new = bytes_of(new);
         if self.owner(new)?.is_some_and(|other| !other.is_same(user)) {
             // Another user's session under the new token: nothing of it may pass to this one.
@@ -376,7 +418,8 @@ impl<'t> Tables<'t> {
             }
             self.revoke(old)?;
         }
-        self.renew(new, user, *now, &[], &taken_over)
+        self.write(new, (user, Some(*now)), *now, (&[], &taken_over))?;
+        self.make_go(user, new, *most)
     }
 
     /// Gives one token's cart to another, unless that has one.
@@ -396,23 +439,36 @@ impl<'t> Tables<'t> {
     }
 
     pub(super) fn revoke(&mut self, token: &[u8]) -> Result<(), redb::Error> {
-        let stored = self.session.remove(token)?;
-        let seen = stored.and_then(|stored| Record::read(stored.value()).map(|known| known.seen));
-        if let Some(seen) = seen {
+        if let Some(seen) = self.remove(token)? {
             self.recent.remove((seen, token))?;
         }
         self.cart.retain_in(cart_of(token), |_, _| false)?;
         Ok(())
     }
 
+    /// Removes a session's record, and what says whose it was; returns the bits of the time when it was
+    /// seen.
+    pub(super) fn remove(&mut self, token: &[u8]) -> Result<Option<u64>, redb::Error> {
+        let stored = self.session.remove(token)?;
+        let Some(known) = stored.as_ref().and_then(|stored| Record::head_of(stored.value())) else {
+            return Ok(None);
+        };
+        self.tokens.remove((name_of(known.user), token))?;
+        Ok(Some(known.seen))
+    }
+
     fn evict(&mut self, how: Eviction) -> Result<usize, redb::Error> {
-        let over = self.recent.len()?.saturating_sub(how.keep).min(how.batch.into());
+        let over = self.recent.len()?.saturating_sub(how.keep);
         let mut evicted = 0;
-        for _ in 0..over {
+        while evicted < how.batch as usize {
+            let oldest = self.recent.first()?.map(|(oldest, _)| oldest.value().0);
+            if !oldest.is_some_and(|seen| (evicted as u64) < over || seen < time_bits(how.before)) {
+                break;
+            }
             let oldest = self.recent.pop_first()?.map(|(oldest, _)| oldest.value().1.to_vec());
             let Some(token) = oldest else { break };
             evicted += 1;
-            self.session.remove(token.as_slice())?;
+            self.remove(&token)?;
             if how.carts && is_token(&token) {
                 self.cart.retain_in(cart_of(&token), |_, _| false)?;
             }
@@ -423,6 +479,11 @@ impl<'t> Tables<'t> {
 
 pub(super) fn bytes_of(token: &StoredToken) -> &[u8] {
     token.as_str().as_bytes()
+}
+
+/// The name of the user that a record holds.
+pub(super) fn name_of(user: &[u8]) -> &[u8] {
+    user.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Everything in a token's cart.
@@ -436,7 +497,7 @@ pub(super) fn prepare(disk: &Disk, folder: &Path) -> Result<(), OpenError> {
         folder: folder.to_owned(),
         source: Box::new(error),
     })?;
-    if found != FORMAT {
+    if !matches!(found, FORMAT | UNDATED_FORMAT) {
         return Err(OpenError::Format { folder: folder.to_owned(), found, known: FORMAT });
     }
     Ok(())
@@ -446,7 +507,7 @@ fn found_format(disk: &Disk) -> Result<u64, redb::Error> {
     let txn = disk.begin(Durability::Immediate)?;
     let mut meta = txn.open_table(META)?;
     let found = meta.get("format")?.map(|format| format.value());
-    if found.is_none() {
+    if matches!(found, None | Some(UNDATED_FORMAT)) {
         meta.insert("format", FORMAT)?;
     }
     drop(meta);
@@ -514,6 +575,11 @@ pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Erro
             say("viewed:", token.value(), item);
         }
     }
+    for entry in txn.open_table(TOKENS)?.iter()? {
+        let (place, _) = entry?;
+        let (user, token) = place.value();
+        say("tokens:", user, token);
+    }
     for entry in txn.open_table(CART)?.iter()? {
         let (place, _) = entry?;
         let (token, item) = place.value();
@@ -545,7 +611,7 @@ mod tests {
         tables.popularity.insert(b"item".as_slice(), -1.0).unwrap();
         tables.cart.insert((b"".as_slice(), b"item".as_slice()), 1).unwrap();
 
-        let how = Eviction { keep: 0, batch: 100, carts: true };
+        let how = Eviction { keep: 0, batch: 100, carts: true, before: 0.0 };
         assert_eq!(tables.evict(how).unwrap(), 1);
 
         assert!(tables.recent.is_empty().unwrap() && tables.session.is_empty().unwrap());

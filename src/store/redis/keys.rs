@@ -1,6 +1,6 @@
 //! Every key name in Redis, once. They are the chapter's, behind the configured prefix.
 
-use crate::ident::{CookieHash, PageKey, Row, StoredToken};
+use crate::ident::{CookieHash, PageKey, Row, StoredToken, User};
 
 /// Builds key names.
 #[derive(Debug)]
@@ -10,6 +10,9 @@ pub(super) struct Keys {
     pub(super) login: String,
     /// ZSET, token by the time it was last seen.
     pub(super) recent: String,
+    /// ZSET, token by the time when it was first seen, of sessions that the app wrote: of ours `tokens:`
+    /// knows it.
+    pub(super) since: String,
     /// ZSET, item by minus its views.
     pub(super) popularity: String,
     /// STREAM with a bound: carts of sessions that were cleaned.
@@ -32,6 +35,8 @@ pub(super) struct Keys {
     pub(super) seen: String,
     /// Channel: a purge's number.
     pub(super) purge_channel: String,
+    /// Channel: tokens that are nobody's any more, with a space between.
+    pub(super) gone_channel: String,
     /// ZSET, row by the seconds between two refreshes.
     pub(super) delay: String,
     /// ZSET, row by the time when it is due.
@@ -46,6 +51,7 @@ impl Keys {
             prefix: prefix.to_owned(),
             login: format!("{prefix}login:"),
             recent: format!("{prefix}recent:"),
+            since: format!("{prefix}since:"),
             popularity: format!("{prefix}viewed:"),
             expired: format!("{prefix}expired:"),
             expiring: format!("{prefix}expiring:"),
@@ -57,6 +63,7 @@ impl Keys {
             purged: format!("{prefix}purged:"),
             seen: format!("{prefix}seen:"),
             purge_channel: format!("{prefix}purge:"),
+            gone_channel: format!("{prefix}gone:"),
             delay: format!("{prefix}delay:"),
             schedule: format!("{prefix}schedule:"),
             refreshed: format!("{prefix}refreshed:"),
@@ -67,6 +74,17 @@ impl Keys {
     /// name of the popularity set: never complete it with what is no token.
     pub(super) fn viewed_prefix(&self) -> &str {
         &self.popularity
+    }
+
+    /// What stands before a user's name in the name of the index of his sessions: ZSET, token by the time
+    /// of its log-in.
+    pub(super) fn tokens_prefix(&self) -> String {
+        format!("{}tokens:", self.prefix)
+    }
+
+    /// The index of this user's sessions.
+    pub(super) fn tokens(&self, user: &User) -> Vec<u8> {
+        [self.tokens_prefix().as_bytes(), user.as_bytes()].concat()
     }
 
     /// What stands before a token in the name of its cart.
@@ -97,6 +115,12 @@ impl Keys {
     /// STRING with a time to live: who fetches a page.
     pub(super) fn lease(&self, key: &PageKey) -> String {
         format!("{}lease:{}", self.prefix, key.hex())
+    }
+
+    /// STRING with a time to live, under the SHA-256 of a token: it was logged out of an app that keeps its own
+    /// sessions.
+    pub(super) fn barred(&self, token: &StoredToken) -> String {
+        format!("{}barred:{}", self.prefix, token.digest())
     }
 
     /// STRING with a time to live: what an app answered about a visitor.

@@ -4,6 +4,8 @@
 //! `keys`, the steps that look before they write in `script`.
 
 mod answers;
+mod barred;
+mod control;
 mod ear;
 mod keys;
 mod link;
@@ -24,8 +26,8 @@ use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BATCH, EXPIRING_BYTES,
-    Evicted, Eviction, Farewell, Limits, Outbox, POPULARITY_MAX, Rescaled, Rescaling, Rotation,
-    SessionStore, StoreError, ViewStore, Visit,
+    Evicted, Eviction, Farewell, Limits, LogIn, Outbox, PER_USER_MAX, POPULARITY_MAX, Rescaled,
+    Rescaling, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
 };
 use crate::ident::{Item, StoredToken, User};
 
@@ -154,9 +156,18 @@ impl RedisStore {
 
     /// Returns when a purge is told, or may have been missed.
     pub(super) async fn purge_told(&self) {
-        let address = &self.0.address;
-        let begin = || ear::Ear::start(address.client.clone(), &address.keys.purge_channel);
-        self.0.ear.get_or_init(begin).told().await;
+        self.ear().told().await;
+    }
+
+    /// Tokens that others have made nobody's.
+    pub(super) async fn gone_told(&self) -> Vec<StoredToken> {
+        self.ear().gone().await
+    }
+
+    fn ear(&self) -> &ear::Ear {
+        let (client, keys) = (&self.0.address.client, self.keys());
+        let channels = [keys.purge_channel.as_str(), keys.gone_channel.as_str()];
+        self.0.ear.get_or_init(|| ear::Ear::start(client.clone(), channels))
     }
 
     fn keys(&self) -> &Keys {
@@ -208,10 +219,12 @@ impl RedisStore {
         // No transaction: one is refused where memory is full, even if it only reads.
         let mut look = pipe();
         look.cmd("ZCARD").arg(recent);
+        look.cmd("ZCOUNT").arg(recent).arg("-inf").arg(format!("({}", how.before));
         look.cmd("ZRANGE").arg(recent).arg(left).arg(last).arg("WITHSCORES");
-        let step = |mut on| async move { look.query_async::<(u64, Oldest)>(&mut on).await };
-        let (all, mut oldest) = self.0.link.call(Call::Write, step).await?;
-        let over = all.saturating_sub(how.keep);
+        let step = |mut on| async move { look.query_async::<(u64, u64, Oldest)>(&mut on).await };
+        let (all, idle, mut oldest) = self.0.link.call(Call::Write, step).await?;
+        // Scores of other programs may be anything: without a time nobody is idle.
+        let over = all.saturating_sub(how.keep).max(if how.before > 0.0 { idle } else { 0 });
         oldest.truncate(usize::try_from(over.saturating_sub(left)).unwrap_or(usize::MAX));
         Ok((over, oldest))
     }
@@ -219,20 +232,21 @@ impl RedisStore {
     /// Parts with those of these sessions that are as they were, and over the limit still.
     async fn part(
         &self,
-        keep: u64,
+        how: Eviction,
         oldest: &Oldest,
         farewell: &Farewell,
     ) -> Result<Evicted, StoreError> {
         let keys = self.keys();
         let mut script = script::EVICT_EXPIRING.prepare_invoke();
         script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
-        script.arg(keep).arg(keys.viewed_prefix()).arg(keys.cart_prefix());
-        let (how, entries, storage) = match farewell {
+        script.key(&keys.since).arg(how.keep).arg(keys.viewed_prefix()).arg(keys.cart_prefix());
+        let (fate, entries, storage) = match farewell {
             Farewell::Keep => ("keep", 0, None),
             Farewell::Stream { storage, keep } => ("stream", *keep, Some(*storage)),
             Farewell::Outbox { storage } => ("outbox", 0, Some(*storage)),
         };
-        script.arg(how).arg(entries).arg(CART_MAX).arg(EXPIRING_BYTES);
+        script.arg(fate).arg(entries).arg(CART_MAX).arg(EXPIRING_BYTES);
+        script.arg(keys.tokens_prefix()).arg(how.before);
         for (token, seen) in oldest {
             // Lua knows no SHA-256: the ids go with the question.
             let id = StoredToken::from_store(token)
@@ -275,6 +289,18 @@ impl SessionStore for RedisStore {
         Ok(user.and_then(|user| User::from_store(&user)))
     }
 
+    async fn live_token(
+        &self,
+        token: &StoredToken,
+        terms: &Terms,
+    ) -> Result<Option<LogIn>, StoreError> {
+        if terms.are_endless() {
+            let user = self.check_token(token).await?;
+            return Ok(user.map(|user| LogIn { user, ends: f64::INFINITY }));
+        }
+        self.look_up(token, terms).await
+    }
+
     async fn update_token(
         &self,
         token: &StoredToken,
@@ -283,18 +309,14 @@ impl SessionStore for RedisStore {
         now: f64,
     ) -> Result<(), StoreError> {
         let keys = self.keys();
-        let mut step = pipe();
-        step.atomic();
-        step.cmd("HSET").arg(&keys.login).arg(token.as_str()).arg(user.as_stored());
-        step.cmd("ZADD").arg(&keys.recent).arg("GT").arg(now).arg(token.as_str());
+        let mut script = script::UPDATE.prepare_invoke();
+        script.key(&keys.login).key(&keys.recent).key(&keys.since);
+        script.arg(token.as_str()).arg(user.as_stored()).arg(now).arg(keys.tokens_prefix());
         if let Some(item) = item {
-            let viewed = keys.viewed(token);
-            let cut = -1 - i64::from(self.limits().viewed_items);
-            step.cmd("ZADD").arg(&viewed).arg("GT").arg(now).arg(item.as_str());
-            step.cmd("ZREMRANGEBYRANK").arg(&viewed).arg(0).arg(cut);
-            step.cmd("ZINCRBY").arg(&keys.popularity).arg(-1).arg(item.as_str());
+            script.key(keys.viewed(token)).key(&keys.popularity);
+            script.arg(item.as_str()).arg(-1 - i64::from(self.limits().viewed_items));
         }
-        self.write(&step).await
+        self.run(&script).await.map(drop)
     }
 
     async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
@@ -306,34 +328,39 @@ impl SessionStore for RedisStore {
         Ok(held)
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<(), StoreError> {
-        let Rotation { old, new, user, now } = rotation;
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
+        let Rotation { old, new, user, now, most } = rotation;
         let keys = self.keys();
         let mut script = script::ROTATE.prepare_invoke();
         script.key(&keys.login).key(&keys.recent).key(keys.viewed(new)).key(keys.cart(new));
-        script.arg(new.as_str()).arg(user.as_stored()).arg(*now);
+        script.key(&keys.since).arg(new.as_str()).arg(user.as_stored()).arg(*now);
+        script.arg(keys.tokens_prefix()).arg(keys.viewed_prefix()).arg(keys.cart_prefix());
+        script.arg((*most).min(PER_USER_MAX)).arg(&keys.gone_channel);
         if let Some(old) = old.as_ref().filter(|old| *old != new) {
             script.key(keys.viewed(old)).key(keys.cart(old)).arg(old.as_str());
         }
-        self.run(&script).await.map(drop)
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<Vec<Vec<u8>>>(&mut on).await };
+        let gone = self.0.link.call(Call::Write, step).await?;
+        Ok(gone.iter().filter_map(|token| StoredToken::from_store(token)).collect())
     }
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
         let keys = self.keys();
-        let mut step = pipe();
-        step.atomic();
-        step.cmd("HDEL").arg(&keys.login).arg(token.as_str());
-        step.cmd("ZREM").arg(&keys.recent).arg(token.as_str());
-        step.cmd("UNLINK").arg(keys.viewed(token)).arg(keys.cart(token));
-        self.write(&step).await
+        let mut script = script::REVOKE.prepare_invoke();
+        script.key(&keys.login).key(&keys.recent).key(&keys.since);
+        script.key(keys.viewed(token)).key(keys.cart(token));
+        script.arg(token.as_str()).arg(keys.tokens_prefix()).arg(&keys.gone_channel);
+        self.run(&script).await.map(drop)
     }
 
     async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
         let keys = self.keys();
         let mut script = script::EVICT.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent);
+        script.key(&keys.login).key(&keys.recent).key(&keys.since);
         script.arg(how.keep).arg(how.batch.min(EVICT_BATCH)).arg(keys.viewed_prefix());
         script.arg(if how.carts { keys.cart_prefix() } else { String::new() });
+        script.arg(keys.tokens_prefix()).arg(how.before);
         self.run(&script).await
     }
 
@@ -348,7 +375,7 @@ impl SessionStore for RedisStore {
             return Ok(Evicted { cursor: from.clone(), ..Evicted::default() });
         }
         let behind = over > from.left + oldest.len() as u64;
-        let mut evicted = self.part(how.keep, &oldest, farewell).await?;
+        let mut evicted = self.part(how, &oldest, farewell).await?;
         evicted.more |= behind;
         evicted.cursor = Cursor { left: from.left + evicted.waiting as u64, last: None };
         Ok(evicted)
@@ -396,11 +423,13 @@ impl SessionStore for RedisStore {
         whose: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
-        let CartOwner { token, user, now } = whose;
+        let CartOwner { token, user, now, terms } = whose;
         let mut script = script::CHANGE_CART.prepare_invoke();
         script.key(&self.keys().login).key(&self.keys().recent).key(self.keys().cart(token));
-        script.arg(token.as_str()).arg(user.as_ref().map_or(&[][..], User::as_stored));
+        script.key(&self.keys().since).arg(token.as_str());
+        script.arg(user.as_ref().map_or(&[][..], User::as_stored));
         script.arg(CART_MAX).arg(*now).arg(u8::from(*change == CartChange::Empty));
+        control::add_terms(&mut script, self.keys(), terms);
         if let CartChange::Set(items) = change {
             for (item, count) in items {
                 script.arg(item.as_str()).arg(*count);

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use redis::Script;
 
 use super::purges::NONCES;
+use crate::store::PER_USER_MAX;
 use crate::store::purge::MARKS;
 
 /// Whether a member of `recent:` is a token by the grammar: see [`crate::ident::is_token`].
@@ -23,6 +24,97 @@ const NAME_OF: &str = r"
 local function name_of(user)
   return user and string.match(user, '^[^%z]*')
 end";
+
+/// `ended(user, recent, noted, token, index, now, idle, absolute)`: whether a session is over. `index`
+/// stands before a name in the index of its sessions, `noted` is `since:`, and the last two say how long a
+/// session may be idle and may last; empty: for ever. `since` is when it began, where that matters.
+const ENDED: &str = r"
+local since
+local function ended(user, recent, noted, token, index, now, idle, absolute)
+  if idle ~= '' then
+    local seen = tonumber(redis.call('ZSCORE', recent, token) or '')
+    if seen and now - seen >= tonumber(idle) then return true end
+  end
+  if absolute ~= '' then
+    since = redis.call('ZSCORE', index .. name_of(user), token)
+      or redis.call('ZSCORE', noted, token)
+    return since and now - tonumber(since) >= tonumber(absolute)
+  end
+  return false
+end";
+
+/// The user of a token whose session is not over, and since when he is known.
+///
+/// KEYS: `login:`, `recent:`, `since:`. ARGV: token, what stands before a name in the index of its sessions,
+/// the time, how long a session may be idle and may last, and 1 where it may be noted that it was seen. An
+/// app that ends sessions itself does not end what was noted: for each that is noted some are looked at.
+pub(super) static LIVE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!(
+        r"{NAME_OF}{ENDED}
+local user = redis.call('HGET', KEYS[1], ARGV[1])
+if not user then return {{}} end
+local now = tonumber(ARGV[3])
+if ended(user, KEYS[2], KEYS[3], ARGV[1], ARGV[2], now, ARGV[4], ARGV[5]) then return {{}} end
+if ARGV[5] ~= '' and not since then
+  since = ARGV[3]
+  if ARGV[6] == '1' then
+    redis.pcall('ZADD', KEYS[3], 'NX', since, ARGV[1])
+    local some = redis.pcall('ZRANDMEMBER', KEYS[3], 4)
+    for _, token in ipairs(some) do
+      if redis.call('HEXISTS', KEYS[1], token) == 0 then redis.pcall('ZREM', KEYS[3], token) end
+    end
+  end
+end
+return {{user, since or ''}}
+"
+    ))
+});
+
+/// A log-in, or a visit as the book has it: `update_token`.
+///
+/// KEYS: `login:`, `recent:`, `since:`, and with an item `viewed:<token>` and `viewed:`. ARGV: token, user,
+/// time, what stands before a name in the index of its sessions, and with an item that and the rank of the
+/// last that is not kept.
+pub(super) static UPDATE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!(
+        r"{NAME_OF}
+local token, user, now, index = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local before = redis.call('HGET', KEYS[1], token)
+redis.call('HSET', KEYS[1], token, user)
+redis.call('ZADD', KEYS[2], 'GT', now, token)
+if before and name_of(before) ~= name_of(user) then
+  redis.call('ZREM', index .. name_of(before), token)
+  before = nil
+end
+redis.call('ZADD', index .. name_of(user), 'NX',
+  before and redis.call('ZSCORE', KEYS[3], token) or now, token)
+redis.call('ZREM', KEYS[3], token)
+if ARGV[5] then
+  redis.call('ZADD', KEYS[4], 'GT', now, ARGV[5])
+  redis.call('ZREMRANGEBYRANK', KEYS[4], 0, ARGV[6])
+  redis.call('ZINCRBY', KEYS[5], -1, ARGV[5])
+end
+"
+    ))
+});
+
+/// A log-out. KEYS: `login:`, `recent:`, `since:`, `viewed:<token>` and `cart:<token>`. ARGV: token, what
+/// stands before a name in the index of its sessions, and the channel on which it is told.
+pub(super) static REVOKE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!(
+        r"{NAME_OF}
+local token = ARGV[1]
+local user = redis.call('HGET', KEYS[1], token)
+redis.call('HDEL', KEYS[1], token)
+redis.call('ZREM', KEYS[2], token)
+redis.call('ZREM', KEYS[3], token)
+redis.call('UNLINK', KEYS[4], KEYS[5])
+if user then redis.call('ZREM', ARGV[2] .. name_of(user), token) end
+redis.pcall('PUBLISH', ARGV[3], token)
+return 1
+"
+    ))
+});
 
 /// Renews the sessions of visits, each only where `login:` still holds that user.
 ///
@@ -99,16 +191,17 @@ end"#;
 /// Parts with sessions, each only where it was not seen again and is over the limit: removes it with
 /// all that it has, and hands on its cart. All that may be refused for want of memory comes first.
 ///
-/// KEYS: `login:`, `recent:`, `expired:`, `expiring:`. ARGV: how many to keep, what stands before a
+/// KEYS: `login:`, `recent:`, `expired:`, `expiring:`, `since:`. ARGV: how many to keep, what stands before a
 /// token in the names of its views and of its cart, what becomes of those with a cart (`keep`,
 /// `stream`, `outbox`), how many entries the stream keeps, the most items of a cart, the bytes after
-/// which it ends early, and for each session its token, time and id (empty: it is no token). Returns
+/// which it ends early, what stands before a name in the index of its sessions, the time before which
+/// who was seen is over the limit anyway, and for each session its token, time and id (empty: it is no token). Returns
 /// how many it removed, handed on and left, whether it ended early, and what refused the carts.
 pub(super) static EVICT_EXPIRING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&format!(
-        r#"{NAME_OF}{CART_IN}
+        r#"{NAME_OF}{OVER}{UNINDEX}{CART_IN}
 local viewed, carts, how, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
-local over, room = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[1]), tonumber(ARGV[7])
+local over, room = over_limit(KEYS[2], ARGV[1], ARGV[9]), tonumber(ARGV[7])
 if how == 'outbox' and redis.call('EXISTS', KEYS[4]) == 1 then how = 'keep' end
 local gone, doomed, boxed, records = {{}}, {{}}, {{}}, {{}}
 local handed, left, more, refusal = 0, 0, 0, ''
@@ -117,7 +210,7 @@ local function remove(token)
   doomed[#doomed + 1] = viewed .. token
   doomed[#doomed + 1] = carts .. token
 end
-for at = 8, #ARGV, 3 do
+for at = 10, #ARGV, 3 do
   local token, id = ARGV[at], ARGV[at + 2]
   local seen = redis.call('ZSCORE', KEYS[2], token)
   local is_due = seen and tonumber(seen) == tonumber(ARGV[at + 1])
@@ -165,6 +258,7 @@ if #records > 0 then
 end
 if #doomed > 0 then redis.call('UNLINK', unpack(doomed)) end
 if #gone > 0 then
+  unindex(KEYS[1], KEYS[5], ARGV[8], gone)
   redis.call('HDEL', KEYS[1], unpack(gone))
   redis.call('ZREM', KEYS[2], unpack(gone))
 end
@@ -172,6 +266,27 @@ return {{#gone, handed, left, more, refusal}}
 "#
     ))
 });
+
+/// `over_limit(recent, keep, before)`: how many of the oldest sessions have to go: those that are too many,
+/// and those that were last seen before that time.
+const OVER: &str = r"
+local function over_limit(recent, keep, before)
+  local over = redis.call('ZCARD', recent) - tonumber(keep)
+  if tonumber(before) > 0 then
+    over = math.max(over, redis.call('ZCOUNT', recent, '-inf', '(' .. before))
+  end
+  return over
+end";
+
+/// `unindex(login, since, index, tokens)`: takes sessions out of the indexes, while `login:` has them.
+const UNINDEX: &str = r"
+local function unindex(login, since, index, tokens)
+  local users = redis.call('HMGET', login, unpack(tokens))
+  for at, token in ipairs(tokens) do
+    if users[at] then redis.call('ZREM', index .. name_of(users[at]), token) end
+  end
+  redis.call('ZREM', since, unpack(tokens))
+end";
 
 /// Removes from the outbox the batch that begins with this record.
 ///
@@ -351,34 +466,72 @@ return 1
 
 /// A log-in that replaces a token.
 ///
-/// KEYS: `login:`, `recent:`, `viewed:` and `cart:` of the new token, and, where there was an
-/// old one, of the old. ARGV: new token, user, time, and the old token or nothing.
+/// KEYS: `login:`, `recent:`, `viewed:` and `cart:` of the new token, `since:`, and, where there was an
+/// old one, views and cart of the old. ARGV: new token, user, time, what stands before a name in the index
+/// of its sessions, and before a token in the names of its views and its cart, how many sessions the user
+/// may have (0: any number), the channel on which it is told who is nobody's any more, and the old token or
+/// nothing. Returns the user's sessions that had to go.
 /// Views and cart move where the old token had the same user, and the new one has none. What a token
-/// without a user has left may be anybody's: it goes.
+/// without a user has left may be anybody's: it goes. The index is only as good as those who write
+/// `login:`: what they have ended there is taken out where it is met.
 pub(super) static ROTATE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&format!(
-        r"{NAME_OF}
-local token, user, now, old = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+        r"{NAME_OF}{IS_TOKEN}
+local token, user, now, old = ARGV[1], ARGV[2], ARGV[3], ARGV[9]
+local indexes, most = ARGV[4], tonumber(ARGV[7])
+local index = indexes .. name_of(user)
 local taken = redis.call('HGET', KEYS[1], token)
 if taken and name_of(taken) ~= name_of(user) then
   redis.call('UNLINK', KEYS[3], KEYS[4])
   redis.call('ZREM', KEYS[2], token)
+  redis.call('ZREM', indexes .. name_of(taken), token)
 end
 if old then
   local before = redis.call('HGET', KEYS[1], old)
   if name_of(before) == name_of(user) then
-    for had = 5, 6 do
+    for had = 6, 7 do
       if redis.call('EXISTS', KEYS[had]) == 1 then
-        redis.call('RENAMENX', KEYS[had], KEYS[had - 2])
+        redis.call('RENAMENX', KEYS[had], KEYS[had - 3])
       end
     end
   end
-  redis.call('UNLINK', KEYS[5], KEYS[6])
+  redis.call('UNLINK', KEYS[6], KEYS[7])
   redis.call('HDEL', KEYS[1], old)
   redis.call('ZREM', KEYS[2], old)
+  redis.call('ZREM', KEYS[5], old)
+  if before then redis.call('ZREM', indexes .. name_of(before), old) end
 end
 redis.call('HSET', KEYS[1], token, user)
 redis.call('ZADD', KEYS[2], 'GT', now, token)
+redis.call('ZREM', KEYS[5], token)
+redis.call('ZADD', index, now, token)
+local gone = {{}}
+local size = redis.call('ZCARD', index)
+local looks = 4
+if most > 0 and size > most then looks = {PER_USER_MAX} end
+local oldest = size > 1 and redis.call('ZRANGE', index, 0, looks - 1) or {{}}
+local held = #oldest > 0 and redis.call('HMGET', KEYS[1], unpack(oldest)) or {{}}
+for at, one in ipairs(oldest) do
+  if not held[at] or name_of(held[at]) ~= name_of(user) then
+    redis.call('ZREM', index, one)
+    size, held[at] = size - 1, false
+  end
+end
+for at, one in ipairs(oldest) do
+  if most == 0 or size <= most then break end
+  if held[at] and one ~= token and is_token(one) then
+    redis.call('UNLINK', ARGV[5] .. one, ARGV[6] .. one)
+    redis.call('HDEL', KEYS[1], one)
+    redis.call('ZREM', KEYS[2], one)
+    redis.call('ZREM', KEYS[5], one)
+    redis.call('ZREM', index, one)
+    size, gone[#gone + 1] = size - 1, one
+  end
+end
+local told = table.concat(gone, ' ')
+if old then told = told .. ' ' .. old end
+if told ~= '' then redis.pcall('PUBLISH', ARGV[8], told) end
+return gone
 "
     ))
 });
@@ -399,15 +552,16 @@ return 1
 
 /// Removes the oldest sessions over the limit, at most a batch.
 ///
-/// KEYS: `login:`, `recent:`. ARGV: how many to keep, the batch, what stands before a token in
-/// the names of its views and of its cart (empty: leave carts). Returns how many it removed.
+/// KEYS: `login:`, `recent:`, `since:`. ARGV: how many to keep, the batch, what stands before a token in
+/// the names of its views and of its cart (empty: leave carts), what stands before a name in the index of
+/// its sessions, and the time before which who was seen is over the limit anyway. Returns how many it
+/// removed.
 /// A member that is no token is removed from `login:` and `recent:` only: `viewed:` with nothing
 /// behind it is the popularity set.
 pub(super) static EVICT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&format!(
-        r"{IS_TOKEN}
-local over = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[1])
-local count = math.min(over, tonumber(ARGV[2]))
+        r"{NAME_OF}{IS_TOKEN}{OVER}{UNINDEX}
+local count = math.min(over_limit(KEYS[2], ARGV[1], ARGV[6]), tonumber(ARGV[2]))
 if count <= 0 then return 0 end
 local oldest = redis.call('ZRANGE', KEYS[2], 0, count - 1)
 local doomed = {{}}
@@ -418,6 +572,7 @@ for _, token in ipairs(oldest) do
   end
 end
 if #doomed > 0 then redis.call('UNLINK', unpack(doomed)) end
+unindex(KEYS[1], KEYS[3], ARGV[5], oldest)
 redis.call('HDEL', KEYS[1], unpack(oldest))
 redis.call('ZREM', KEYS[2], unpack(oldest))
 return #oldest
@@ -427,15 +582,18 @@ return #oldest
 
 /// Changes a cart where `login:` still holds that user for its token, which counts as seen then.
 ///
-/// KEYS: `login:`, `recent:`, `cart:<token>`. ARGV: token, user (empty: whoever it is), the most
-/// items, the time, 1 where the cart is emptied, and items, each with its count. Returns 0 where
-/// nobody or another is logged in, 1 where the cart would hold too many, else the cart, or 2 where
+/// KEYS: `login:`, `recent:`, `cart:<token>`, `since:`. ARGV: token, user (empty: whoever it is), the most
+/// items, the time, 1 where the cart is emptied, what stands before a name in the index of its sessions, the
+/// time that the terms go by, how long a session may be idle and may last, and items, each with its count.
+/// Returns 0 where nobody or another is logged in, 1 where the cart would hold too many, else the cart, or 2 where
 /// another program has put so much into it that it is to be read with care.
 pub(super) static CHANGE_CART: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&format!(
-        r"{NAME_OF}
+        r"{NAME_OF}{ENDED}
 local user = redis.call('HGET', KEYS[1], ARGV[1])
 if not user or (ARGV[2] ~= '' and name_of(ARGV[2]) ~= name_of(user)) then return 0 end
+local now = tonumber(ARGV[7])
+if ended(user, KEYS[2], KEYS[4], ARGV[1], ARGV[6], now, ARGV[8], ARGV[9]) then return 0 end
 redis.call('ZADD', KEYS[2], 'GT', ARGV[4], ARGV[1])
 if ARGV[5] == '1' then
   redis.call('UNLINK', KEYS[3])
@@ -443,7 +601,7 @@ if ARGV[5] == '1' then
 end
 local size = redis.call('HLEN', KEYS[3])
 local grows = false
-for at = 6, #ARGV, 2 do
+for at = 10, #ARGV, 2 do
   local is_there = redis.call('HEXISTS', KEYS[3], ARGV[at]) == 1
   if tonumber(ARGV[at + 1]) > 0 then
     if not is_there then size, grows = size + 1, true end
@@ -452,7 +610,7 @@ for at = 6, #ARGV, 2 do
   end
 end
 if grows and size > tonumber(ARGV[3]) then return 1 end
-for at = 6, #ARGV, 2 do
+for at = 10, #ARGV, 2 do
   if tonumber(ARGV[at + 1]) > 0 then
     redis.call('HSET', KEYS[3], ARGV[at], ARGV[at + 1])
   else

@@ -1,0 +1,122 @@
+//! Control of sessions: how long they last, how many a user may have, and how they are ended by others
+//! than their visitors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Sessions;
+use crate::ident::StoredToken;
+use crate::store::{SessionStore, StoreError, Terms};
+
+/// What holds for all sessions, until a reload.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// How long a session may go unseen.
+    pub idle: Option<Duration>,
+    /// How long a session may last, however busy it is.
+    pub absolute: Option<Duration>,
+    /// How many sessions a user may have; 0: any number.
+    pub most: u32,
+}
+
+impl Rules {
+    /// How long it takes at most until a session that nobody uses any more is over; `None`: for ever.
+    /// A session was seen when it began, so that it has lasted for too long when it was not seen for as
+    /// long.
+    #[must_use]
+    pub fn longest(&self) -> Option<Duration> {
+        self.idle.into_iter().chain(self.absolute).min()
+    }
+}
+
+impl Sessions {
+    /// What holds from now on. Who is remembered goes by the old rules for his second.
+    pub fn change(&self, rules: Rules) {
+        self.rules.store(Arc::new(rules));
+    }
+
+    /// When sessions are over, asked at `now`, Unix time in seconds.
+    #[must_use]
+    pub fn terms(&self, now: f64) -> Terms {
+        let Rules { idle, absolute, .. } = **self.rules.load();
+        let seconds = |most: Option<Duration>| most.map(|most| most.as_secs_f64());
+        Terms {
+            idle: seconds(idle),
+            absolute: seconds(absolute),
+            notes: true,
+            ..Terms::endless(now)
+        }
+    }
+
+    /// Ends a session for its visitor: in the store when it returns, and here.
+    ///
+    /// # Errors
+    /// When the store did not say that it is done.
+    pub async fn end<S: SessionStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+    ) -> Result<(), StoreError> {
+        store.revoke_token(token).await?;
+        self.forget(token);
+        Ok(())
+    }
+
+    /// Hears that tokens are nobody's any more.
+    pub fn hear_gone(&self, tokens: &[StoredToken]) {
+        for token in tokens {
+            self.forget(token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::{TokenStorage, User};
+    use crate::store::scratch::with_store;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_nobody_uses_goes_after_the_shorter_time() {
+        let rules = |idle, absolute| Rules { idle, absolute, most: 0 };
+        assert_eq!(rules(None, None).longest(), None);
+        assert_eq!(rules(Some(SECOND), None).longest(), Some(SECOND));
+        assert_eq!(rules(None, Some(SECOND)).longest(), Some(SECOND));
+        assert_eq!(rules(Some(SECOND * 2), Some(SECOND)).longest(), Some(SECOND));
+    }
+
+    #[test]
+    fn a_session_that_is_remembered_ends_in_time() {
+        with_store(async |store| {
+            let sessions = Sessions::new(TokenStorage::Sha256);
+            sessions.change(Rules { absolute: Some(SECOND * 10), ..Rules::default() });
+            let alice = User::new(b"alice").unwrap();
+            let token = sessions.log_in(&store, None, alice, 1_000.0).await.unwrap();
+            let token = sessions.stored(&token);
+            for (now, lives) in [(1_000.0, true), (1_009.5, true), (1_010.0, false)] {
+                // The second look is answered from memory, where it may be.
+                for _ in 0..2 {
+                    let found = sessions.check_token(&store, &token, now).await.unwrap();
+                    assert_eq!(found.is_some(), lives, "{now}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn whom_another_instance_has_ended_is_nobody_as_soon_as_that_is_told() {
+        with_store(async |store| {
+            let sessions = Sessions::new(TokenStorage::Sha256);
+            let alice = User::new(b"alice").unwrap();
+            let token = sessions.log_in(&store, None, alice, 1_000.0).await.unwrap();
+            let token = sessions.stored(&token);
+            assert!(sessions.check_token(&store, &token, 1_000.0).await.unwrap().is_some());
+            store.revoke_token(&token).await.unwrap();
+            assert!(sessions.check_token(&store, &token, 1_000.1).await.unwrap().is_some());
+            sessions.hear_gone(std::slice::from_ref(&token));
+            assert!(sessions.check_token(&store, &token, 1_000.1).await.unwrap().is_none());
+        });
+    }
+}

@@ -1,0 +1,199 @@
+//! Control of sessions: how long they last, whose they are, and how they are walked through.
+
+use std::fmt;
+use std::future::Future;
+use std::str::FromStr;
+
+use super::StoreError;
+use crate::ident::{StoredToken, User};
+
+/// The most sessions that a user may be allowed to have at a time.
+pub const PER_USER_MAX: u32 = 1_000;
+/// The most sessions that one step of walking looks at.
+pub const WALK_MAX: usize = 1_000;
+
+/// How long sessions last, and when that is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// Unix time in seconds.
+    pub now: f64,
+    /// A session that was not seen for this many seconds is over; `None`: none is for that.
+    pub idle: Option<f64>,
+    /// A session whose log-in is this many seconds ago is over; `None`: none is for that.
+    pub absolute: Option<f64>,
+    /// Whether the store may note when it first saw a session that it does not know the log-in of.
+    pub notes: bool,
+}
+
+impl Terms {
+    /// Sessions last for as long as they are kept.
+    #[must_use]
+    pub fn endless(now: f64) -> Self {
+        Self { now, idle: None, absolute: None, notes: false }
+    }
+
+    /// Whether no session is ever over.
+    #[must_use]
+    pub fn are_endless(&self) -> bool {
+        self.idle.is_none() && self.absolute.is_none()
+    }
+
+    /// When a session ends that began at `since`, however busy it is.
+    #[must_use]
+    pub fn ends(&self, since: f64) -> f64 {
+        self.absolute.map_or(f64::INFINITY, |absolute| since + absolute)
+    }
+
+    /// Whether a session is over. What is not known of it ends it not.
+    #[must_use]
+    pub fn are_over(&self, since: Option<f64>, seen: Option<f64>) -> bool {
+        let has_been = |from: Option<f64>, most: Option<f64>| {
+            from.zip(most).is_some_and(|(from, most)| self.now - from >= most)
+        };
+        has_been(seen, self.idle) || has_been(since, self.absolute)
+    }
+}
+
+/// Whose a session is that is not over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogIn {
+    /// The user.
+    pub user: User,
+    /// The Unix time at which it is over, however busy it is.
+    pub ends: f64,
+}
+
+/// A session, as an operator is shown it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    /// Its token.
+    pub token: StoredToken,
+    /// Whose it is.
+    pub user: User,
+    /// The Unix time of its log-in; of one that the app wrote, when it was first seen, if that is known.
+    pub since: Option<f64>,
+    /// The Unix time when it was last seen.
+    pub seen: Option<f64>,
+}
+
+/// A place in the sessions, at which a walk goes on. Its text holds no token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bookmark {
+    /// What the store finds its place by.
+    pub(super) at: u64,
+    /// How many with just that time come before.
+    pub(super) offset: u64,
+}
+
+impl fmt::Display for Bookmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}", self.at, self.offset)
+    }
+}
+
+/// The text is no bookmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("that is no bookmark")]
+pub struct NoBookmark;
+
+impl FromStr for Bookmark {
+    type Err = NoBookmark;
+
+    fn from_str(text: &str) -> Result<Self, NoBookmark> {
+        let (at, offset) = text.split_once('-').ok_or(NoBookmark)?;
+        let read = |digits| u64::from_str_radix(digits, 16).map_err(|_| NoBookmark);
+        Ok(Self { at: read(at)?, offset: read(offset)? })
+    }
+}
+
+/// Where the next step goes on behind sessions of which the last `left` share the bits `at`, when the
+/// walk began at `from`.
+pub(super) fn behind(from: Option<Bookmark>, times: &[u64]) -> Option<Bookmark> {
+    let at = *times.last()?;
+    let same = times.iter().rev().take_while(|time| **time == at).count();
+    let before = from.filter(|from| from.at == at && same == times.len());
+    Some(Bookmark { at, offset: before.map_or(0, |from| from.offset) + same as u64 })
+}
+
+/// A step of a walk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Walked<T> {
+    /// What it met.
+    pub met: Vec<T>,
+    /// Where it goes on; `None`: that was all.
+    pub next: Option<Bookmark>,
+}
+
+/// Sessions as those see them who watch over them. Nothing here is on a visitor's way.
+pub trait ControlStore {
+    /// What is known of a session.
+    fn session(
+        &self,
+        token: &StoredToken,
+    ) -> impl Future<Output = Result<Option<Session>, StoreError>>;
+
+    /// The sessions that the index has of a user, the oldest log-in first, at most [`WALK_MAX`].
+    fn sessions_of(&self, user: &User) -> impl Future<Output = Result<Vec<Session>, StoreError>>;
+
+    /// At most `most` sessions, those that were seen last first. Who is seen meanwhile may be missed.
+    fn newest(
+        &self,
+        from: Option<Bookmark>,
+        most: usize,
+    ) -> impl Future<Output = Result<Walked<Session>, StoreError>>;
+
+    /// A step through all tokens with their users, in no order: about [`WALK_MAX`] of them, and only
+    /// those that begin with `prefix`. Whoever is there from the first step to the last is met, at least
+    /// once.
+    fn walk(
+        &self,
+        from: Option<Bookmark>,
+        prefix: &str,
+    ) -> impl Future<Output = Result<Walked<(StoredToken, User)>, StoreError>>;
+
+    /// Removes what is left of a user who has no session any more: what stands in the index though
+    /// another program has ended it, and what was handed on into the stream `expired:`. Returns how many
+    /// carts that were.
+    fn forget_user(&self, user: &User) -> impl Future<Output = Result<usize, StoreError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_ends_when_it_was_idle_or_has_lasted_for_too_long() {
+        let terms = Terms { idle: Some(10.0), absolute: Some(100.0), ..Terms::endless(1_000.0) };
+        for (since, seen, over) in [
+            (Some(950.0), Some(990.5), false),
+            (Some(950.0), Some(990.0), true),
+            (Some(900.0), Some(999.0), true),
+            (None, Some(999.0), false),
+            (Some(950.0), None, false),
+            (None, None, false),
+        ] {
+            assert_eq!(terms.are_over(since, seen), over, "{since:?} {seen:?}");
+        }
+        assert!(!Terms::endless(1e12).are_over(Some(1.0), Some(1.0)));
+        assert_eq!(terms.ends(950.0), 1_050.0);
+    }
+
+    #[test]
+    fn a_bookmark_reads_back() {
+        for bookmark in [Bookmark::default(), Bookmark { at: u64::MAX, offset: 7 }] {
+            assert_eq!(bookmark.to_string().parse(), Ok(bookmark));
+        }
+        for none in ["", "-", "1", "1-", "x-1", "1-2-3"] {
+            assert_eq!(none.parse::<Bookmark>(), Err(NoBookmark), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_walk_goes_on_behind_those_of_the_same_time() {
+        assert_eq!(behind(None, &[]), None);
+        assert_eq!(behind(None, &[9, 8, 8]), Some(Bookmark { at: 8, offset: 2 }));
+        let from = Some(Bookmark { at: 8, offset: 2 });
+        assert_eq!(behind(from, &[8, 8]), Some(Bookmark { at: 8, offset: 4 }));
+        assert_eq!(behind(from, &[8, 7]), Some(Bookmark { at: 7, offset: 1 }));
+    }
+}

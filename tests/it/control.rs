@@ -1,0 +1,308 @@
+//! Control of sessions, end to end: how long they last, how many a user may have, and what operators do
+//! with them.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::wait_until;
+
+const MINT: &str = "session.mint = true";
+
+on_both_stores!(
+    a_session_that_nobody_uses_is_over_and_cleaned,
+    a_session_ends_in_time_however_busy_it_is,
+    a_further_log_in_ends_the_oldest_session,
+    sessions_are_listed_and_shown_and_no_token_is,
+    a_session_is_revoked_by_its_id,
+    all_sessions_of_a_user_are_revoked_and_nobody_else_s,
+    all_sessions_are_revoked,
+    a_user_is_exported_and_deleted,
+);
+
+fn greeting() -> Origin {
+    shop(|request| Reply::unstored(request.header("x-anteroom-user").unwrap_or("stranger")))
+}
+
+fn run(proxy: &Proxy, words: &[&str]) -> Output {
+    let mut command = Command::new(ANTEROOM);
+    command.args(words).args(["--config", "proxy.toml"]).current_dir(proxy.folder());
+    command.output().unwrap()
+}
+
+/// What a command prints.
+fn said(proxy: &Proxy, words: &[&str]) -> String {
+    let output = run(proxy, words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn told(proxy: &Proxy, words: &[&str]) -> Value {
+    let said = said(proxy, &[words, &["--json"]].concat());
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// The sessions in the list, a line of JSON each.
+fn listed(proxy: &Proxy, words: &[&str]) -> Vec<Value> {
+    let said = said(proxy, &[&["sessions", "list", "--json"], words].concat());
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn who(proxy: &Proxy, cookie: &str) -> String {
+    proxy.get("/").cookie(cookie).send().text()
+}
+
+fn token(cookie: &str) -> &str {
+    cookie.trim_start_matches("login=")
+}
+
+fn a_session_that_nobody_uses_is_over_and_cleaned(storage: &Storage) {
+    let origin = greeting();
+    let settings = format!("{MINT}\nsession.idle_timeout = \"1s\"");
+    let proxy = Proxy::start(&origin, storage, &settings);
+    let alice = log_in(&proxy, "alice");
+    assert_eq!(who(&proxy, &alice), "alice");
+
+    wait_until("it is cleaned", || listed(&proxy, &[]).is_empty());
+
+    assert_eq!(who(&proxy, &alice), "stranger");
+    if let Storage::Redis(server) = storage {
+        assert!(!server.dump().contains(token(&alice)) && !server.dump().contains("alice"));
+    }
+}
+
+fn a_session_ends_in_time_however_busy_it_is(storage: &Storage) {
+    let origin = greeting();
+    let settings = format!("{MINT}\nsession.absolute_timeout = \"2s\"");
+    let proxy = Proxy::start(&origin, storage, &settings);
+    let alice = log_in(&proxy, "alice");
+    assert_eq!(who(&proxy, &alice), "alice");
+
+    wait_until("it is over", || who(&proxy, &alice) == "stranger");
+
+    let again = log_in(&proxy, "alice");
+    assert_eq!(who(&proxy, &again), "alice");
+    wait_until("it is cleaned", || listed(&proxy, &[]).is_empty());
+}
+
+fn a_further_log_in_ends_the_oldest_session(storage: &Storage) {
+    let origin = greeting();
+    let proxy = Proxy::start(&origin, storage, &format!("{MINT}\nsession.max_per_user = 2"));
+    let bob = log_in(&proxy, "bob");
+    let alice = [0; 3].map(|_| {
+        let cookie = log_in(&proxy, "alice");
+        assert_eq!(who(&proxy, &cookie), "alice");
+        cookie
+    });
+
+    assert_eq!(alice.each_ref().map(|cookie| who(&proxy, cookie)), ["stranger", "alice", "alice"]);
+    assert_eq!(who(&proxy, &bob), "bob");
+    assert_eq!(listed(&proxy, &["--user", "alice"]).len(), 2);
+}
+
+fn sessions_are_listed_and_shown_and_no_token_is(storage: &Storage) {
+    let origin = greeting();
+    let proxy = Proxy::start(&origin, storage, MINT);
+    let cookies: Vec<_> = (0..5).map(|n| log_in(&proxy, &format!("user{n}"))).collect();
+    proxy.get("/item/7").cookie(&cookies[0]).send();
+
+    let all = listed(&proxy, &[]);
+    let users: std::collections::BTreeSet<_> =
+        all.iter().map(|session| session["user"].as_str().unwrap()).collect();
+    assert_eq!(users, ["user0", "user1", "user2", "user3", "user4"].into());
+    assert_eq!(listed(&proxy, &["--limit", "2"]).len(), 2);
+    let [session] = listed(&proxy, &["--user", "user3"]).try_into().unwrap();
+    let id = session["id"].as_str().unwrap();
+    assert!(session["since"].is_f64() && session["seen"].is_f64(), "{session}");
+    assert_eq!(session["over"], json!(false));
+
+    let shown = told(&proxy, &["sessions", "show", id]);
+    assert_eq!((&shown["id"], &shown["user"]), (&json!(id), &json!("user3")));
+    assert_eq!((&shown["cart"], &shown["viewed"]), (&json!([]), &json!([])));
+    let everything = [
+        said(&proxy, &["sessions", "list"]),
+        said(&proxy, &["sessions", "list", "--json"]),
+        said(&proxy, &["sessions", "show", id]),
+        said(&proxy, &["user", "export", "user3"]),
+    ];
+    for cookie in &cookies {
+        assert!(!everything.iter().any(|said| said.contains(token(cookie))), "{everything:?}");
+    }
+}
+
+fn a_session_is_revoked_by_its_id(storage: &Storage) {
+    let origin = greeting();
+    let proxy = Proxy::start(&origin, storage, MINT);
+    let [alice, again] = [(); 2].map(|()| log_in(&proxy, "alice"));
+    assert_eq!([who(&proxy, &alice), who(&proxy, &again)], ["alice", "alice"]);
+    let first = listed(&proxy, &["--user", "alice"]).remove(0);
+    let id = first["id"].as_str().unwrap();
+
+    assert_eq!(told(&proxy, &["sessions", "revoke", id]), json!({ "revoked": 1 }));
+
+    assert_eq!([who(&proxy, &alice), who(&proxy, &again)], ["stranger", "alice"]);
+    for words in [["sessions", "revoke", id], ["sessions", "show", id]] {
+        let output = run(&proxy, &words);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("there is no session"));
+    }
+    let output = run(&proxy, &["sessions", "revoke", "no-id"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("16 hex digits"));
+    assert_eq!(run(&proxy, &["sessions", "revoke"]).status.code(), Some(2));
+}
+
+fn all_sessions_of_a_user_are_revoked_and_nobody_else_s(storage: &Storage) {
+    let origin = greeting();
+    let proxy = Proxy::start(&origin, storage, MINT);
+    let alice = [(); 3].map(|()| log_in(&proxy, "alice"));
+    let bob = log_in(&proxy, "bob");
+    let revoked = told(&proxy, &["sessions", "revoke", "--user", "alice"]);
+    assert_eq!(revoked, json!({ "revoked": 3 }));
+    for cookie in &alice {
+        assert_eq!(who(&proxy, cookie), "stranger");
+    }
+    assert_eq!(who(&proxy, &bob), "bob");
+}
+
+fn all_sessions_are_revoked(storage: &Storage) {
+    let origin = greeting();
+    let proxy = Proxy::start(&origin, storage, MINT);
+    let cookies: Vec<_> = (0..5).map(|n| log_in(&proxy, &format!("user{n}"))).collect();
+    assert_eq!(told(&proxy, &["sessions", "revoke", "--all"]), json!({ "revoked": 5 }));
+    for cookie in &cookies {
+        assert_eq!(who(&proxy, cookie), "stranger");
+    }
+    assert!(listed(&proxy, &[]).is_empty());
+}
+
+fn a_user_is_exported_and_deleted(storage: &Storage) {
+    let origin = shop(|_| Reply::unstored("added").header("Anteroom-Cart", "mug;count=2"));
+    let proxy = Proxy::start(&origin, storage, MINT);
+    let [alice, _] = [(); 2].map(|()| log_in(&proxy, "alice"));
+    let bob = log_in(&proxy, "bob");
+    for cookie in [&alice, &bob] {
+        proxy.post("/add").cookie(cookie).send();
+    }
+
+    let exported: Value =
+        serde_json::from_str(&said(&proxy, &["user", "export", "alice"])).unwrap();
+    assert_eq!(exported["user"], "alice");
+    let sessions = exported["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), 2);
+    let carts: Vec<_> = sessions.iter().map(|session| &session["cart"]).collect();
+    assert!(carts.contains(&&json!([{ "item": "mug", "count": 2 }])), "{exported}");
+
+    let deleted = told(&proxy, &["user", "delete", "alice"]);
+    assert_eq!(
+        (&deleted["sessions"], &deleted["cart_items"], &deleted["left"]),
+        (&json!(2), &json!(1), &json!(0)),
+    );
+    let exported: Value =
+        serde_json::from_str(&said(&proxy, &["user", "export", "alice"])).unwrap();
+    assert_eq!(exported["sessions"], json!([]));
+    assert!(said(&proxy, &["user", "delete", "alice"]).contains("0 sessions"));
+    assert_eq!(listed(&proxy, &["--user", "bob"]).len(), 1);
+    if let Storage::Redis(server) = storage {
+        assert!(!server.dump().contains("alice") && !server.dump().contains(token(&alice)));
+        assert!(server.dump().contains(token(&bob)));
+    }
+}
+
+#[test]
+fn what_an_app_wrote_into_redis_and_what_was_handed_on_is_deleted_too() {
+    let storage = Storage::redis();
+    let Storage::Redis(server) = &storage else { return };
+    let origin = greeting();
+    let proxy = Proxy::start(&origin, &storage, "");
+    for (number, user) in [(1, "alice"), (2, "bob"), (3, "alice")] {
+        let token = format!("token-of-the-app-{number}");
+        server.command::<()>(&["HSET", "login:", &token, user]);
+        server.command::<()>(&["HSET", &format!("cart:{token}"), "mug", "1"]);
+    }
+    for user in ["alice", "bob"] {
+        let entry = ["XADD", "expired:", "*", "id", "0", "user", user, "cart", "[]"];
+        server.command::<String>(&entry);
+    }
+
+    let deleted = told(&proxy, &["user", "delete", "alice"]);
+
+    assert_eq!((&deleted["sessions"], &deleted["cart_items"]), (&json!(2), &json!(2)));
+    assert_eq!(deleted["handed_on"], json!(1));
+    assert!(!server.dump().contains("alice"), "{}", server.dump());
+    assert_eq!(server.command::<u64>(&["HLEN", "login:"]), 1);
+    assert_eq!(server.command::<u64>(&["XLEN", "expired:"]), 1);
+}
+
+#[test]
+fn a_session_that_is_revoked_at_one_proxy_is_nobody_s_at_another() {
+    let storage = Storage::redis();
+    let origin = greeting();
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, MINT));
+    let alice = log_in(&one, "alice");
+    assert_eq!([who(&one, &alice), who(&other, &alice)], ["alice", "alice"]);
+
+    said(&one, &["sessions", "revoke", "--user", "alice"]);
+
+    assert_eq!(who(&one, &alice), "stranger");
+    wait_until("the other knows", || who(&other, &alice) == "stranger");
+}
+
+#[test]
+fn who_has_the_token_may_order_over_the_listener() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "secret-token").unwrap();
+    let origin = greeting();
+    let settings = format!("{MINT}\nadmin.token = {{ file = \"{}\" }}", file.display());
+    let proxy = Proxy::embedded(&origin, &settings);
+    let alice = log_in(&proxy, "alice");
+    let order = |bearer: &str, target: &str, order: &str| {
+        let ask = proxy.admin(target).method("POST").body(order.as_bytes());
+        ask.header("Authorization", &format!("Bearer {bearer}")).send()
+    };
+    let everyone = [
+        ("/sessions/list", "{\"limit\":10}"),
+        ("/sessions/show", "{\"user\":\"alice\"}"),
+        ("/sessions/revoke", "{\"user\":\"alice\"}"),
+        ("/user/delete", "{\"user\":\"alice\"}"),
+    ];
+    for (target, words) in everyone {
+        assert_eq!(order("other-token", target, words).status, 401, "{target}");
+    }
+    assert_eq!(who(&proxy, &alice), "alice");
+    for (target, words) in everyone {
+        let answer = order("secret-token", target, words);
+        assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+        assert!(!answer.text().contains(token(&alice)), "{target}");
+    }
+    assert_eq!(who(&proxy, &alice), "stranger");
+    for bad in ["{}", "{\"id\":\"1\"}", "{\"user\":\"\"}", "{\"all\":true,\"user\":\"a\"}"] {
+        assert_eq!(order("secret-token", "/sessions/revoke", bad).status, 400, "{bad}");
+    }
+}
+
+#[test]
+fn the_cookie_is_kept_for_who_wants_to_be_remembered() {
+    let origin = greeting();
+    let proxy = Proxy::embedded(&origin, &format!("{MINT}\nsession.cookie_lifetime = \"30d\""));
+    let line = proxy.post("/login?alice").send().set_cookie("login").unwrap().to_owned();
+    assert!(line.contains("; Max-Age=2592000"), "{line}");
+    let line = proxy.post("/logout").send().set_cookie("login").unwrap().to_owned();
+    assert!(line.contains("; Max-Age=0"), "{line}");
+}
+
+#[test]
+fn a_cookie_with_the_prefix_of_its_host_is_always_secure() {
+    let origin = greeting();
+    let proxy = Proxy::embedded(&origin, &format!("{MINT}\nsession.cookie = \"__Host-login\""));
+    let answer = proxy.post("/login?alice").send();
+    let line = answer.set_cookie("__Host-login").unwrap();
+    assert!(line.contains("; Secure") && line.contains("; Path=/;"), "{line}");
+    assert!(!line.to_ascii_lowercase().contains("domain"), "{line}");
+    let cookie = format!("__Host-login={}", answer.cookie("__Host-login").unwrap());
+    assert_eq!(who(&proxy, &cookie), "alice");
+}

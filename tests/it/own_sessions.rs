@@ -1,0 +1,177 @@
+//! Log-ins and log-outs of an app that keeps its own sessions: by its cookies and by rules.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::support::client::Answer;
+use crate::support::origin::{Origin, Reply, Request};
+use crate::support::proxy::{Proxy, Storage, on_both_stores};
+
+/// By rules alone.
+const RULES: &str = r#"
+session.cookie = "SID"
+session.login = { match = { method = "POST", path = "/login" }, success = { status = [302], set_cookie = "SID" }, user = { form = "user" } }
+session.logout = { match = { method = ["GET", "POST"], path = "/logout" }, success = { status = [302] } }
+"#;
+
+/// By asking it.
+const VERIFY: &str = r#"
+session.cookie = ["SID", "REMEMBER"]
+session.verify.path = "/whoami"
+session.verify.user = { json = "/name" }
+session.verify.nobody = { json = "/id", equals = 0 }
+"#;
+
+/// An app that gives a new id at log-in, takes it away at log-out, and goes on to believe in it.
+fn app() -> Origin {
+    let users: Arc<Mutex<HashMap<String, String>>> = Arc::default();
+    Origin::start(move |request| {
+        let mut users = users.lock().unwrap();
+        let user = sid(request).and_then(|sid| users.get(sid).cloned());
+        match (request.path(), request.target.split_once('?')) {
+            ("/whoami", _) => Reply::typed(
+                "application/json",
+                &match user {
+                    Some(name) => format!(r#"{{"id":7,"name":"{name}"}}"#),
+                    None => r#"{"id":0}"#.to_owned(),
+                },
+            ),
+            ("/login", Some((_, name))) => {
+                let sid = format!("sid-{name}-{}", users.len());
+                users.insert(sid.clone(), name.to_owned());
+                Reply::status("302 Found")
+                    .header("Location", "/")
+                    .header("Set-Cookie", &format!("SID={sid}; Path=/"))
+            }
+            ("/login", None) => Reply::unstored("wrong password"),
+            ("/logout", Some(_)) => Reply::status("302 Found").header("Location", "/"),
+            ("/logout", None) => Reply::status("302 Found")
+                .header("Location", "/")
+                .header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0"),
+            _ => Reply::html(&format!("a page for {}", user.as_deref().unwrap_or("anybody"))),
+        }
+    })
+}
+
+fn sid(request: &Request) -> Option<&str> {
+    let cookies = request.header("cookie")?.split("; ");
+    cookies.filter_map(|cookie| cookie.strip_prefix("SID=")).next()
+}
+
+/// Logs in, and returns the cookie.
+fn log_in(proxy: &Proxy, user: &str) -> String {
+    let answer = proxy
+        .post(&format!("/login?{user}"))
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .body(format!("pass=secret&user={user}").as_bytes())
+        .send();
+    format!("SID={}", answer.cookie("SID").expect("the app sets a cookie"))
+}
+
+fn page(proxy: &Proxy, cookie: &str) -> Answer {
+    proxy.get("/page").cookie(cookie).send()
+}
+
+fn session(proxy: &Proxy, cookie: &str) -> (String, Option<String>) {
+    let me = proxy.get("/_anteroom/me").cookie(cookie).send();
+    let me: serde_json::Value = serde_json::from_str(&me.text()).unwrap();
+    let text = |name: &str| me[name].as_str().map(str::to_owned);
+    (text("session").unwrap(), text("user"))
+}
+
+on_both_stores!(
+    a_log_in_is_known_by_its_rule_and_its_name_is_a_label,
+    a_log_out_is_known_by_its_rule,
+    a_cookie_that_is_taken_away_ends_the_session,
+    a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says,
+);
+
+fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
+    let origin = app();
+    let proxy = Proxy::start(&origin, storage, RULES);
+    let unknown = proxy.post("/login").body(b"user=ann").send();
+    assert_eq!(unknown.status, 200);
+
+    let ann = log_in(&proxy, "ann");
+    assert_eq!(session(&proxy, &ann), ("known".to_owned(), Some("ann".to_owned())));
+    assert_eq!(page(&proxy, &ann).text(), "a page for ann");
+    let seen = origin.last();
+    assert_eq!(seen.header("x-anteroom-session"), Some("known"));
+    assert_eq!(seen.header("x-anteroom-user"), None, "nobody but he has said who he is");
+    // A token that nobody gave is nobody's in particular.
+    assert_eq!(session(&proxy, "SID=sid-mallory-7").0, "unknown");
+}
+
+fn a_log_out_is_known_by_its_rule(storage: &Storage) {
+    let origin = app();
+    let proxy = Proxy::start(&origin, storage, RULES);
+    let ann = log_in(&proxy, "ann");
+    proxy.get("/logout?keeps=the-cookie").cookie(&ann).send();
+    assert_eq!(session(&proxy, &ann), ("unknown".to_owned(), None));
+}
+
+fn a_cookie_that_is_taken_away_ends_the_session(storage: &Storage) {
+    let origin = app();
+    let without = RULES.lines().filter(|line| !line.starts_with("session.logout"));
+    let proxy = Proxy::start(&origin, storage, &without.collect::<Vec<_>>().join("\n"));
+    let ann = log_in(&proxy, "ann");
+    proxy.get("/logout").cookie(&ann).send();
+    assert_eq!(session(&proxy, &ann), ("unknown".to_owned(), None));
+}
+
+fn a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says(storage: &Storage) {
+    let origin = app();
+    let mut proxy = Proxy::start(&origin, storage, VERIFY);
+    let ann = log_in(&proxy, "ann");
+    assert_eq!(page(&proxy, &ann).text(), "a page for ann");
+    proxy.get("/logout").cookie(&ann).send();
+
+    let old = format!("{ann}; REMEMBER=remember-ann");
+    for cookie in [&ann, &old] {
+        let after = page(&proxy, cookie);
+        assert_eq!(after.text(), "a page for anybody");
+        assert_eq!(session(&proxy, cookie), ("none".to_owned(), None));
+        let own = proxy.post("/other").cookie(cookie).send();
+        assert_eq!(origin.last().header("cookie"), None, "the app does not see it");
+        assert!(own.set_cookie("SID").unwrap().contains("Max-Age=0"));
+    }
+    proxy.restart();
+    assert_eq!(session(&proxy, &ann), ("none".to_owned(), None), "it is kept");
+    // Who logs in again has another one.
+    let again = log_in(&proxy, "ann");
+    assert_ne!(again, ann);
+    assert_eq!(page(&proxy, &again).text(), "a page for ann");
+}
+
+#[test]
+fn a_log_in_over_a_session_leaves_nothing_of_it() {
+    let origin = app();
+    let proxy = Proxy::embedded(&origin, RULES);
+    let ann = log_in(&proxy, "ann");
+    let answer = proxy.post("/login?bob").cookie(&ann).body(b"user=bob").send();
+    let bob = format!("SID={}", answer.cookie("SID").unwrap());
+    assert_eq!(session(&proxy, &bob), ("known".to_owned(), Some("bob".to_owned())));
+    assert_eq!(session(&proxy, &ann).0, "unknown");
+}
+
+#[test]
+fn an_app_that_writes_its_name_into_its_cookie_is_believed() {
+    let origin = Origin::start(|request| match request.path() {
+        "/wp-login.php" => Reply::status("302 Found")
+            .header("Location", "http://other.port:81/wp-admin/")
+            .header("Set-Cookie", "wordpress_logged_in_0f=ann%7C1799999999%7Cx%7Cy; Path=/"),
+        _ => Reply::unstored("a page"),
+    });
+    let rules = r#"
+session.cookie = "wordpress_logged_in_*"
+session.login.match = { path = "/wp-login.php" }
+session.login.success = { location = "/wp-admin/*", set_cookie = "wordpress_logged_in_*" }
+session.login.user = { set_cookie = "wordpress_logged_in_*", regex = "^([^|%]+)" }
+"#;
+    let proxy = Proxy::embedded(&origin, rules);
+    let answer = proxy.post("/wp-login.php").body(b"log=ann").send();
+    let cookie =
+        format!("wordpress_logged_in_0f={}", answer.cookie("wordpress_logged_in_0f").unwrap());
+    page(&proxy, &cookie);
+    assert_eq!(origin.last().header("x-anteroom-user"), Some("ann"));
+}
