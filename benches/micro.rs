@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::page::entry::{Entry, LifetimeSource, Stale, Stored};
+use anteroom::page::guard::{Watch, inspect};
 use anteroom::page::key::{KeyParts, ShareClass, hash_request};
 use anteroom::page::memory::{Memory, Slot};
+use anteroom::page::traces::Traces;
 use anteroom::page::verdict::{Access, Asked, Policy, Who, can_cache};
 use anteroom::route::Route;
 use anteroom::store::{
@@ -39,7 +41,7 @@ const VISITS: u32 = 50;
 /// Unix time at which the page was stored.
 const STORED_AT: u64 = 1_790_000_000;
 
-criterion_group!(benches, decide, key, codec, embedded, on_redis);
+criterion_group!(benches, decide, key, codec, guard, embedded, on_redis);
 criterion_main!(benches);
 
 // What is pure
@@ -98,6 +100,32 @@ fn codec(criterion: &mut Criterion) {
     criterion.bench_function("codec/decode", |bench| {
         bench.iter(|| Stored::decode(black_box(&bytes).clone()));
     });
+}
+
+/// The leak guard over a page of 16 KiB: fetched for a stranger, and for somebody of whom it looks for his
+/// name, two attributes and his token.
+fn guard(criterion: &mut Criterion) {
+    let item = "<li class=\"item\"><a href=\"/item/lantern?ref=list&amp;page=2\">A lantern of \
+                brass &amp; glass</a> <span>19&nbsp;&euro;</span></li>\n";
+    let page = format!("<html><body><ul>{}</ul></body></html>", item.repeat(120));
+    let body = [Bytes::from(page)];
+    let headers = fields(&[("content-type", "text/html; charset=utf-8")]);
+    let mut somebody = Traces::default();
+    somebody.user(b"alice.brown");
+    somebody.attribute(b"alice.brown@example.com");
+    somebody.attribute(b"C-10442");
+    somebody.token(b"0a1b2c3d4e5f60718293a4b5c6d7e8f9");
+    let json = fields(&[("content-type", "application/json")]);
+    for (name, headers, traces) in [
+        ("guard/stranger", &headers, &Traces::default()),
+        ("guard/somebody", &headers, &somebody),
+        ("guard/json of somebody", &json, &somebody),
+    ] {
+        let watch = Watch { forms: false, traces, max_decoded: 8 << 20 };
+        criterion.bench_function(name, |bench| {
+            bench.iter(|| inspect(headers, black_box(&body), &watch));
+        });
+    }
 }
 
 fn key_of(headers: &HeaderMap, path: &str) -> PageKey {

@@ -5,13 +5,13 @@ pub(crate) mod sessions;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anteroom::admin::{self, ListedRow, Listing, Order, Top, Views};
+use anteroom::admin::{self, ListedRow, Listing, Order, TOP_COOKIES, Top, Views};
 use anteroom::clock::unix_now;
 use anteroom::purge;
-use anteroom::request::{Explanation, Question};
+use anteroom::request::{CookieReport, Explanation, Question};
 use http::Method;
 
-use crate::cli::{ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs};
+use crate::cli::{ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs, TopCommand};
 use crate::terminal::{self, failed, say};
 
 /// Schedules, lists or stops rows.
@@ -96,6 +96,9 @@ pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
 
 /// Shows the most viewed items.
 pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
+    if let Some(TopCommand::Cookies { json, at }) = args.of {
+        return top_cookies(json, at);
+    }
     let target = format!("/top?most={}", args.number);
     let told = admin::call(&socket(args.at)?, Method::GET, &target, Vec::new()).map_err(failed)?;
     if args.json {
@@ -106,6 +109,18 @@ pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
     for (Views { item, views }, place) in items.iter().zip(1..) {
         say(&format!("{place:>6}  {views:>12.1}  {item}"));
     }
+    Ok(())
+}
+
+/// Shows the cookies that visitors have and pages set.
+fn top_cookies(json: bool, at: SocketArgs) -> Result<(), u8> {
+    let told = admin::call(&socket(at)?, Method::GET, TOP_COOKIES, Vec::new()).map_err(failed)?;
+    if json {
+        say(&String::from_utf8_lossy(&told));
+        return Ok(());
+    }
+    let report: CookieReport = serde_json::from_slice(&told).map_err(failed)?;
+    say(report.to_string().trim_end());
     Ok(())
 }
 

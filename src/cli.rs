@@ -66,9 +66,19 @@ Examples:
   anteroom top
   anteroom top --number 100 --config /etc/anteroom/proxy.toml
   anteroom top --json --socket /var/lib/anteroom/admin.sock
+  anteroom top cookies
+      Not items but cookies: why pages do not come from the cache
 
 Views of all visitors; they are halved every [views] rescale_every, so that what was popular long ago
 sinks. It speaks to the running proxy, over the socket of [admin] socket.";
+
+const COOKIES_EXAMPLES: &str = "\
+Examples:
+  anteroom top cookies
+  anteroom top cookies --json --config /etc/anteroom/proxy.toml
+
+Names only, of this proxy since its start: never a value. 64 names are counted, the others together. It
+speaks to the running proxy, over the socket of [admin] socket.";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
@@ -150,7 +160,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: UserCommand,
     },
-    /// Show the items that visitors view most
+    /// Show the items that visitors view most, or the cookies that they have
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 }
@@ -227,7 +237,10 @@ pub(crate) struct PurgeArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct TopArgs {
+    #[command(subcommand)]
+    pub(crate) of: Option<TopCommand>,
     /// How many items
     #[arg(long, short, value_name = "N", default_value_t = 25,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(TOP_MAX)))]
@@ -237,6 +250,20 @@ pub(crate) struct TopArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) at: SocketArgs,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TopCommand {
+    /// Show which cookies visitors have and pages set, and what would help where they keep pages out of
+    /// the cache
+    #[command(after_help = COOKIES_EXAMPLES)]
+    Cookies {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        at: SocketArgs,
+    },
 }
 
 #[derive(Subcommand, Debug)]

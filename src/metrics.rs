@@ -2,6 +2,8 @@
 //!
 //! Each thread counts on a sheet of its own, without contention; a scrape adds the sheets up.
 
+mod cookies;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +14,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use self::cookies::Jar;
 use crate::reason::Reason;
+
+pub use cookies::{Cookies, Crumb, NAMES_MAX, Tally};
 
 /// How a request was answered, as far as the cache goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +107,10 @@ pub enum Count {
     OriginIdleErrors,
     /// Interim responses of the origin that the client could not be given.
     InterimDropped,
+    /// Holes in pages that were filled.
+    HolesFilled,
+    /// Holes in pages that could not be filled.
+    HolesUnfilled,
     /// Pages stored.
     Stored,
     /// Pages that the store refused or failed to take.
@@ -143,7 +152,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 39] = [
+    const ALL: [(Self, &'static str, &'static str); 41] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -203,6 +212,12 @@ impl Count {
             Self::InterimDropped,
             "anteroom_interim_dropped",
             "Interim responses of the origin not passed on",
+        ),
+        (Self::HolesFilled, "anteroom_holes_filled", "Holes in pages that were filled"),
+        (
+            Self::HolesUnfilled,
+            "anteroom_holes_unfilled",
+            "Holes in pages that showed their fallback",
         ),
         (Self::Stored, "anteroom_pages_stored", "Pages stored"),
         (Self::StoreWriteErrors, "anteroom_store_write_errors", "Pages not taken by the store"),
@@ -348,6 +363,10 @@ pub struct Sheet {
     duration_us: AtomicU64,
     /// Requests over a limit, by its name. Locked by its own thread and by scrapes.
     limited: Mutex<BTreeMap<Arc<str>, u64>>,
+    /// Messages in which cookies were looked for.
+    messages: [AtomicU64; 3],
+    /// The cookies' names. Locked by its own thread and by who asks for them.
+    jar: Mutex<Jar>,
 }
 
 impl Default for Sheet {
@@ -364,6 +383,8 @@ impl Default for Sheet {
             durations: std::array::from_fn(|_| AtomicU64::new(0)),
             duration_us: AtomicU64::new(0),
             limited: Mutex::default(),
+            messages: std::array::from_fn(|_| AtomicU64::new(0)),
+            jar: Mutex::default(),
         }
     }
 }
@@ -411,6 +432,16 @@ impl Sheet {
         let is_known = limited.contains_key(limit) || limited.len() < LIMITS_MAX;
         let name = if is_known { Arc::clone(limit) } else { OTHERS.into() };
         *limited.entry(name).or_default() += 1;
+    }
+
+    /// Counts a message, and the names of its cookies.
+    pub fn cookies<'n>(&self, what: Crumb, names: impl Iterator<Item = &'n [u8]>) {
+        bump(&self.messages[what as usize], 1);
+        let mut names = names.peekable();
+        // PERF: most who come to a page that is in the cache have none.
+        if names.peek().is_some() {
+            lock(&self.jar).count(what, names);
+        }
     }
 
     /// Counts an answered request.
@@ -520,6 +551,26 @@ impl Metrics {
         lock(&self.sheets).iter().map(|sheet| of(sheet).load(Ordering::Relaxed)).sum()
     }
 
+    /// What was counted of cookies.
+    #[must_use]
+    pub fn cookies(&self) -> Cookies {
+        let messages = |what: Crumb| self.sum(|sheet| &sheet.messages[what as usize]);
+        let hits = [Outcome::HitMemory, Outcome::HitStore, Outcome::HitFlight, Outcome::HitStale];
+        let hits = hits.map(|outcome| self.sum(|sheet| &sheet.outcomes[outcome as usize]));
+        let sheets = lock(&self.sheets);
+        let jars: Vec<_> = sheets.iter().map(|sheet| lock(&sheet.jar)).collect();
+        let (names, others) = cookies::sum(jars.iter().map(|jar| &**jar));
+        drop(jars);
+        drop(sheets);
+        Cookies {
+            requests: messages(Crumb::Came),
+            hits: hits.iter().sum(),
+            pages: messages(Crumb::Set),
+            names,
+            others,
+        }
+    }
+
     /// The sum of one counter over all threads.
     #[must_use]
     pub fn total(&self, what: Count) -> u64 {
@@ -555,6 +606,7 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.plain(&mut encoder)?;
         self.labelled(&mut encoder)?;
+        self.cookies(&mut encoder)?;
         self.durations(&mut encoder)
     }
 }
@@ -623,6 +675,24 @@ impl Scrape {
         let statuses =
             (1..10).map(|class| (format!("{class}xx"), self.0.sum(|sheet| &sheet.statuses[class])));
         family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
+    }
+
+    /// A name that came in and went again begins anew, as after a restart.
+    fn cookies(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let counted = self.0.cookies();
+        let all = || {
+            let names = counted.names.iter().map(|(name, tally)| (name.as_str(), *tally));
+            // No name has such brackets.
+            names.chain([("(other)", counted.others)])
+        };
+        let of =
+            |read: fn(Tally) -> u64| all().map(move |(name, tally)| (name.to_owned(), read(tally)));
+        let help = "Requests with which a cookie came";
+        family(encoder, "anteroom_cookie_requests", help, "cookie", of(|tally| tally.came))?;
+        let help = "Html pages of the app that set a cookie";
+        family(encoder, "anteroom_cookie_pages", help, "cookie", of(|tally| tally.set))?;
+        let help = "Requests that a cookie kept from the cache";
+        family(encoder, "anteroom_cookie_bypasses", help, "cookie", of(|tally| tally.blocked))
     }
 
     fn durations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

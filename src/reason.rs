@@ -92,6 +92,16 @@ pub enum Reason {
     SessionInLink,
     /// The leak guard could not decode or read the page.
     Undecodable,
+    /// The page has lost its cookie, and the leak guard found a field for a password.
+    PasswordField,
+    /// The page has lost its cookie, and the leak guard found a form that is sent by POST.
+    PostForm,
+    /// The leak guard found the name of the user for whom the page was fetched.
+    LeakUser,
+    /// The leak guard found an attribute of his.
+    LeakAttribute,
+    /// The leak guard found a token of his, or the value of a cookie that the page would set.
+    LeakToken,
     /// Over `max_object`.
     TooLarge,
     /// The leak guard would have had to wait too long for the whole page.
@@ -128,7 +138,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 59] = {
+    pub const ALL: [Self; 64] = {
         use Reason::*;
         [
             Method,
@@ -174,6 +184,11 @@ impl Reason {
             CsrfField,
             SessionInLink,
             Undecodable,
+            PasswordField,
+            PostForm,
+            LeakUser,
+            LeakAttribute,
+            LeakToken,
             TooLarge,
             Slow,
             Unframed,
@@ -240,6 +255,11 @@ impl Reason {
             Self::CsrfField => "csrf-field",
             Self::SessionInLink => "session-id-in-link",
             Self::Undecodable => "undecodable",
+            Self::PasswordField => "password-field",
+            Self::PostForm => "post-form",
+            Self::LeakUser => "leak-user",
+            Self::LeakAttribute => "leak-attribute",
+            Self::LeakToken => "leak-token",
             Self::TooLarge => "too-large",
             Self::Slow => "slow",
             Self::Unframed => "unframed",

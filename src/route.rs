@@ -10,6 +10,8 @@ use ipnet::IpNet;
 use crate::http::path::{self, Branch, PathPattern};
 use crate::http::peer::is_in;
 use crate::http::query;
+use crate::http::selector::Selector;
+use crate::http::template::Template;
 use crate::ident::Item;
 use crate::limit::Limits;
 
@@ -37,6 +39,26 @@ pub struct Segment {
     pub language: Option<Vec<String>>,
     /// Whether a page is believed to be the segment's without two users having been given the same.
     pub is_promised: bool,
+}
+
+/// What becomes of a page that sets cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SetCookie {
+    /// It is not stored.
+    Keep,
+    /// It is stored without them, where it was fetched for visitors without a login.
+    StripForAnonymous,
+}
+
+/// What the leak guard looks for in a page that is about to be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LeakGuard {
+    /// Marks of forms and links, and what is the visitor's own for whom it was fetched.
+    Full,
+    /// Marks of forms and links.
+    Marks,
+    /// Nothing.
+    Off,
 }
 
 /// A rule for some requests. The default one fits all that no other fits.
@@ -71,8 +93,12 @@ pub struct Route {
     pub only_top: Option<u64>,
     /// Whether the origin's `public` is believed for visitors with a login, too.
     pub trust_public: bool,
+    /// What becomes of pages that set cookies.
+    pub set_cookie: SetCookie,
     /// Cookies that a fill may lose.
     pub strip_set_cookie: Vec<String>,
+    /// What the leak guard looks for.
+    pub leak_guard: LeakGuard,
     /// Cookies that are part of the key.
     pub key_cookies: Vec<String>,
     /// Request fields that are part of the key.
@@ -81,6 +107,10 @@ pub struct Route {
     pub send_headers: Vec<HeaderName>,
     /// Softly purged by an unsafe request that succeeds.
     pub purges: Vec<Branch>,
+    /// The elements of its pages that are filled for each visitor.
+    pub fragments: Vec<Fragment>,
+    /// Whether the tags of ESI in its answers are carried out.
+    pub esi: Esi,
     /// The source of rows from which it is answered.
     pub rows: Option<Arc<str>>,
     /// The origin that is asked, by its place among all.
@@ -91,6 +121,46 @@ pub struct Route {
     pub allow_from: Vec<IpNet>,
     /// How many requests it takes.
     pub limits: Limits,
+}
+
+/// Elements of a route's pages that are filled for each visitor.
+#[derive(Clone, Debug)]
+pub struct Fragment {
+    /// Which elements.
+    pub selector: Selector,
+    /// With what.
+    pub fill: Fill,
+    /// With whom that may be shared, instead of what its own route says.
+    pub share: Option<Share>,
+    /// What is shown where it fails; `None`: what the page has there.
+    pub fallback: Option<Arc<str>>,
+    /// Whether only for visitors with a cookie that may mean a person: others see what the page has there.
+    pub only_sessions: bool,
+}
+
+/// What an element is filled with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// The answer to a request for this target, for the visitor.
+    From(Arc<str>),
+    /// The user's name.
+    User,
+    /// How many things are in the cart.
+    CartCount,
+    /// The items viewed last, each by this template.
+    Recent(Template),
+}
+
+/// When the tags of ESI are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Esi {
+    /// Never.
+    #[default]
+    Off,
+    /// Where the app says so: `Surrogate-Control: content="ESI/1.0"`.
+    Said,
+    /// In every text.
+    Always,
 }
 
 /// What a query parameter must be.
@@ -121,11 +191,15 @@ impl Route {
             stale_if_error: None,
             only_top: None,
             trust_public,
+            set_cookie: SetCookie::Keep,
             strip_set_cookie: Vec::new(),
+            leak_guard: LeakGuard::Full,
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),
             purges: Vec::new(),
+            fragments: Vec::new(),
+            esi: Esi::Off,
             rows: None,
             origin: 0,
             site: "".into(),
@@ -138,6 +212,12 @@ impl Route {
     #[must_use]
     pub fn keys_cookie(&self, name: &[u8]) -> bool {
         self.key_cookies.iter().any(|keyed| keyed.as_bytes() == name)
+    }
+
+    /// Whether something on its pages is filled in for each visitor.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        !self.fragments.is_empty() || self.esi != Esi::Off
     }
 
     /// `None` where the route does not fit; the item, if it names one.

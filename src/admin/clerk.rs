@@ -21,10 +21,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, Token};
+use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, TOP_COOKIES, Token};
 use crate::http::bearer;
+use crate::metrics::Metrics;
 use crate::purge::Purger;
-use crate::request::Room;
+use crate::request::{CookieKinds, Room, cookie_report};
 use crate::row::{Memo, Names};
 use crate::session::Sessions;
 use crate::socket::Socket;
@@ -58,6 +59,10 @@ pub struct Clerk {
     pub purger: Arc<Purger>,
     /// Where requests are explained, and none is answered.
     pub room: Rc<Room>,
+    /// What cookies are.
+    pub kinds: CookieKinds,
+    /// What was counted of them.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Where the clerk sits who carries out orders now; a reload brings another.
@@ -168,6 +173,7 @@ impl Clerk {
             (Method::POST, "/sessions/show") => self.show_sessions(body).await.and_then(told),
             (Method::POST, "/sessions/revoke") => self.revoke_sessions(body).await.and_then(told),
             (Method::POST, "/user/delete") => self.delete_user(body).await.and_then(told),
+            (Method::GET, TOP_COOKIES) => told(cookie_report(&self.kinds, &self.metrics.cookies())),
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(told),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know that command".to_owned())),
         };

@@ -1,7 +1,7 @@
 //! The operator's listener: health and metrics. Never on the public address. And the socket of the
 //! data commands: `call` is its other end, `clerk` takes the orders that `rows`, `top`,
 //! `purge`, `explain` and `sessions` carry out. Who has the token may give the last three over the
-//! listener, too.
+//! listener, too, and may ask there what was counted of cookies.
 //!
 //! A Host that is neither its own nor a loopback name is refused, so that no web page in an
 //! operator's browser can read it by a name of its own (DNS rebinding).
@@ -54,6 +54,8 @@ const CONNECTIONS_MAX: usize = 64;
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 /// For a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Where it is told what was counted of cookies.
+pub const TOP_COOKIES: &str = "/top/cookies";
 /// OpenMetrics text, as Prometheus asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -133,16 +135,19 @@ async fn respond(
     if let Some(refused) = misdirected(own, &request) {
         return refused;
     }
-    let is_order = request.method() == Method::POST
-        && matches!(
-            request.uri().path(),
-            "/purge"
-                | "/explain"
-                | "/sessions/list"
-                | "/sessions/show"
-                | "/sessions/revoke"
-                | "/user/delete"
-        );
+    let is_order = matches!(
+        (request.method(), request.uri().path()),
+        (&Method::GET, TOP_COOKIES)
+            | (
+                &Method::POST,
+                "/purge"
+                    | "/explain"
+                    | "/sessions/list"
+                    | "/sessions/show"
+                    | "/sessions/revoke"
+                    | "/user/delete"
+            )
+    );
     let admitted = desk.post.as_ref().filter(|_| is_order).and_then(|post| {
         let clerk = |is_admitted: bool| is_admitted.then(|| post.clerk());
         post.admits(request.headers()).map(clerk)

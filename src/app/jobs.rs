@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::hints::Hints;
 use super::parts::{self, Shared};
 use super::{origins, rows};
 use crate::config::Plan;
@@ -124,7 +125,13 @@ fn of_turn(
         factor: f64::from(plan.views.rescale_percent) / 100.0,
         every: plan.views.rescale_every,
     };
+    let hints = Hints {
+        kinds: parts::cookie_kinds(plan),
+        metrics: Arc::clone(&shared.metrics),
+        told: Arc::clone(&shared.hints_told),
+    };
     let mut jobs = vec![
+        tokio::task::spawn_local(task::drive(hints, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(rescale, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(clean, Arc::clone(sheet), stop.clone())),
     ];

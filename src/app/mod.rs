@@ -5,6 +5,7 @@
 
 mod demo;
 mod files;
+mod hints;
 mod jobs;
 mod listeners;
 mod origins;

@@ -9,9 +9,11 @@ use ::http::{HeaderValue, Method};
 use arc_swap::ArcSwap;
 
 use super::StartError;
+use super::hints::Told;
 use super::origins::{self, Origins};
 use super::reload::Reloads;
 use crate::config::{self, Plan};
+use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
 use crate::http::set_cookie;
@@ -24,10 +26,13 @@ use crate::page::purge::Purged;
 use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
-    CookieRules, Endpoint, LoginRule, LoginUser, LogoutRule, Matching, OriginRules, PurgeMethod,
-    PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom, Verify, Watched,
+    CookieKinds, CookieRules, Endpoint, HoleLimits, LoginRule, LoginUser, LogoutRule, Matching,
+    OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom,
+    Verify, Watched,
 };
-use crate::route::{QueryValue, Route, Routes, Segment, Share};
+use crate::route::{
+    Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, Segment, SetCookie, Share,
+};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
@@ -51,6 +56,7 @@ pub(super) struct Shared {
     pub(super) caps: Arc<Caps>,
     pub(super) tunnels: Arc<Crowd>,
     pub(super) reloads: Arc<Reloads>,
+    pub(super) hints_told: Arc<Told>,
 }
 
 impl Shared {
@@ -78,6 +84,7 @@ impl Shared {
             caps,
             tunnels: Arc::default(),
             reloads: Arc::default(),
+            hints_told: Arc::default(),
         })
     }
 
@@ -208,16 +215,8 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         tunnels: plan.limits.tunnels,
         tunnels_per_address: plan.limits.tunnels_per_address,
         tunnel_idle: plan.limits.tunnel_idle,
-        cookies: CookieRules {
-            session: session.cookies.clone(),
-            minted: session.mint,
-            token: match session.token_is_digest {
-                true => TokenFrom::Sha256(session.part.clone()),
-                false => TokenFrom::Value(session.part.clone()),
-            },
-            ignored: plan.cache.ignore_cookies.clone(),
-            unknown_bypass: plan.cache.unknown_cookies_bypass,
-        },
+        cookies: cookie_rules(plan),
+        hardening: plan.cookies.iter().map(hardening).collect(),
         verify: verify(session),
         watched: watched(session),
         minted: minted(session),
@@ -235,11 +234,47 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         log_user: plan.log.user,
         purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
+        holes: HoleLimits {
+            count: plan.limits.holes,
+            size: plan.limits.hole_size,
+            timeout: plan.limits.hole_timeout,
+            memory: usize::try_from(plan.limits.hole_memory).unwrap_or(usize::MAX)
+                / plan.threads.max(1),
+        },
         routes: Routes::new(
             plan.routes.iter().map(|one| route(plan, one, &mut limiting)).collect(),
             Route::rest(plan.cache.trust_public),
         ),
     }
+}
+
+fn cookie_rules(plan: &Plan) -> CookieRules {
+    CookieRules {
+        session: plan.session.cookies.clone(),
+        minted: plan.session.mint,
+        token: match plan.session.token_is_digest {
+            true => TokenFrom::Sha256(plan.session.part.clone()),
+            false => TokenFrom::Value(plan.session.part.clone()),
+        },
+        ignored: plan.cache.ignore_cookies.clone(),
+        unknown_bypass: plan.cache.unknown_cookies_bypass,
+    }
+}
+
+/// What cookies are, on any route.
+pub(super) fn cookie_kinds(plan: &Plan) -> CookieKinds {
+    let keyed = plan.routes.iter().flat_map(|route| route.key_cookies.iter().cloned());
+    CookieKinds { rules: cookie_rules(plan), keyed: keyed.collect() }
+}
+
+fn hardening(cookies: &config::Cookies) -> Hardening {
+    let same_site = cookies.same_site.map(|site| match site {
+        config::SameSite::Lax => "Lax",
+        config::SameSite::Strict => "Strict",
+        config::SameSite::None => "None",
+    });
+    let config::Cookies { names, secure, http_only, .. } = cookies.clone();
+    Hardening { names, secure, http_only, same_site }
 }
 
 /// Whether a route serves only some, or counts them.
@@ -289,7 +324,12 @@ fn sessions(plan: &config::Session) -> Sessions {
 
 /// How long sessions last, and how many a user may have.
 pub(super) fn session_rules(plan: &config::Session) -> Rules {
-    Rules { idle: plan.idle_timeout, absolute: plan.absolute_timeout, most: plan.max_per_user }
+    Rules {
+        idle: plan.idle_timeout,
+        absolute: plan.absolute_timeout,
+        most: plan.max_per_user,
+        bars: plan.verify.path.is_some(),
+    }
 }
 
 pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {
@@ -458,6 +498,31 @@ fn key_cookies(route: &config::Route) -> Vec<String> {
     names
 }
 
+fn share(share: config::Share) -> Share {
+    match share {
+        config::Share::Anonymous => Share::Anonymous,
+        config::Share::Everyone => Share::Everyone,
+        config::Share::Segment => Share::Segment,
+        config::Share::User => Share::User,
+        config::Share::None => Share::None,
+    }
+}
+
+fn fragment(one: &config::Fragment) -> Fragment {
+    Fragment {
+        selector: one.selector.clone(),
+        fill: match &one.fill {
+            config::Fill::From(from) => Fill::From(from.as_str().into()),
+            config::Fill::User => Fill::User,
+            config::Fill::CartCount => Fill::CartCount,
+            config::Fill::Recent(template) => Fill::Recent(template.clone()),
+        },
+        share: one.share.map(share),
+        fallback: one.fallback.as_deref().map(Arc::from),
+        only_sessions: one.only_sessions,
+    }
+}
+
 fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
     let query = route.query.iter().map(|(name, value)| {
         let value = match value.as_str() {
@@ -476,13 +541,7 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
             .filter_map(|name| Method::from_bytes(name.as_bytes()).ok())
             .collect(),
         query: query.collect(),
-        share: match route.share {
-            config::Share::Anonymous => Share::Anonymous,
-            config::Share::Everyone => Share::Everyone,
-            config::Share::Segment => Share::Segment,
-            config::Share::User => Share::User,
-            config::Share::None => Share::None,
-        },
+        share: share(route.share),
         segment: segment(route),
         ttl: route.ttl,
         override_ttl: route.override_ttl,
@@ -491,11 +550,26 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
         stale_if_error: route.stale_if_error,
         only_top: route.only_top,
         trust_public: route.trust_public,
+        set_cookie: match route.set_cookie {
+            config::SetCookie::Keep => SetCookie::Keep,
+            config::SetCookie::StripForAnonymous => SetCookie::StripForAnonymous,
+        },
         strip_set_cookie: route.strip_set_cookie.clone(),
+        leak_guard: match route.leak_guard {
+            config::LeakGuard::Full => LeakGuard::Full,
+            config::LeakGuard::Marks => LeakGuard::Marks,
+            config::LeakGuard::Off => LeakGuard::Off,
+        },
         key_cookies: key_cookies(route),
         key_headers: route.key_headers.clone(),
         send_headers: route.send_headers.clone(),
         purges: route.purges.clone(),
+        fragments: route.fragments.iter().map(fragment).collect(),
+        esi: match route.esi {
+            config::Esi::Off => Esi::Off,
+            config::Esi::Said => Esi::Said,
+            config::Esi::Always => Esi::Always,
+        },
         rows: route.rows.as_deref().map(Arc::from),
         origin: origins::place(plan, route.origin.as_deref()),
         site: route.origin.as_deref().unwrap_or_default().into(),

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::origins;
-use super::parts::Shared;
+use super::parts::{Shared, cookie_kinds};
 use super::turn::Turn;
 use super::worker::dry_room;
 use crate::admin::{self, Clerk, Post};
@@ -57,6 +57,8 @@ pub(super) fn clerk(plan: &Plan, turn: &Turn, shared: &Shared, lane: &AnyStore) 
         every: plan.rows.iter().map(|rows| rows.every).collect(),
         purger: Arc::clone(&turn.purger),
         room: dry_room(turn, shared, lane),
+        kinds: cookie_kinds(plan),
+        metrics: Arc::clone(&shared.metrics),
     })
 }
 

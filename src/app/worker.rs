@@ -182,6 +182,7 @@ fn room(
         upstreams,
         sheet,
         pen,
+        holes: Rc::default(),
         left: Rc::default(),
         tunnels: Arc::clone(&shared.tunnels),
     })
@@ -200,6 +201,7 @@ fn filler(
         policy: turn.policy,
         sheet: Arc::clone(sheet),
         coming_late: Cell::default(),
+        leak_said_at: Cell::default(),
     })
 }
 

@@ -5,9 +5,10 @@
 
 use std::collections::HashSet;
 
+use super::fragment::Esi;
 use super::plan::{
-    Address, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie,
-    SegmentProof, Share, StoreUrl, Trait, USUAL_MODE,
+    Address, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie,
+    SegmentProof, SetCookie, Share, StoreUrl, Trait, USUAL_MODE,
 };
 use super::problem::{Problem, Warning};
 use super::reader::{Places, nearest};
@@ -490,6 +491,7 @@ impl<'a> Check<'a> {
         if route.share == Share::None && (route.ttl.is_some() || route.override_ttl.is_some()) {
             self.warning(&at("share"), "\"none\" stores nothing; the TTL beside it does nothing");
         }
+        self.guard(&at, route, any_path);
         let in_path = route.paths.iter().any(|path| path.as_str().contains("{item}"));
         let in_query = route.query.iter().filter(|(_, value)| value == "{item}").count();
         if in_query + usize::from(in_path) > 1 {
@@ -504,6 +506,7 @@ impl<'a> Check<'a> {
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
         self.rows_of(&at("rows"), route, in_query > 0 || in_path);
         self.personal(&at, route);
+        self.holes_of(&at, route);
         let session = &self.plan.session;
         let of_segment = route.segment.iter().filter_map(|by| match by {
             Trait::Cookie(name) => Some(("segment", name)),
@@ -573,6 +576,26 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// What is cut off a page, and what it is not looked through for, needs the pages to be of that kind.
+    fn guard(&mut self, at: &dyn Fn(&str) -> String, route: &Route, any_path: bool) {
+        if route.set_cookie == SetCookie::StripForAnonymous && route.share != Share::Anonymous {
+            let text = "\"strip_for_anonymous\" needs share = \"anonymous\"";
+            self.problem(&at("set_cookie"), text);
+        }
+        if route.leak_guard != LeakGuard::Off {
+            return;
+        }
+        if any_path {
+            let text = "\"off\" needs a match.path, and one that is not /**";
+            self.problem(&at("leak_guard"), text);
+        }
+        if route.share == Share::Anonymous && !self.unread(&at("share")) {
+            let text = "\"off\" is for pages that you promise to be for everyone, not for \
+                        share = \"anonymous\"";
+            self.problem(&at("leak_guard"), text);
+        }
+    }
+
     fn only_top(&mut self, setting: &str, route: &Route, names_item: bool) {
         let Some(top) = route.only_top else { return };
         if !names_item {
@@ -604,6 +627,46 @@ impl<'a> Check<'a> {
         };
         let text = format!("rows are for everyone, and share = {share:?} beside it says the other");
         self.problem(setting, text);
+    }
+
+    /// Holes are for pages that are shared: who is given his own page finds everything on it.
+    fn holes_of(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        let (holes, has_esi) = (route.fragments.len(), route.esi != Esi::Off);
+        if has_esi && route.rows.is_some() {
+            self.problem(&at("esi"), "does nothing beside rows, which are JSON");
+        }
+        if holes == 0 {
+            return;
+        }
+        let setting = at("fragments");
+        if has_esi {
+            self.problem(
+                &setting,
+                "beside esi, by which the app says itself what is filled; say one",
+            );
+        }
+        if route.rows.is_some() {
+            self.problem(&setting, "do nothing beside rows, which are JSON");
+        }
+        match route.share {
+            Share::None => {
+                self.problem(&setting, "are for pages that are shared, and share is \"none\"");
+            }
+            Share::Anonymous => self.warning(
+                &setting,
+                "share = \"anonymous\": visitors with a login get no shared page here; if all that is \
+                 personal is filled in, say share = \"everyone\"",
+            ),
+            Share::User => {
+                self.problem(&setting, "are for pages that are shared, and share is \"user\"");
+            }
+            Share::Everyone | Share::Segment => {}
+        }
+        let most = self.plan.limits.holes;
+        if holes > most && !self.unread("limits.holes") {
+            let text = format!("found {holes}; [limits] holes lets {most} be filled in a page");
+            self.problem(&setting, text);
+        }
     }
 
     fn rows(&mut self) {

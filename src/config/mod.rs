@@ -12,6 +12,7 @@ mod change;
 mod check;
 mod credential;
 mod form;
+mod fragment;
 mod node;
 mod pem;
 mod plan;
@@ -28,11 +29,12 @@ mod text;
 mod tls;
 mod unit;
 
+pub use fragment::{Esi, Fill, Fragment};
 pub use plan::{
-    AccessFormat, Address, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
-    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate, Route, Rows,
-    SameSite, SecureCookie, SegmentProof, Session, Share, StatusDetail, Store, StoreUrl, Tls,
-    TlsVersion, Trait, Views, Visitor,
+    AccessFormat, Address, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard,
+    Limits, Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate,
+    Route, Rows, SameSite, SecureCookie, SegmentProof, Session, SetCookie, Share, StatusDetail,
+    Store, StoreUrl, Tls, TlsVersion, Trait, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

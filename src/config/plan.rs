@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::fragment::{Esi, Fragment};
 use super::secret::Secret;
 use super::servers::Servers;
 use super::sessions::{Login, Logout, Verify};
@@ -47,6 +48,8 @@ pub struct Plan {
     pub views: Views,
     /// `[[route]]`, in order: the first match wins.
     pub routes: Vec<Route>,
+    /// `[[cookies]]`, in order: the first that names a cookie counts.
+    pub cookies: Vec<Cookies>,
     /// `[[rows]]`, in order: the first has the plain names in the store.
     pub rows: Vec<Rows>,
     /// `[purge]`
@@ -549,8 +552,12 @@ pub struct Route {
     pub only_top: Option<u64>,
     /// `trust_public`; default: what `[cache]` says.
     pub trust_public: bool,
+    /// `set_cookie`, `"keep"`: what becomes of pages that set cookies.
+    pub set_cookie: SetCookie,
     /// `strip_set_cookie`: cookies that a fill may lose.
     pub strip_set_cookie: Vec<String>,
+    /// `leak_guard`, `"full"`: what is looked for in a page before it is shared.
+    pub leak_guard: LeakGuard,
     /// `key_cookies`: cookies that are part of the page key, and so sent on a fill.
     pub key_cookies: Vec<String>,
     /// `key_headers`: request fields that are part of the page key, and so sent on a fill.
@@ -561,6 +568,10 @@ pub struct Route {
     /// `purges`: paths, or with `/**` all below them, that are stale once an unsafe request to this
     /// route has succeeded.
     pub purges: Vec<Branch>,
+    /// `fragments`: elements of its pages that are filled for each visitor.
+    pub fragments: Vec<Fragment>,
+    /// `esi`, false: whether the tags of ESI in its answers are carried out.
+    pub esi: Esi,
     /// `rows`: the `[[rows]]` that this route is answered from.
     pub rows: Option<String>,
     /// `origin`: the `[origins.NAME]` that is asked; none: `[origin]`.
@@ -573,6 +584,26 @@ pub struct Route {
     pub requests_per_session: Option<Rate>,
 }
 
+/// What becomes of a page that sets cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetCookie {
+    /// It is not stored.
+    Keep,
+    /// It is stored without them, where it was fetched for visitors without a login.
+    StripForAnonymous,
+}
+
+/// What the leak guard looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeakGuard {
+    /// CSRF fields, session ids in links, and what is the visitor's own for whom a page was fetched.
+    Full,
+    /// CSRF fields and session ids in links.
+    Marks,
+    /// Nothing.
+    Off,
+}
+
 /// So many requests in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
@@ -582,6 +613,19 @@ pub struct Rate {
     pub per: Duration,
     /// Requests at once; as many as `requests` where it is not said.
     pub burst: NonZeroU32,
+}
+
+/// A `[[cookies]]`: what is added to cookies of the origin's that do not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cookies {
+    /// `name`: which cookies. Required.
+    pub names: Vec<Pattern>,
+    /// `secure`, `"keep"`: whether `Secure` is added where the visitor came by https.
+    pub secure: bool,
+    /// `http_only`, `"keep"`: whether `HttpOnly` is added.
+    pub http_only: bool,
+    /// `same_site`, `"keep"`: the `SameSite` that is added.
+    pub same_site: Option<SameSite>,
 }
 
 /// A `[[rows]]`: where rows that are refreshed every few seconds come from.
@@ -753,6 +797,14 @@ pub struct Limits {
     pub requests_counted: usize,
     /// `in_flight`, 64 MiB: bodies being stored or shared while in flight.
     pub in_flight: u64,
+    /// `holes`, 32: what is filled in one page for one visitor.
+    pub holes: usize,
+    /// `hole_size`, 256 KiB: the largest content of one.
+    pub hole_size: usize,
+    /// `hole_timeout`, 5 s: how long one may take.
+    pub hole_timeout: Duration,
+    /// `hole_memory`, 64 MiB: contents that wait for their pages, in all.
+    pub hole_memory: u64,
     /// `waiters`, 10,000: requests that wait for others' fetches, in all.
     pub waiters: usize,
     /// `variants`, 32 for one URL.
@@ -790,6 +842,7 @@ impl Plan {
             cache: Cache::default(),
             views: Views::default(),
             routes: Vec::new(),
+            cookies: Vec::new(),
             rows: Vec::new(),
             purge: Purge::default(),
             admin: Admin::default(),
@@ -950,11 +1003,15 @@ impl Default for Route {
             stale_if_error: None,
             only_top: None,
             trust_public: false,
+            set_cookie: SetCookie::Keep,
             strip_set_cookie: Vec::new(),
+            leak_guard: LeakGuard::Full,
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),
             purges: Vec::new(),
+            fragments: Vec::new(),
+            esi: Esi::Off,
             rows: None,
             origin: None,
             allow_from: Vec::new(),
@@ -1014,6 +1071,10 @@ impl Default for Limits {
             requests_exempt: Vec::new(),
             requests_counted: 100_000,
             in_flight: 64 * MIB,
+            holes: 32,
+            hole_size: 256 << 10,
+            hole_timeout: Duration::from_secs(5),
+            hole_memory: 64 * MIB,
             waiters: 10_000,
             variants: 32,
             visit_queue: 100_000,

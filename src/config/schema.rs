@@ -11,13 +11,14 @@ use ipnet::IpNet;
 
 use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
+use super::fragment::{EsiForm, FragmentForm, SHARES};
 use super::node::{Node, Value};
 use super::pem::PemFile;
 use super::plan::{
-    AccessFormat, Admin, Cache, Client, ClientCerts, Endpoint, Http2, Limits, Listen, Log,
-    LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate, Route, Rows,
-    SameSite, SecureCookie, SegmentProof, Session, Share, StatusDetail, Store, Tls, TlsVersion,
-    Views, Visitor,
+    AccessFormat, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard, Limits,
+    Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate,
+    Route, Rows, SameSite, SecureCookie, SegmentProof, Session, SetCookie, StatusDetail, Store,
+    Tls, TlsVersion, Views, Visitor,
 };
 use super::{form, rate, servers, sessions, text};
 use crate::http::coding::Coding;
@@ -34,6 +35,9 @@ const ROUTES_MAX: usize = 1_000;
 
 /// The most `[origins.NAME]`.
 const ORIGINS_MAX: usize = 64;
+
+/// The most `[[cookies]]`.
+const COOKIES_MAX: usize = 64;
 
 /// The most `[[rows]]`.
 const ROWS_MAX: usize = 64;
@@ -99,6 +103,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("cache", |at| cache(at, &mut plan.cache));
     at.section("views", |at| views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
+    at.tables("cookies", COOKIES_MAX, &mut plan.cookies, Cookies::default, cookies);
     at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, rows);
     at.section("purge", |at| purge(at, &mut plan.purge));
     at.section("admin", |at| admin(at, &mut plan.admin));
@@ -281,14 +286,7 @@ fn route(at: &mut impl Walk, route: &mut Route) {
         at.key("method", &mut route.methods, &List::of(named(text::method)));
         at.key("query", &mut route.query, &Parameters);
     });
-    let share = [
-        ("anonymous", Share::Anonymous),
-        ("everyone", Share::Everyone),
-        ("segment", Share::Segment),
-        ("user", Share::User),
-        ("none", Share::None),
-    ];
-    at.key("share", &mut route.share, &Words(&share));
+    at.key("share", &mut route.share, &Words(&SHARES));
     let traits = List::of(Text { parse: text::segment_trait, show: ToString::to_string });
     at.key("segment", &mut route.segment, &traits);
     let proofs = [("twins", SegmentProof::Twins), ("none", SegmentProof::None)];
@@ -301,7 +299,11 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
     at.key("trust_public", &mut route.trust_public, &Flag);
     let cookies = List::of(named(text::cookie_name));
+    let words = [("keep", SetCookie::Keep), ("strip_for_anonymous", SetCookie::StripForAnonymous)];
+    at.key("set_cookie", &mut route.set_cookie, &Words(&words));
     at.key("strip_set_cookie", &mut route.strip_set_cookie, &cookies);
+    let words = [("full", LeakGuard::Full), ("marks", LeakGuard::Marks), ("off", LeakGuard::Off)];
+    at.key("leak_guard", &mut route.leak_guard, &Words(&words));
     at.key("key_cookies", &mut route.key_cookies, &cookies);
     let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
     at.key("key_headers", &mut route.key_headers, &fields);
@@ -309,11 +311,27 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("send_headers", &mut route.send_headers, &fields);
     let branches = List::of(Text { parse: text::branch, show: Branch::to_string });
     at.key("purges", &mut route.purges, &branches);
+    at.key("fragments", &mut route.fragments, &List::of(FragmentForm));
+    at.key("esi", &mut route.esi, &EsiForm);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
     at.key("origin", &mut route.origin, &Optional(named(text::rows_name)));
     at.key("allow_from", &mut route.allow_from, &networks());
     at.key("requests_per_address", &mut route.requests_per_address, &Optional(RATE));
     at.key("requests_per_session", &mut route.requests_per_session, &Optional(RATE));
+}
+
+fn cookies(at: &mut impl Walk, cookies: &mut Cookies) {
+    let names = List::of(Text { parse: text::any_cookie, show: Pattern::to_string });
+    at.required("name", &mut cookies.names, &names, "write name = [\"PHPSESSID\"]");
+    at.key("secure", &mut cookies.secure, &Words(&[("keep", false), ("auto", true)]));
+    at.key("http_only", &mut cookies.http_only, &Words(&[("keep", false), ("always", true)]));
+    let sites = [
+        ("keep", None),
+        ("Lax", Some(SameSite::Lax)),
+        ("Strict", Some(SameSite::Strict)),
+        ("None", Some(SameSite::None)),
+    ];
+    at.key("same_site", &mut cookies.same_site, &Words(&sites));
 }
 
 fn rows(at: &mut impl Walk, rows: &mut Rows) {
@@ -379,6 +397,10 @@ fn limits(at: &mut impl Walk, limits: &mut Limits) {
     at.key("requests_exempt", &mut limits.requests_exempt, &networks());
     at.key("requests_counted", &mut limits.requests_counted, &count(1_000, 10_000_000));
     at.key("in_flight", &mut limits.in_flight, &Size { min: MIB, max: TIB });
+    at.key("holes", &mut limits.holes, &count(1, 1_000));
+    at.key("hole_size", &mut limits.hole_size, &Size { min: KIB, max: 64 * MIB });
+    at.key("hole_timeout", &mut limits.hole_timeout, &TIMEOUT);
+    at.key("hole_memory", &mut limits.hole_memory, &Size { min: MIB, max: TIB });
     at.key("waiters", &mut limits.waiters, &count(0, 10_000_000));
     // The stored index of a page's variants names no more.
     at.key("variants", &mut limits.variants, &count(1, 256));

@@ -11,6 +11,7 @@ use ipnet::{IpNet, Ipv6Net};
 use super::plan::{Address, OriginUrl, Trait};
 use crate::http::forwarded;
 use crate::http::host::Scheme;
+use crate::http::lenient;
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -237,6 +238,14 @@ pub(super) fn cookie_pattern(text: &str) -> Result<Pattern, String> {
     pattern(text)
 }
 
+/// The same, or `*` for all cookies.
+pub(super) fn any_cookie(text: &str) -> Result<Pattern, String> {
+    match text {
+        "*" => Pattern::parse(text).map_err(|error| error.to_string()),
+        _ => cookie_pattern(text),
+    }
+}
+
 /// A text, or a pattern of texts with one `*`.
 pub(super) fn pattern_of_values(text: &str) -> Result<Pattern, String> {
     pattern(text)
@@ -435,6 +444,18 @@ pub(super) fn rows_path(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(r#"a path with {row} in it once, such as "/api/inventory/{row}""#.into())
+}
+
+/// Where the content of a hole is: a path of the site, with a query maybe, that is none of ours.
+pub(super) fn hole_path(text: &str) -> Result<String, String> {
+    let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+    let rooted = text.starts_with('/') && !text.starts_with("//") && text.len() <= TEXT_MAX;
+    let path = text.split('?').next().unwrap_or_default();
+    let is_ours = lenient::may_begin_with(path, "_anteroom");
+    if printable && rooted && !is_ours && text.parse::<::http::uri::PathAndQuery>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err(r#"a path such as "/partials/cart", and none under /_anteroom/"#.into())
 }
 
 /// What a server is asked to learn whether it is well.

@@ -8,14 +8,16 @@ use bytes::Bytes;
 
 use super::{Loss, Person};
 use crate::http::freshness::initial_age;
+use crate::http::media::{self, Kind};
 use crate::http::tags::{strip_tags, tags};
-use crate::http::{forwarded, hop};
+use crate::http::{forwarded, hop, set_cookie};
 use crate::ident::PageKey;
 use crate::page::entry::{Entry, compact};
 use crate::page::key::ShareClass;
 use crate::page::purge::{Marks, Purged};
+use crate::page::traces::Traces;
 use crate::page::twins::strip_exchange;
-use crate::page::verdict::Storing;
+use crate::page::verdict::{Lost, Storing};
 use crate::route::Route;
 
 /// A fetch whose response has begun.
@@ -27,6 +29,8 @@ pub(super) struct Fetch {
     pub(super) loss: Loss,
     /// Whom the origin was told of, if anybody.
     pub(super) person: Option<Person>,
+    /// What must not stand in the page: nothing where its route says so.
+    pub(super) traces: Traces,
     pub(super) withhold: bool,
     /// Whether a page was there.
     pub(super) replaces: bool,
@@ -38,6 +42,24 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
+    /// Whether the body is searched for what is the visitor's own, although it is no page.
+    pub(super) fn is_searched(&self, headers: &HeaderMap, lost: Lost) -> bool {
+        match media::kind(headers) {
+            Kind::Json | Kind::Xml => !self.traces.is_empty(),
+            Kind::Css | Kind::JavaScript => lost == Lost::All,
+            Kind::Html | Kind::Image | Kind::Font | Kind::Audio | Kind::Video | Kind::Other => {
+                false
+            }
+        }
+    }
+
+    /// What must not stand in the page, with the values of the cookies that it has lost.
+    pub(super) fn traces_with(&self, lost: &HeaderMap) -> Traces {
+        let mut traces = self.traces.clone();
+        set_cookie::pairs(lost).for_each(|(_, value)| traces.set_cookie(value));
+        traces
+    }
+
     /// The time that the fetch took counts in whole seconds: were both moments rounded first, a
     /// fetch of a few milliseconds would make some pages a second older.
     pub(super) fn age(&self, headers: &HeaderMap) -> u64 {

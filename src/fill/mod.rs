@@ -19,18 +19,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::{COOKIE, SET_COOKIE};
-use ::http::{HeaderName, Request, StatusCode};
+use ::http::{HeaderMap, HeaderName, Request, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::clock::unix_now;
+use crate::http::media::{self, Kind};
+use crate::http::set_cookie;
 use crate::http::tags::tags;
 use crate::ident::{PageKey, StoredToken};
-use crate::metrics::Sheet;
+use crate::metrics::{Crumb, Sheet};
 use crate::origin::{Keep, OriginError, OriginResponse, Outgoing, Upstreams};
 use crate::page::Pages;
 use crate::page::entry::Entry;
 use crate::page::flight::{EndGuard, Failure, Flight, Seat, Verdict};
 use crate::page::key::ShareClass;
+use crate::page::traces::Traces;
 use crate::page::twins::Witness;
 use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
 use crate::reason::Reason;
@@ -45,6 +48,9 @@ use refuse::passes;
 /// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
 /// room, in seconds.
 const ERROR_TTL: u64 = 1;
+
+/// How often it is said that a page holds something of its visitor's, in seconds.
+const LEAK_SAID_EVERY: u64 = 60;
 
 /// How the fetch differs from the visitor's own request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +104,8 @@ pub struct Order {
     pub loss: Loss,
     /// Whom the request tells the origin of, where it tells of somebody.
     pub person: Option<Person>,
+    /// What of his own must not stand in the page.
+    pub traces: Traces,
     /// The stale page that is fetched anew: the origin may say that it is right still.
     pub held: Option<Arc<Entry>>,
     /// Whether that page may be served should the origin fail: what comes is held back until it is
@@ -148,6 +156,8 @@ pub struct Filler {
     pub sheet: Arc<Sheet>,
     /// How many pages are on their way into the store that were asked for again.
     pub coming_late: Cell<usize>,
+    /// When it was last said that a page held something of its visitor's, in Unix time.
+    pub leak_said_at: Cell<u64>,
 }
 
 impl Filler {
@@ -189,7 +199,8 @@ impl Filler {
     /// Fetches the page. Returns whether others may have it.
     async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
         let seat = flight.lead_seat();
-        let Order { primary, class, mut request, route, loss, person, held, withhold } = order;
+        let Order { primary, class, mut request, route, loss, person, traces, held, withhold } =
+            order;
         let target = request.uri().clone();
         let marks = flight.marks.clone();
         let replaces = held.is_some();
@@ -217,12 +228,14 @@ impl Filler {
             class,
             loss,
             person,
+            traces,
             withhold,
             replaces,
             asked_at,
             came_at: unix_now(),
             marks,
         };
+        count_page(&self.sheet, came.response.status(), came.response.headers());
         if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
             return self.refresh(&fetch, flight, &held, came.response.headers(), tell).await;
         }
@@ -292,7 +305,17 @@ impl Filler {
         }
         // What could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
+        let traces = fetch.traces_with(answer.headers);
+        traces.search_fields(answer.headers).map_err(refuse::reason_of)?;
+        storing.guarded |= fetch.is_searched(answer.headers, storing.lost);
         Ok(storing)
+    }
+}
+
+/// Counts a page with which the app has answered, and which cookies it sets.
+pub fn count_page(sheet: &Sheet, status: StatusCode, headers: &HeaderMap) {
+    if status == StatusCode::OK && media::kind(headers) == Kind::Html {
+        sheet.cookies(Crumb::Set, set_cookie::named(headers));
     }
 }
 

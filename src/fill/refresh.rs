@@ -14,8 +14,8 @@ use crate::http::tags::{strip_tags, tags};
 use crate::ident::PageKey;
 use crate::page::entry::{Entry, compact};
 use crate::page::flight::{Flight, Verdict};
-use crate::page::guard;
-use crate::page::verdict::Answered;
+use crate::page::guard::{self, Watch};
+use crate::page::verdict::{Answered, Lost};
 use crate::reason::Reason;
 use crate::store::PageStore;
 
@@ -48,12 +48,15 @@ impl Filler {
             Some(Err(reason)) => return self.outdated(fetch, flight, reason, tell).await,
             None => return self.outdated(fetch, flight, Reason::Stale, tell).await,
         };
-        // What was no html, or in another charset, was read by no guard as what it is now.
+        // What was no html, or in another charset, was read by no guard as what it is now; nor for the
+        // cookie that goes with it now.
         let is_as_before = headers.get(CONTENT_TYPE) == held.headers.get(CONTENT_TYPE);
+        let forms = storing.lost == Lost::All;
+        let traces = fetch.traces_with(&headers);
+        let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
         if storing.guarded
-            && !is_as_before
-            && let Err(finding) =
-                guard::inspect(&headers, std::slice::from_ref(&held.body), self.decoded_max())
+            && (!is_as_before || forms)
+            && let Err(finding) = guard::inspect(&headers, std::slice::from_ref(&held.body), &watch)
         {
             return self.outdated(fetch, flight, reason_of(finding), tell).await;
         }

@@ -4,7 +4,7 @@ use ::http::StatusCode;
 use tokio::sync::oneshot;
 
 use super::fetched::Fetch;
-use super::{ERROR_TTL, Filler, Led, say};
+use super::{ERROR_TTL, Filler, LEAK_SAID_EVERY, Led, say};
 use crate::origin::OriginResponse;
 use crate::page::flight::{Flight, Verdict};
 use crate::page::guard::Finding;
@@ -49,6 +49,16 @@ impl Filler {
         let path = fetch.target.path();
         tracing::debug!(path, reason = reason.as_str(), "a page is not shared");
         let now = fetch.came_at as u64;
+        if is_leak(reason) && now.saturating_sub(self.leak_said_at.get()) >= LEAK_SAID_EVERY {
+            self.leak_said_at.set(now);
+            let route = &*fetch.route.name;
+            tracing::warn!(
+                path,
+                route,
+                reason = reason.as_str(),
+                "a page that was about to be shared holds its visitor's own; told once a minute"
+            );
+        }
         let memory = self.pages.memory();
         if reason == Reason::Accept {
             return;
@@ -59,6 +69,10 @@ impl Filler {
             memory.mark_uncacheable(fetch.primary, reason, now);
         }
     }
+}
+
+fn is_leak(reason: Reason) -> bool {
+    matches!(reason, Reason::LeakUser | Reason::LeakAttribute | Reason::LeakToken)
 }
 
 /// Whether a status is of the moment, or of one request: some field that a fill sends may be too
@@ -72,5 +86,10 @@ pub(super) fn reason_of(finding: Finding) -> Reason {
         Finding::CsrfField => Reason::CsrfField,
         Finding::SessionIdInLink => Reason::SessionInLink,
         Finding::Undecodable => Reason::Undecodable,
+        Finding::PasswordField => Reason::PasswordField,
+        Finding::PostForm => Reason::PostForm,
+        Finding::LeakUser => Reason::LeakUser,
+        Finding::LeakAttribute => Reason::LeakAttribute,
+        Finding::LeakToken => Reason::LeakToken,
     }
 }

@@ -11,9 +11,10 @@ use crate::metrics::Count;
 use crate::origin::{OriginError, OriginResponse};
 use crate::page::entry::Entry;
 use crate::page::flight::{Flight, Verdict};
-use crate::page::guard;
+use crate::page::guard::{self, Watch};
+use crate::page::hole;
 use crate::page::key::ShareClass;
-use crate::page::verdict::Storing;
+use crate::page::verdict::{Lost, Storing};
 use crate::reason::Reason;
 
 impl Filler {
@@ -31,7 +32,9 @@ impl Filler {
         // Nobody else gets any of it before it is whole and looked at.
         let whole_first = guarded || fetch.needs_twin();
         let is_fresh = storing.is_fresh;
+        let lost = storing.lost;
         let (head, body) = came.response.into_parts();
+        let traces = fetch.traces_with(&head.headers);
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
@@ -39,9 +42,10 @@ impl Filler {
             flight.decide(Verdict::Shared(Arc::clone(&head), length));
         }
         // Where it is the right response for its visitor whatever the guard says, he has it now;
-        // unless he may have a stale page should this one break off.
+        // unless he may have a stale page should this one break off, or needs the cookie that it has lost.
         let mut waiting = Some(lead);
-        if !(fetch.withhold || whole_first && fetch.loss == Loss::Visitor)
+        let is_his = fetch.loss != Loss::Visitor && lost == Lost::Nothing;
+        if !(fetch.withhold || whole_first && !is_his)
             && let Some(lead) = waiting.take()
         {
             match whole_first {
@@ -65,7 +69,9 @@ impl Filler {
                 .await
             }
         };
-        match read.and_then(|body| self.inspect(&head, body, guarded)) {
+        let forms = lost == Lost::All;
+        let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
+        match read.and_then(|body| inspect(&fetch, &head, body, guarded.then_some(&watch))) {
             Ok(Some(body)) if !self.is_proved(&fetch, flight, &head, &body) => {
                 self.keep_from_others(flight, &head, &body, waiting);
             }
@@ -86,6 +92,9 @@ impl Filler {
                 }
                 return false;
             }
+            Err(Stop::InHoles(entry, reason)) => {
+                self.land_emptied(&fetch, flight, *entry, (reason, waiting)).await;
+            }
             Err(Stop::Failed(error)) => {
                 tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
                 if let Some(lead) = waiting {
@@ -97,16 +106,26 @@ impl Filler {
         true
     }
 
-    fn inspect(
+    /// What is one visitor's stands in the page's holes only: it is kept without that. Who waits has seen
+    /// nothing yet, and asks for himself, for what is in the flight is the page as it came.
+    async fn land_emptied(
         &self,
-        head: &Entry,
-        body: Option<Bytes>,
-        guarded: bool,
-    ) -> Result<Option<Bytes>, Stop> {
-        let (true, Some(body)) = (guarded, &body) else { return Ok(body) };
-        guard::inspect(&head.headers, std::slice::from_ref(body), self.decoded_max())
-            .map_err(|finding| Stop::Refused(reason_of(finding)))?;
-        Ok(Some(body.clone()))
+        fetch: &Fetch,
+        flight: &Arc<Flight>,
+        mut entry: Entry,
+        (reason, waiting): (Reason, Option<Lead>),
+    ) {
+        entry.tag();
+        let to_store = self.keep(fetch, flight, entry);
+        flight.decide(Verdict::Refused(reason));
+        flight.end_whole();
+        if let Some(lead) = waiting {
+            say(lead.tell, Led::Again(reason));
+        }
+        if !to_store.is_empty() {
+            self.sheet.count(Count::Stored);
+        }
+        self.put(&to_store, |_| flight.is_invalidated()).await;
     }
 
     /// The body is whole and passed the guard: kept first, so that whoever comes after the flight
@@ -135,9 +154,39 @@ impl Filler {
     }
 }
 
+/// Has the guard look through a body that is whole.
+/// Reads the body, where that is asked for.
+fn inspect(
+    fetch: &Fetch,
+    head: &Entry,
+    body: Option<Bytes>,
+    watch: Option<&Watch<'_>>,
+) -> Result<Option<Bytes>, Stop> {
+    let (Some(watch), Some(body)) = (watch, &body) else { return Ok(body) };
+    let Err(finding) = guard::inspect(&head.headers, std::slice::from_ref(body), watch) else {
+        return Ok(Some(body.clone()));
+    };
+    let reason = reason_of(finding);
+    let fragments = &fetch.route.fragments;
+    // What is left of one user's page has no twin yet.
+    if fragments.is_empty() || fetch.needs_twin() {
+        return Err(Stop::Refused(reason));
+    }
+    // What stands in a hole is shown to nobody who is given the page, and need not be kept.
+    let page = Entry { body: body.clone(), ..Entry::clone(head) };
+    let selectors = fragments.iter().map(|fragment| &fragment.selector);
+    let emptied = hole::emptied(&page, selectors, watch.max_decoded).filter(|emptied| {
+        let body = std::slice::from_ref(&emptied.body);
+        guard::inspect(&emptied.headers, body, watch).is_ok()
+    });
+    Err(emptied.map_or(Stop::Refused(reason), |page| Stop::InHoles(Box::new(page), reason)))
+}
+
 /// Why a body did not land.
 pub(super) enum Stop {
     Refused(Reason),
+    /// The guard found something, in the holes of the page only; here it is without them.
+    InHoles(Box<Entry>, Reason),
     Failed(OriginError),
     /// It is not kept, and nobody reads it any more.
     Abandoned,

@@ -17,6 +17,15 @@ pub fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
+/// The names of those that have one: what came without `=` may be a secret by itself.
+pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let name = |pair| {
+        let (name, value) = divide(pair, b'=');
+        value.map(|_| trim(name)).filter(|name| !name.is_empty())
+    };
+    pairs(headers).filter_map(name)
+}
+
 /// The `Cookie` line that holds only the cookies whose name `keep` accepts, each as it came and in
 /// the order in which it came; `None` where none is left.
 #[must_use]

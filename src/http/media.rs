@@ -105,6 +105,13 @@ pub fn is_compressible(headers: &HeaderMap) -> bool {
     }
 }
 
+/// Whether the response is plain text.
+#[must_use]
+pub fn is_plain(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONTENT_TYPE).iter().map(|line| essence(line.as_bytes()));
+    matches!((lines.next(), lines.next()), (Some(one), None) if one.eq_ignore_ascii_case(b"text/plain"))
+}
+
 /// Whether a message is part of a call of gRPC, whose outcome is in its trailers.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
@@ -161,6 +168,26 @@ pub fn accept_names_pages(headers: &HeaderMap) -> bool {
         page && !is_refused(range)
     })
 }
+
+/// Whether the request may be one for a page itself, and not for something on it: `Accept` is absent, names
+/// html, or names nothing but `*/*`.
+#[must_use]
+pub fn asks_for_page(headers: &HeaderMap) -> bool {
+    let ranges: Vec<&[u8]> = members(headers, &ACCEPT).map(essence).collect();
+    ranges.iter().any(|range| kind_of(range) == Kind::Html)
+        || ranges.iter().all(|range| *range == b"*/*")
+}
+
+/// Whether the request is one for something static on a page, by a browser's word or by its path.
+#[must_use]
+pub fn asks_for_static(headers: &HeaderMap, path: &str) -> bool {
+    let dest = headers.get("sec-fetch-dest").map_or(&b""[..], |dest| dest.as_bytes());
+    STATIC_DESTS.contains(&dest) || has_static_extension(path)
+}
+
+/// What browsers say of requests for what is no page (Fetch Metadata §2.1).
+const STATIC_DESTS: [&[u8]; 8] =
+    [b"audio", b"font", b"image", b"manifest", b"script", b"style", b"track", b"video"];
 
 /// Whether a member of a list carries `q=0`: "not acceptable" (RFC 9110 §12.4.2).
 pub(crate) fn is_refused(member: &[u8]) -> bool {
@@ -259,6 +286,34 @@ mod tests {
 
     fn with(name: &HeaderName, lines: &[&str]) -> HeaderMap {
         lines.iter().map(|line| (name.clone(), HeaderValue::from_str(line).unwrap())).collect()
+    }
+
+    #[test]
+    fn what_is_asked_for_is_a_page_or_something_on_it() {
+        let asked = |name: &'static str, value: &'static str| {
+            let value = HeaderValue::from_static(value);
+            HeaderMap::from_iter([(HeaderName::from_static(name), value)])
+        };
+        for (accept, expected) in [
+            ("text/html,application/xhtml+xml,image/avif,*/*;q=0.8", true),
+            ("*/*", true),
+            ("", true),
+            ("text/css,*/*;q=0.1", false),
+            ("image/avif,image/webp,*/*;q=0.8", false),
+            ("application/json", false),
+        ] {
+            assert_eq!(asks_for_page(&asked("accept", accept)), expected, "{accept}");
+        }
+        for (dest, path, expected) in [
+            ("document", "/p/1", false),
+            ("empty", "/p/1", false),
+            ("style", "/p/1", true),
+            ("document", "/p/1.css", true),
+        ] {
+            let headers = asked("sec-fetch-dest", dest);
+            assert_eq!(asks_for_static(&headers, path), expected, "{dest} {path}");
+        }
+        assert!(asks_for_page(&HeaderMap::new()) && !asks_for_static(&HeaderMap::new(), "/"));
     }
 
     #[test]

@@ -38,6 +38,20 @@ pub fn names(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers.get_all(SET_COOKIE).iter().map(|line| name(line.as_bytes()))
 }
 
+/// The same of those that have a name: what has none may be a secret by itself.
+pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let has_name = |line: &&[u8]| {
+        let (name, value) = divide(divide(line, b';').0, b'=');
+        value.is_some() && !trim(name).is_empty()
+    };
+    headers.get_all(SET_COOKIE).iter().map(HeaderValue::as_bytes).filter(has_name).map(name)
+}
+
+/// The lines of a response about cookies, each behind the cookie's name.
+pub fn lines(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.get_all(SET_COOKIE).iter().map(|line| (name(line.as_bytes()), line.as_bytes()))
+}
+
 /// The cookies that a response sets or clears, as names and values. One pair of double quotes around a
 /// value is taken off.
 pub fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -88,12 +102,7 @@ pub enum Changed<'h> {
 
 /// The names of the cookies that a response takes away. `now` is in seconds since 1970.
 pub fn cleared(headers: &HeaderMap, now: u64) -> impl Iterator<Item = &[u8]> {
-    headers
-        .get_all(SET_COOKIE)
-        .iter()
-        .map(HeaderValue::as_bytes)
-        .filter(move |line| clears(line, now))
-        .map(name)
+    lines(headers).filter(move |(_, line)| clears(line, now)).map(|(name, _)| name)
 }
 
 /// Whether a line takes its cookie away: the value is empty, `%20` or `deleted`, as frameworks that
@@ -143,7 +152,7 @@ pub fn remove_named(headers: &mut HeaderMap, unwanted: impl Fn(&[u8]) -> bool) {
 /// The name of the cookie in a line. Without `=` it has none, and what stands there is its value
 /// (RFC 6265bis §5.6); but clients send that back like a name, and so it is read as one. With an empty
 /// name they send back the value alone, and with it the name of another cookie that stands there.
-fn name(line: &[u8]) -> &[u8] {
+pub(super) fn name(line: &[u8]) -> &[u8] {
     let mut pair = trim(divide(line, b';').0);
     while let [b'=', value @ ..] = pair {
         pair = trim(value);

@@ -42,6 +42,9 @@ pub enum Outgoing {
     Upload(Upload),
 }
 
+/// Hears the parts of a body as they go by.
+pub type Ear = Box<dyn Fn(&Bytes)>;
+
 /// A client's body with its limits; says through `Progress` how it goes.
 pub struct Upload {
     body: Incoming,
@@ -51,7 +54,7 @@ pub struct Upload {
     progress: Rc<Progress>,
     filter: Box<dyn Fn(&mut HeaderMap)>,
     /// Who hears it as it goes by.
-    ear: Option<Box<dyn Fn(&Bytes)>>,
+    ear: Option<Ear>,
     /// Where it is told that it was read whole.
     read: Option<Rc<Cell<Read>>>,
     /// Where it goes on a shared connection.
@@ -225,7 +228,7 @@ impl Upload {
 
     /// What goes by of it is heard there.
     #[must_use]
-    pub fn heard_by(mut self, ear: Option<Box<dyn Fn(&Bytes)>>) -> Self {
+    pub fn heard_by(mut self, ear: Option<Ear>) -> Self {
         self.ear = ear;
         self
     }

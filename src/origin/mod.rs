@@ -17,7 +17,7 @@ mod tls;
 mod upgrade;
 mod upstream;
 
-pub use body::{BodyFault, OriginBody, Outgoing, Read, Upload, end_of_nothing};
+pub use body::{BodyFault, Ear, OriginBody, Outgoing, Read, Upload, end_of_nothing};
 pub use check::Check;
 pub use error::OriginError;
 pub use pool::{Bound, BoundSlot, Http2, Origin, Settings};

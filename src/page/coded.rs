@@ -126,6 +126,12 @@ pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
     Entry { headers, body, ..page.clone() }
 }
 
+/// The body of a response in no coding; `None`: it cannot be read, or is larger than `max` bytes.
+#[must_use]
+pub fn plain(headers: &HeaderMap, body: &Bytes, max: usize) -> Option<Bytes> {
+    decode(body, Coding::of(headers)?, max)
+}
+
 /// A body without its coding. `None`: it is damaged, or larger than `max` bytes then.
 #[must_use]
 pub fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
@@ -187,7 +193,7 @@ fn encode(body: &[u8], coding: Coding) -> io::Result<Bytes> {
 }
 
 /// Digests of bytes that are not those that we send.
-static OF_BYTES: [HeaderName; 4] = [
+pub static OF_BYTES: [HeaderName; 4] = [
     HeaderName::from_static("content-md5"),
     HeaderName::from_static("content-digest"),
     HeaderName::from_static("repr-digest"),

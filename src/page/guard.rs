@@ -1,8 +1,8 @@
 //! The leak guard: whether a page that is about to be shared holds something of one visitor, a CSRF
-//! field or a session id in a link.
+//! field or a session id in a link, or what [`Traces`] say is somebody's own.
 //!
-//! It reads tags, never text: an article about `csrf_token` passes. What it cannot read does not
-//! pass. What follows from a finding is decided elsewhere.
+//! For fields and links it reads tags, never text: an article about `csrf_token` passes. What it cannot
+//! read does not pass. What follows from a finding is decided elsewhere.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -17,6 +17,7 @@ use lol_html::html_content::{Attribute, Element};
 use lol_html::{AsciiCompatibleEncoding, HtmlRewriter, MemorySettings, Settings, element, text};
 
 use super::coded;
+use super::traces::{Search, Traces};
 use crate::http::list::members;
 use crate::http::media;
 use crate::http::query::{is_session_field, text_has_session_id};
@@ -33,6 +34,21 @@ pub enum Finding {
     /// A page that could not be read whole: its coding, its charset, its size, or its markup.
     #[error("the page could not be read")]
     Undecodable,
+    /// A field for a password, on a page that has lost its cookie.
+    #[error("a field for a password")]
+    PasswordField,
+    /// A form that is sent by POST, on a page that has lost its cookie.
+    #[error("a form that is posted")]
+    PostForm,
+    /// The name of the user for whom the page was fetched.
+    #[error("the name of a user")]
+    LeakUser,
+    /// An attribute of his.
+    #[error("an attribute of a user")]
+    LeakAttribute,
+    /// A token, or the value of a cookie.
+    #[error("a token")]
+    LeakToken,
 }
 
 impl Finding {
@@ -43,37 +59,48 @@ impl Finding {
             Self::CsrfField => "csrf-field",
             Self::SessionIdInLink => "session-id-in-link",
             Self::Undecodable => "undecodable",
+            Self::PasswordField => "password-field",
+            Self::PostForm => "post-form",
+            Self::LeakUser => "leak-user",
+            Self::LeakAttribute => "leak-attribute",
+            Self::LeakToken => "leak-token",
         }
     }
 }
 
+/// What the guard looks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch<'t> {
+    /// Whether forms are for one visitor, too: the page has lost the cookie that goes with them.
+    pub forms: bool,
+    /// What is one visitor's own.
+    pub traces: &'t Traces,
+    /// The largest body that is read, decoded, in bytes: it bounds time and memory.
+    pub max_decoded: usize,
+}
+
 /// Looks through a whole response, whose body came in the pieces `body`, for what must not be
-/// shared. What no browser shows as a page passes unread. `max_decoded` bounds the decoded body in
-/// bytes, and with it time and memory.
+/// shared. What no browser shows as a page is searched for [`Traces`] alone.
 ///
 /// # Errors
 /// The first [`Finding`].
-pub fn inspect(headers: &HeaderMap, body: &[Bytes], max_decoded: usize) -> Result<(), Finding> {
-    if !media::may_be_page(headers) || body.iter().all(Bytes::is_empty) {
+pub fn inspect(headers: &HeaderMap, body: &[Bytes], watch: &Watch<'_>) -> Result<(), Finding> {
+    let is_page = media::may_be_page(headers);
+    if !is_page && watch.traces.is_empty() || body.iter().all(Bytes::is_empty) {
         return Ok(());
     }
-    let named = named_encoding(headers)?;
+    let reading = Reading { named: named_encoding(headers)?, is_page, watch };
     let raw = Pieces::new(body);
     let start = raw.start();
     match coding(headers)? {
-        Coding::Identity => inspect_whole(raw, named, max_decoded),
-        Coding::Gzip => inspect_whole(MultiGzDecoder::new(raw), named, max_decoded),
+        Coding::Identity => reading.inspect(raw),
+        Coding::Gzip => reading.inspect(MultiGzDecoder::new(raw)),
         // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some send it bare.
-        Coding::Deflate if is_zlib(start) => {
-            inspect_whole(ZlibDecoder::new(raw), named, max_decoded)
-        }
-        Coding::Deflate => inspect_whole(DeflateDecoder::new(raw), named, max_decoded),
+        Coding::Deflate if is_zlib(start) => reading.inspect(ZlibDecoder::new(raw)),
+        Coding::Deflate => reading.inspect(DeflateDecoder::new(raw)),
         Coding::Brotli if coded::has_large_window(start[0]) => Err(Finding::Undecodable),
-        Coding::Brotli => inspect_whole(brotli::Decompressor::new(raw, PIECE), named, max_decoded),
-        Coding::Zstd => {
-            let decoder = coded::unzstd(raw).map_err(|_| Finding::Undecodable)?;
-            inspect_whole(decoder, named, max_decoded)
-        }
+        Coding::Brotli => reading.inspect(brotli::Decompressor::new(raw, PIECE)),
+        Coding::Zstd => reading.inspect(coded::unzstd(raw).map_err(|_| Finding::Undecodable)?),
     }
 }
 
@@ -117,19 +144,50 @@ fn named_encoding(headers: &HeaderMap) -> Result<&'static Encoding, Finding> {
     }
 }
 
-/// Reads a decoded page in the charset in which tags can be told from text. UTF-16 and the like, by
-/// name or by the byte order mark at its start, hide ASCII.
-fn inspect_whole(
-    mut page: impl Read,
+/// How one response is read.
+struct Reading<'w> {
     named: &'static Encoding,
-    max_decoded: usize,
+    is_page: bool,
+    watch: &'w Watch<'w>,
+}
+
+impl Reading<'_> {
+    /// Reads a decoded page in the charset in which tags can be told from text. UTF-16 and the like, by
+    /// name or by the byte order mark at its start, hide ASCII.
+    fn inspect(&self, mut page: impl Read) -> Result<(), Finding> {
+        let mut start = Vec::with_capacity(3);
+        page.by_ref().take(3).read_to_end(&mut start).map_err(|_| Finding::Undecodable)?;
+        let marked = Encoding::for_bom(&start).map(|(encoding, _)| encoding);
+        let encoding = marked.unwrap_or(self.named);
+        let mut page = start.as_slice().chain(page);
+        if self.is_page {
+            return inspect_page(page, encoding, self.watch, 0);
+        }
+        if AsciiCompatibleEncoding::new(encoding).is_none() {
+            return Err(Finding::Undecodable);
+        }
+        let mut search = Search::new(self.watch.traces, encoding);
+        read_pieces(&mut page, self.watch, |piece| search.feed(piece, false))?;
+        search.feed(b"", true)
+    }
+}
+
+/// Hands a body on in pieces, as far as it may be read.
+fn read_pieces(
+    page: &mut impl Read,
+    watch: &Watch<'_>,
+    mut take: impl FnMut(&[u8]) -> Result<(), Finding>,
 ) -> Result<(), Finding> {
-    let mut start = Vec::with_capacity(3);
-    page.by_ref().take(3).read_to_end(&mut start).map_err(|_| Finding::Undecodable)?;
-    let marked = Encoding::for_bom(&start).map(|(encoding, _)| encoding);
-    let encoding =
-        AsciiCompatibleEncoding::new(marked.unwrap_or(named)).ok_or(Finding::Undecodable)?;
-    inspect_page(start.as_slice().chain(page), encoding, max_decoded, 0)
+    let mut piece = vec![0; PIECE];
+    let mut left = watch.max_decoded;
+    loop {
+        let length = page.read(&mut piece).map_err(|_| Finding::Undecodable)?;
+        if length == 0 {
+            return Ok(());
+        }
+        left = left.checked_sub(length).ok_or(Finding::Undecodable)?;
+        take(&piece[..length])?;
+    }
 }
 
 /// The two bytes before a zlib stream (RFC 1950 §2.2).
@@ -140,53 +198,50 @@ fn is_zlib(start: [u8; 2]) -> bool {
 /// Reads one page, and the pages within it.
 fn inspect_page(
     mut page: impl Read,
-    encoding: AsciiCompatibleEncoding,
-    max_decoded: usize,
+    encoding: &'static Encoding,
+    watch: &Watch<'_>,
     depth: usize,
 ) -> Result<(), Finding> {
     if depth > DEPTH_MAX {
         return Err(Finding::Undecodable);
     }
     let mut inner = Inner::default();
-    read_tags(&mut page, encoding, max_decoded, &mut inner)?;
+    read_tags(&mut page, encoding, watch, &mut inner)?;
     for nested in inner.pages() {
-        inspect_page(nested.as_bytes(), AsciiCompatibleEncoding::utf_8(), max_decoded, depth + 1)?;
+        inspect_page(nested.as_bytes(), UTF_8, watch, depth + 1)?;
     }
     Ok(())
 }
 
 fn read_tags(
     page: &mut impl Read,
-    encoding: AsciiCompatibleEncoding,
-    max_decoded: usize,
+    encoding: &'static Encoding,
+    watch: &Watch<'_>,
     inner: &mut Inner,
 ) -> Result<(), Finding> {
+    let ascii = AsciiCompatibleEncoding::new(encoding).ok_or(Finding::Undecodable)?;
+    let mut search = Search::new(watch.traces, encoding);
     let inner = std::cell::RefCell::new(inner);
+    let most = watch.max_decoded.saturating_add(PIECE);
     let settings = Settings::new()
         .append_element_content_handler(element!("*", |element| {
-            Ok(inspect_element(element, &mut inner.borrow_mut())?)
+            Ok(inspect_element(element, watch.forms, &mut inner.borrow_mut())?)
         }))
         // Text to browsers that run scripts, and tags to those that do not.
         .append_element_content_handler(text!("noscript, noframes, noembed", |chunk| {
             inner.borrow_mut().add_text(chunk.as_str(), chunk.last_in_text_node());
             Ok(())
         }))
-        .with_encoding(encoding)
+        .with_encoding(ascii)
         .with_strict(true)
-        .with_memory_settings(
-            MemorySettings::new().with_max_allowed_memory_usage(max_decoded.saturating_add(PIECE)),
-        );
+        .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(most));
     let mut reader = HtmlRewriter::new(settings, |_: &[u8]| {});
-    let mut piece = vec![0; PIECE];
-    let mut left = max_decoded;
-    loop {
-        let length = page.read(&mut piece).map_err(|_| Finding::Undecodable)?;
-        if length == 0 {
-            return reader.end().map_err(finding_in);
-        }
-        left = left.checked_sub(length).ok_or(Finding::Undecodable)?;
-        reader.write(&piece[..length]).map_err(finding_in)?;
-    }
+    read_pieces(page, watch, |piece| {
+        search.feed(piece, false)?;
+        reader.write(piece).map_err(finding_in)
+    })?;
+    search.feed(b"", true)?;
+    reader.end().map_err(finding_in)
 }
 
 /// A finding of ours comes back as it was; any other error means markup that cannot be read.
@@ -220,12 +275,22 @@ impl Inner {
     }
 }
 
-fn inspect_element(element: &Element<'_, '_>, inner: &mut Inner) -> Result<(), Finding> {
+fn inspect_element(
+    element: &Element<'_, '_>,
+    forms: bool,
+    inner: &mut Inner,
+) -> Result<(), Finding> {
     let tag = element.tag_name();
     let is_field = FIELDS.contains(&tag.as_str());
     for attribute in element.attributes() {
         let name = attribute.name();
         match name.as_str() {
+            "type" if forms && tag == "input" => {
+                refuse(attribute, "password", Finding::PasswordField)?
+            }
+            "method" if forms && tag == "form" => refuse(attribute, "post", Finding::PostForm)?,
+            // A button may post a form that says nothing.
+            "formmethod" if forms => refuse(attribute, "post", Finding::PostForm)?,
             // Repeated attributes are all looked at, though browsers take the first.
             "name" | "property" if is_field => inspect_field(element, attribute)?,
             "srcdoc" => inner.add_text(&value(attribute), true),
@@ -236,6 +301,10 @@ fn inspect_element(element: &Element<'_, '_>, inner: &mut Inner) -> Result<(), F
         }
     }
     Ok(())
+}
+
+fn refuse(attribute: &Attribute<'_>, word: &str, finding: Finding) -> Result<(), Finding> {
+    if value(attribute).trim().eq_ignore_ascii_case(word) { Err(finding) } else { Ok(()) }
 }
 
 fn inspect_field(element: &Element<'_, '_>, attribute: &Attribute<'_>) -> Result<(), Finding> {
@@ -347,9 +416,10 @@ fn numeric_reference(text: &str) -> Option<(char, &str)> {
 fn named_reference(text: &str) -> Option<(char, &str)> {
     NAMED.iter().find_map(|(name, character)| {
         let behind = text.strip_prefix(name)?;
-        // `&amp` is the one of them that may lack its `;`.
+        // These four may lack their `;`.
         let closed = behind.strip_prefix(';');
-        let behind = if *character == '&' { Some(closed.unwrap_or(behind)) } else { closed };
+        let may_be_open = matches!(character, '&' | '<' | '>' | '"');
+        let behind = if may_be_open { Some(closed.unwrap_or(behind)) } else { closed };
         Some((*character, behind?))
     })
 }
@@ -431,9 +501,17 @@ const LINKS: [&str; 15] = [
 ];
 
 /// The named references that spell ASCII and could stand in a name or an address.
-const NAMED: [(&str, char); 17] = [
+const NAMED: [(&str, char); 24] = [
     ("amp", '&'),
     ("AMP", '&'),
+    // With these a page within a page is written.
+    ("lt", '<'),
+    ("LT", '<'),
+    ("gt", '>'),
+    ("GT", '>'),
+    ("quot", '"'),
+    ("QUOT", '"'),
+    ("apos", '\''),
     ("lowbar", '_'),
     ("UnderBar", '_'),
     ("semi", ';'),
@@ -471,6 +549,11 @@ mod tests {
         let mut headers = typed("text/html; charset=utf-8");
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
         headers
+    }
+
+    fn inspect(headers: &HeaderMap, body: &[Bytes], max_decoded: usize) -> Result<(), Finding> {
+        let traces = &Traces::default();
+        super::inspect(headers, body, &Watch { forms: false, traces, max_decoded })
     }
 
     fn seen(page: &str) -> Result<(), Finding> {
@@ -527,6 +610,8 @@ mod tests {
             "<template><input name=_token></template>",
             "<iframe srcdoc=\"<input name=_token>\"></iframe>",
             "<iframe srcdoc=\"&#60;input name='_token'&#62;\"></iframe>",
+            "<iframe srcdoc=\"&lt;input name=&quot;_token&quot;&gt;\"></iframe>",
+            "<iframe srcdoc=\"&lt;input name=&apos;_token&apos;&gt;\"></iframe>",
             "<svg><foreignObject><input name=_token></foreignObject></svg>",
             "<table><tr><input name=_token></table>",
             "<!-- x --><input name=_token>",
@@ -738,6 +823,56 @@ mod tests {
     fn findings_have_stable_names() {
         let names = [Finding::CsrfField, Finding::SessionIdInLink, Finding::Undecodable];
         assert_eq!(names.map(Finding::as_str), ["csrf-field", "session-id-in-link", "undecodable"]);
+    }
+
+    #[test]
+    fn forms_are_found_where_the_page_has_lost_its_cookie() {
+        let seen_with = |page: &str, forms| {
+            let watch = Watch { forms, traces: &Traces::default(), max_decoded: LIMIT };
+            super::inspect(&typed("text/html"), &[Bytes::from(page.to_owned())], &watch)
+        };
+        for (page, finding) in [
+            ("<input type=password>", Some(Finding::PasswordField)),
+            ("<INPUT TYPE=' PassWord '>", Some(Finding::PasswordField)),
+            ("<noscript><input type=password></noscript>", Some(Finding::PasswordField)),
+            ("<form method=post>", Some(Finding::PostForm)),
+            ("<form action=/x METHOD='POST'>", Some(Finding::PostForm)),
+            ("<form><button formmethod=post>", Some(Finding::PostForm)),
+            ("<iframe srcdoc=\"<form method='&#112;ost'>\">", Some(Finding::PostForm)),
+            ("<form method=get><input type=search>", None),
+            ("<form><input name=password><p method=post>", None),
+            ("<p>method=post type=password", None),
+        ] {
+            assert_eq!(seen_with(page, true).err(), finding, "{page}");
+            assert_eq!(seen_with(page, false), Ok(()), "{page}");
+        }
+    }
+
+    #[test]
+    fn traces_are_found_in_any_coding_and_in_json() {
+        let mut traces = Traces::default();
+        traces.user(b"alice");
+        let watch = Watch { forms: false, traces: &traces, max_decoded: LIMIT };
+        let page = "<p>filling</p>".repeat(5_000) + "<p>Hello, &#97;lice</p>";
+        for (name, body) in [
+            ("identity", page.clone().into_bytes()),
+            ("gzip", gzip(page.as_bytes())),
+            ("br", brotli_of(page.as_bytes())),
+            ("zstd", zstd_of(page.as_bytes())),
+        ] {
+            let found = super::inspect(&coded(name), &[body.clone().into()], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{name}");
+            let mut headers = coded(name);
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let found = super::inspect(&headers, &[body.into()], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{name} of JSON");
+        }
+        for nested in
+            ["<iframe srcdoc='&lt;p&gt;alice'>", "<iframe srcdoc='&lt;p&gt;&amp;#97;lice'>"]
+        {
+            let found = super::inspect(&typed("text/html"), &[Bytes::from(nested)], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{nested}");
+        }
     }
 
     proptest! {

@@ -24,7 +24,7 @@ use crate::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
 use crate::http::vary::{self, Vary};
 use crate::http::{forwarded, path, query, set_cookie};
 use crate::reason::Reason;
-use crate::route::{Route, Share};
+use crate::route::{LeakGuard, Route, SetCookie, Share};
 
 /// How long a 404 or 410 is kept at most on a route with a `ttl`.
 const GONE_TTL: Duration = Duration::from_secs(10);
@@ -45,6 +45,10 @@ static FRAGMENT: [HeaderName; 6] = [
     HeaderName::from_static("turbo-frame"),
     HeaderName::from_static("rsc"),
 ];
+
+/// Response fields in which frameworks tell scripts a CSRF token.
+const CSRF_FIELDS: [&str; 5] =
+    ["csrf-token", "x-csrf-token", "x-xsrf-token", "x-csrftoken", "x-wp-nonce"];
 
 /// Who asks, as far as sharing goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +213,17 @@ pub struct Answered<'a> {
     pub now: u64,
 }
 
+/// The cookies that a page sets and loses when it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It sets none.
+    Nothing,
+    /// Those that its route names.
+    Named,
+    /// All, whatever they are.
+    All,
+}
+
 /// How a response is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storing {
@@ -227,6 +242,9 @@ pub struct Storing {
     pub vary: Vec<HeaderName>,
     /// Whether the leak guard must read the whole body before anybody shares it.
     pub guarded: bool,
+    /// Which cookies it loses. Where there are any it is not the right answer to the visitor whose request
+    /// it answers until the guard has let it pass.
+    pub lost: Lost,
 }
 
 /// May the response to a fill be stored and shared?
@@ -240,7 +258,7 @@ pub fn may_store(
     route: &Route,
     policy: &Policy,
 ) -> Result<Storing, Reason> {
-    refuse_personal(class, answer, route)?;
+    let lost = refuse_personal(class, answer, route)?;
     // What came of a call is said in trailers, which are not stored.
     if media::is_grpc(answer.headers) {
         return Err(Reason::ContentType);
@@ -289,8 +307,10 @@ pub fn may_store(
         && kind.is_static()
         && has_validator(answer.headers)
         && !vary.contains(&COOKIE);
-    let guarded = class != ShareClass::User && media::may_be_page(answer.headers);
-    Ok(Storing { lifetime, is_fresh, source, stale, static_proof, vary, guarded })
+    let guarded = class != ShareClass::User
+        && media::may_be_page(answer.headers)
+        && route.leak_guard != LeakGuard::Off;
+    Ok(Storing { lifetime, is_fresh, source, stale, static_proof, vary, guarded, lost })
 }
 
 /// The bytes of the fields that are kept of a response: those of tags have a bound of their own, and
@@ -331,7 +351,11 @@ fn stale(control: &CacheControl, source: LifetimeSource, always_asks: bool, ours
 }
 
 /// What the response itself says against sharing it.
-fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<(), Reason> {
+fn refuse_personal(
+    class: ShareClass,
+    answer: &Answered<'_>,
+    route: &Route,
+) -> Result<Lost, Reason> {
     // First, for it decides whether anybody is given the response at all.
     if answer.headers.keys().any(|name| forwarded::is_own(name.as_str())) {
         return Err(Reason::Anteroom);
@@ -341,10 +365,7 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     if partial || answer.status.is_informational() {
         return Err(Reason::Status);
     }
-    let listed = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
-    if set_cookie::names(answer.headers).any(|name| !listed(name)) {
-        return Err(Reason::SetCookie);
-    }
+    let lost = lost(class, answer, route)?;
     let Said { control, .. } = said(answer.headers);
     // The fill carried nothing of the visitor, so an operator may know `private` to be a habit.
     let private_is_habit = route.override_private && class == ShareClass::Anonymous;
@@ -367,7 +388,51 @@ fn refuse_personal(class: ShareClass, answer: &Answered<'_>, route: &Route) -> R
     if class == ShareClass::Public && !public {
         return Err(Reason::Login);
     }
+    Ok(lost)
+}
+
+/// The cookies that a response would lose, where it may.
+fn lost(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<Lost, Reason> {
+    if !answer.headers.contains_key(SET_COOKIE) {
+        return Ok(Lost::Nothing);
+    }
+    if may_lose_cookies(answer, route) {
+        return Ok(Lost::Named);
+    }
+    strip_all(class, answer, route)?;
+    Ok(Lost::All)
+}
+
+/// Whether a response may lose whatever cookies it sets: a habit of the app's, as long as the page is
+/// one that everybody gets. What is about the cookie itself is not: a redirection that looks whether it is
+/// sent back, data for a script, a picture to be typed off, or a token in a field of the response.
+fn strip_all(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<(), Reason> {
+    let is_wanted =
+        route.set_cookie == SetCookie::StripForAnonymous && class == ShareClass::Anonymous;
+    let is_page = matches!(answer.status.as_u16(), 200 | 203) || is_gone(answer.status);
+    let is_plain = match media::kind(answer.headers) {
+        Kind::Html | Kind::Css | Kind::JavaScript => true,
+        Kind::Image | Kind::Font | Kind::Audio | Kind::Video => has_validator(answer.headers),
+        Kind::Json | Kind::Xml | Kind::Other => false,
+    };
+    if !is_wanted || !is_page || !is_plain {
+        return Err(Reason::SetCookie);
+    }
+    if answer.headers.keys().any(|name| CSRF_FIELDS.contains(&name.as_str())) {
+        return Err(Reason::CsrfField);
+    }
     Ok(())
+}
+
+/// Whether a route lets a response lose all that it says of cookies: those it names, and with them what only
+/// takes cookies away, as some apps do on every page. The request bore none but those in the key. A log-in
+/// gives one, and so is not lost where its cookie is not named.
+fn may_lose_cookies(answer: &Answered<'_>, route: &Route) -> bool {
+    let named = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
+    let strips = !route.strip_set_cookie.is_empty();
+    set_cookie::lines(answer.headers).all(|(name, line)| {
+        named(name) || strips && !route.keys_cookie(name) && set_cookie::clears(line, answer.now)
+    })
 }
 
 /// Statuses whose caching rules this cache carries out (RFC 9110 §15, RFC 9111 §3).

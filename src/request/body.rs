@@ -10,6 +10,7 @@ use ::http::header::SET_COOKIE;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use super::hole::Filling;
 use super::trail::Trail;
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::{forwarded, hop};
@@ -31,6 +32,7 @@ enum From {
     Origin(OriginBody),
     Flight { seat: Seat, left: Option<u64> },
     Begun(Box<Begun>),
+    Filling(Box<Filling>),
 }
 
 /// A body that was looked at before its turn.
@@ -72,6 +74,7 @@ impl From {
                 *self = if first.is_some() { rest } else { Self::Nothing };
                 first.map(Ok)
             }
+            Self::Filling(filling) => ready!(filling.poll_part(cx)),
         })
     }
 
@@ -84,7 +87,7 @@ impl From {
             }
             Self::Origin(body) => http_body::Body::size_hint(body),
             Self::Flight { left: Some(left), .. } => SizeHint::with_exact(*left),
-            Self::Flight { left: None, .. } => SizeHint::default(),
+            Self::Flight { left: None, .. } | Self::Filling(_) => SizeHint::default(),
             Self::Begun(begun) => {
                 let first = begun.first.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
                 let rest = begun.rest.size_hint().exact();
@@ -105,6 +108,9 @@ pub enum BodyError {
     /// At the origin, in a fetch shared with others.
     #[error(transparent)]
     Flight(#[from] CutOff),
+    /// While its holes were filled.
+    #[error("the page could not be coded")]
+    Coder(#[source] std::io::Error),
 }
 
 impl Body {
@@ -135,6 +141,11 @@ impl Body {
     /// What a flight brings, of this length where it is known.
     pub(super) fn flight(seat: Seat, length: Option<u64>) -> Self {
         Self::new(From::Flight { seat, left: length })
+    }
+
+    /// A page whose holes are filled on its way.
+    pub(super) fn filling(filling: Filling) -> Self {
+        Self::new(From::Filling(Box::new(filling)))
     }
 
     /// Looks whether a body that somebody sends us has broken off before it began: its client can still be
@@ -248,7 +259,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.from {
             From::Nothing => true,
-            From::Bytes(_) | From::Begun(_) => false,
+            From::Bytes(_) | From::Begun(_) | From::Filling(_) => false,
             From::Parts(parts) => parts.is_empty(),
             From::Origin(body) => http_body::Body::is_end_stream(body),
             From::Flight { left, .. } => *left == Some(0),

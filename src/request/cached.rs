@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 use super::coder::{self, Live};
 use super::error::Error;
 use super::trail::Trail;
-use super::{Body, Case, deliver, forward, outgoing, owned};
+use super::visitor::CookieClass;
+use super::{Body, Case, deliver, forward, outgoing, owned, personal};
 use crate::clock::unix_now;
 use crate::fill::{Led, Loss, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
@@ -26,7 +27,7 @@ use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::flight::{EndGuard, Failure, Flight, Join, Seat, Verdict};
 use crate::page::key::{ShareClass, variant_key};
 use crate::page::purge::Standing;
-use crate::page::verdict::Access;
+use crate::page::verdict::{Access, Who};
 use crate::page::wish::Wish;
 use crate::page::{From, Look, Lookup};
 use crate::reason::Reason;
@@ -93,6 +94,13 @@ impl<'c> Want<'c> {
         self.case.now as u64
     }
 
+    /// Whether a cookie is the session's of a visitor who is known to be nobody: with it he is given what is
+    /// given without.
+    fn is_nobodys(&self, cookie: &[u8]) -> bool {
+        self.case.visitor.sharing == Who::Anonymous
+            && self.case.room.settings.cookies.is_session(cookie)
+    }
+
     /// Whether this visitor may be given that page, or why he is forwarded.
     pub(super) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
         let headers = &self.case.head.headers;
@@ -110,7 +118,7 @@ impl<'c> Want<'c> {
     pub(super) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
         let headers = &self.case.head.headers;
         match *name {
-            COOKIE => outgoing::lost_cookies(self.case, self.class).next().is_some(),
+            COOKIE => self.lost_cookies().any(|cookie| !self.is_nobodys(cookie)),
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
@@ -126,6 +134,21 @@ impl<'c> Want<'c> {
             _ if outgoing::is_told(self.case, self.class, name) => true,
             _ => headers.contains_key(name) && !self.sent().contains_key(name),
         }
+    }
+}
+
+impl<'c> Want<'c> {
+    /// The cookies that no fill sends, and by which his page may be another. Where all that is personal is
+    /// filled in, by the operator's word, the session's are none of these.
+    fn lost_cookies(&self) -> impl Iterator<Item = &'c [u8]> {
+        let case = self.case;
+        let rules = &case.room.settings.cookies;
+        let is_of_holes = move |name: &&[u8]| {
+            self.class == ShareClass::Everyone
+                && case.route.has_holes()
+                && matches!(rules.class(name, case.route), CookieClass::Session(_))
+        };
+        outgoing::lost_cookies(case, self.class).filter(move |name| !is_of_holes(name))
     }
 }
 
@@ -246,7 +269,7 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
 /// Answers from the cache where that may be, else forwards.
 pub(super) async fn answer(
     case: &Case<'_>,
-    body: Incoming,
+    body: Option<Incoming>,
     access: Access,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
@@ -286,6 +309,7 @@ pub(super) async fn answer(
         }
         Fetched::Own(came, reason) => {
             trail.outcome(Outcome::Bypass, Some(reason));
+            forward::count_blocking(case, came.response.headers(), reason);
             forward::own(case, came, reason).await
         }
         Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,
@@ -495,6 +519,7 @@ fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::
         route: Arc::clone(case.route),
         loss,
         person: owned::person(case).filter(|_| want.class.is_personal()),
+        traces: personal::traces(case, want.class),
         held: held.filter(|held| !is_gone(want, held)).map(|held| Arc::clone(&held.entry)),
         withhold: held.is_some_and(|held| held.rescues),
     };

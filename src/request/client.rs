@@ -44,7 +44,7 @@ pub struct Client {
     /// What goes for all requests that come in where it did.
     pub entry: Arc<Entry>,
     /// What its handshake came to; `None`: it is in clear text.
-    secured: Option<Secured>,
+    secured: Option<Rc<Secured>>,
     /// Cancelled when clients are asked for other certificates there than when it came.
     outdated: CancellationToken,
 }
@@ -106,8 +106,27 @@ impl Client {
             is_multiplexed: Cell::new(false),
             is_balanced: Cell::new(false),
             entry,
-            secured,
+            secured: secured.map(Rc::new),
             outdated,
+        })
+    }
+
+    /// The same client, asking for something beside the request in work: what becomes of it touches the
+    /// connection in nothing, and no origin connection is bound to it.
+    #[must_use]
+    pub fn beside(&self) -> Rc<Self> {
+        Rc::new(Self {
+            peer: self.peer,
+            local: self.local,
+            pulse: Pulse::new(),
+            bound: BoundSlot::default(),
+            is_bound: self.is_bound.clone(),
+            tunnel: RefCell::default(),
+            is_multiplexed: Cell::new(true),
+            is_balanced: self.is_balanced.clone(),
+            entry: Arc::clone(&self.entry),
+            secured: self.secured.clone(),
+            outdated: self.outdated.clone(),
         })
     }
 
@@ -173,7 +192,7 @@ impl Client {
     /// site would open another.
     #[must_use]
     pub fn is_for(&self, host: &Host) -> bool {
-        let Some(secured) = self.secured.as_ref().filter(|secured| secured.asks_clients) else {
+        let Some(secured) = self.secured.as_deref().filter(|secured| secured.asks_clients) else {
             return true;
         };
         let name = host.name().trim_end_matches('.');

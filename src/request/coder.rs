@@ -86,6 +86,11 @@ impl Coder {
         !self.ours.is_empty()
     }
 
+    /// Whether pages are brought into a coding.
+    pub(super) fn makes(&self, coding: Coding) -> bool {
+        self.ours.contains(&coding)
+    }
+
     /// How the sender of `request` is sent the page with the fields `page`, which is on its way.
     pub(super) fn live(&self, request: &HeaderMap, page: &HeaderMap) -> Live {
         if !self.is_on() {

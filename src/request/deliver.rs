@@ -13,6 +13,8 @@ use super::{Body, Case, Room};
 use crate::http::cache_control::CacheControl;
 use crate::http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
 use crate::http::conditional::{self, Condition};
+use crate::http::harden::harden;
+use crate::http::host::Scheme;
 use crate::http::range::{self, Multipart, Selection};
 use crate::http::tags::strip_tags;
 use crate::http::targeted::CDN_CACHE_CONTROL;
@@ -73,6 +75,7 @@ pub(super) fn own(
     remove_own(&mut head.headers);
     strip_tags(&mut head.headers);
     remove_sessions(case, &mut head.headers);
+    harden_cookies(case, &mut head.headers);
     if case.visitor.class == VisitorClass::Known {
         keep_private(&mut head.headers);
     }
@@ -90,6 +93,12 @@ pub(super) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
             headers.remove(&set_cookie::CLEAR_SITE_DATA);
         }
     }
+}
+
+/// Adds to the origin's cookies what the operator wants them to have.
+pub(super) fn harden_cookies(case: &Case<'_>, headers: &mut HeaderMap) {
+    let is_https = case.admitted.scheme == Scheme::Https;
+    harden(headers, &case.room.settings.hardening, is_https);
 }
 
 /// Removes what the origin says to us.
@@ -117,10 +126,15 @@ pub(super) fn keep_from_caches(headers: &mut HeaderMap) {
     if !control.private && !control.no_store {
         headers.remove(CACHE_CONTROL);
     }
+    remove_for_shared_caches(headers);
+    keep_private(headers);
+}
+
+/// Removes what only caches between us and the visitor would read.
+pub(super) fn remove_for_shared_caches(headers: &mut HeaderMap) {
     for name in &FOR_SHARED_CACHES {
         headers.remove(name);
     }
-    keep_private(headers);
 }
 
 /// A stored page that was chosen by who the visitor is goes to no cache that others are given pages from.

@@ -5,17 +5,20 @@ use std::time::Duration;
 use ::http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
+use super::admit::Admitted;
 use super::error::Error;
 use super::trail::Trail;
+use super::visitor::CookieClass;
 use super::{
     Body, BodyError, Case, Room, admit, deliver, interim, login, outgoing, owned, rows, told,
     verify, watch,
 };
 use crate::clock::unix_now;
+use crate::fill;
 use crate::http::reference::resolve;
-use crate::http::{path, query};
+use crate::http::{cookie, path, query, set_cookie};
 use crate::ident::{Item, PageKey, Row, StoredToken};
-use crate::metrics::Outcome;
+use crate::metrics::{Crumb, Outcome};
 use crate::origin::{Keep, OriginError, OriginResponse, end_of_nothing};
 use crate::page::key::ShareClass;
 use crate::page::purge::scope::{Aim, Scope};
@@ -28,11 +31,14 @@ const DELETE_PATIENCE: Duration = Duration::from_millis(250);
 /// Forwards a request as it came, for `reason`.
 pub(super) async fn forward(
     case: &Case<'_>,
-    mut body: Incoming,
+    mut body: Option<Incoming>,
     reason: Reason,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
-    end_of_nothing(&mut body, case.room.settings.stall).await.map_err(OriginError::ClientBody)?;
+    if let Some(body) = &mut body {
+        let ended = end_of_nothing(body, case.room.settings.stall).await;
+        ended.map_err(OriginError::ClientBody)?;
+    }
     let keep = which_connection(case);
     let mut request = outgoing::forwarded(case, body);
     let unanswered = Unanswered::of(case);
@@ -51,12 +57,32 @@ pub(super) async fn forward(
     };
     trail.origin_answered();
     trail.outcome(Outcome::Bypass, Some(reason));
+    fill::count_page(&case.room.sheet, came.response.status(), came.response.headers());
+    count_blocking(case, came.response.headers(), reason);
     if came.bound {
         case.client.bind();
     }
     let answer = own(case, came, reason).await;
     unanswered.over();
     answer
+}
+
+/// Counts the cookies that kept a request from the cache: it came with them, or its page sets them.
+pub(super) fn count_blocking(case: &Case<'_>, headers: &HeaderMap, reason: Reason) {
+    let (sheet, rules) = (&case.room.sheet, &case.room.settings.cookies);
+    let class = |name: &&[u8]| rules.class(name, case.route);
+    let came = cookie::named(&case.head.headers);
+    match reason {
+        Reason::UnknownCookie => {
+            sheet.cookies(Crumb::Blocked, came.filter(|name| class(name) == CookieClass::Unknown));
+        }
+        Reason::Login | Reason::UnknownToken | Reason::StoreAway | Reason::BadSessionCookie => {
+            let is_session = |name: &&[u8]| matches!(class(name), CookieClass::Session(_));
+            sheet.cookies(Crumb::Blocked, came.filter(is_session));
+        }
+        Reason::SetCookie => sheet.cookies(Crumb::Blocked, set_cookie::named(headers)),
+        _ => {}
+    }
 }
 
 /// A change that the origin was asked for, and may have made: it has not lived to say so, or nobody was
@@ -158,6 +184,10 @@ async fn heed(
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Result<(login::Change, bool), Error> {
+    // The head in which the visitor would be told of it is the page's, and has left already.
+    if case.is_hole {
+        return Ok((login::Change::Nothing, false));
+    }
     let change = login::carry_out(case, status, headers).await?;
     match told::fill_cart(case, headers, &change).await {
         Ok(has_filled_cart) => Ok((change, has_filled_cart)),
@@ -176,7 +206,7 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap, ow
     let mut targets = vec![own.to_owned()];
     for name in [::http::header::LOCATION, ::http::header::CONTENT_LOCATION] {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
-        targets.extend(value.and_then(|text| same_site(case, own, text)));
+        targets.extend(value.and_then(|text| same_site(&case.admitted, own, text)));
     }
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
     // A route for this method alone may name a row, too.
@@ -264,11 +294,11 @@ fn aim(case: &Case<'_>, target: &str, is_hard: bool) -> Aim {
     Scope::Url { site: &case.admitted.site, path: &path, query: &query }.aim(is_hard)
 }
 
-/// The target that a Location means in an answer to a request for `own`, where it is on the same site.
-fn same_site(case: &Case<'_>, own: &str, location: &str) -> Option<String> {
+/// The target that a reference means in an answer to a request for `own`, where it is on the same site.
+pub(super) fn same_site(admitted: &Admitted, own: &str, location: &str) -> Option<String> {
     let (place, target) = resolve(own, location);
     let Some(place) = place else { return Some(target) };
-    let scheme = case.admitted.scheme;
+    let scheme = admitted.scheme;
     let authority = match place.split_once("//") {
         Some(("", authority)) => authority,
         Some((named, authority)) => {
@@ -278,5 +308,5 @@ fn same_site(case: &Case<'_>, own: &str, location: &str) -> Option<String> {
         None => return None,
     };
     let host = crate::http::host::Host::parse(authority.as_bytes()).ok()?;
-    (host.normalised(scheme) == case.admitted.site.as_str()).then_some(target)
+    (host.normalised(scheme) == admitted.site.as_str()).then_some(target)
 }

@@ -15,11 +15,14 @@ mod error;
 mod explain;
 mod forward;
 mod gate;
+mod hole;
 pub mod interim;
+mod jar;
 mod login;
 mod outgoing;
 mod outlive;
 mod owned;
+mod personal;
 mod purge;
 mod redirect;
 mod rows;
@@ -41,13 +44,14 @@ use hyper::body::Incoming;
 use crate::clock::unix_now;
 use crate::fill::Filler;
 use crate::http::client_cert::ClientCertificate;
-use crate::http::cookie::rebuild;
+use crate::http::cookie::{self, rebuild};
+use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
 use crate::http::{hop, media, query};
 use crate::ident::{Item, PageKey};
 use crate::log::Pen;
-use crate::metrics::{Count, Sheet};
+use crate::metrics::{Count, Crumb, Sheet};
 use crate::origin::{Upstream, Upstreams};
 use crate::page::group;
 use crate::page::key::{KeyParts, ShareClass, hash_request};
@@ -70,6 +74,8 @@ pub use endpoint::Endpoint;
 use error::Error;
 pub use explain::{Explanation, Question, Unclear, explain};
 pub use gate::Rates;
+pub use hole::{Limits as HoleLimits, Waiting as WaitingHoles};
+pub use jar::{CookieKinds, CookieReport, SeenCookie, cookie_hints, cookie_report};
 pub use outgoing::{OriginRules, StatusDetail};
 pub use outlive::Left;
 use outlive::{Outliving, Tie};
@@ -112,6 +118,8 @@ pub struct Settings {
     pub tunnel_idle: std::time::Duration,
     /// Which cookies mean what.
     pub cookies: CookieRules,
+    /// What is added to cookies on their way out.
+    pub hardening: Vec<Hardening>,
     /// How the app is asked who a visitor is, if it is.
     pub verify: Option<Arc<Verify>>,
     /// Which of the app's own requests log in and out.
@@ -132,6 +140,8 @@ pub struct Settings {
     pub purge: Option<PurgeMethod>,
     /// The names of rows that routes are answered from.
     pub rows: Names,
+    /// What may be filled in a page for one visitor.
+    pub holes: HoleLimits,
     /// Routes.
     pub routes: Routes,
 }
@@ -165,6 +175,8 @@ pub struct Room {
     pub sheet: Arc<Sheet>,
     /// This thread's part of the access log, if there is one.
     pub pen: Option<Arc<Pen>>,
+    /// What waits on this thread to be filled in pages.
+    pub holes: Rc<WaitingHoles>,
     /// Requests that go on without their clients.
     pub left: Rc<Left>,
     /// The tunnels that are open, shared by all threads.
@@ -258,6 +270,7 @@ async fn answer(
     }
     let (route, item) = route_of(room, &head, &admitted);
     trail.route(&route.name);
+    room.sheet.cookies(Crumb::Came, cookie::named(&head.headers));
     let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
     limits.iter().try_for_each(|limits| turn.count(limits))?;
     let asking = Asking::Of(client, &admitted);
@@ -266,28 +279,43 @@ async fn answer(
     trail.visitor(&visitor, room.settings.log_user);
     turn.count_visitor(&room.settings.rates.all, &visitor)?;
     limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
+    let wanted = hole::wanted(route, &mut head, has_body);
     let heard = Heard::default();
-    let case = Case { room, client, head: &head, admitted, route, visitor, now, heard };
+    let is_hole = false;
+    let case = Case { room, client, head: &head, admitted, route, visitor, now, heard, is_hole };
     if case.is_call() {
         // Who calls, and leaves, calls it off.
         tie.bind();
     }
-    let access = access(&case, item.as_ref(), has_body, Look::Use).await;
-    if let Some(response) = rows::answer(&case, item.as_ref(), has_body, trail).await {
-        note_visit(&case, item, &response);
+    let response = reply(&case, item.as_ref(), Some(body), trail).await?;
+    note_visit(&case, item, &response);
+    Ok(match wanted {
+        Some(wanted) => hole::fill(&wanted, &case, response),
+        None => response,
+    })
+}
+
+/// The steps behind those that find out who asks for what.
+async fn reply(
+    case: &Case<'_>,
+    item: Option<&Item>,
+    body: Option<Incoming>,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Error> {
+    let has_body = body.as_ref().is_some_and(|body| !http_body::Body::is_end_stream(body));
+    let access = access(case, item, has_body, Look::Use).await;
+    if let Some(response) = rows::answer(case, item, has_body, trail).await {
         return Ok(response);
     }
-    let response = match access {
+    match (access, body) {
         // RFC 9111 §5.2.1.7.
-        Access::Bypass(_) if takes_stored_only(&head) => Err(Error::NotStored),
-        Access::Bypass(Reason::Upgrade) => upgrade::answer(&case, body, trail).await,
-        Access::Bypass(reason) => forward::forward(&case, body, reason, trail).await,
-        Access::Shared(_) | Access::StaticOnly(_) => {
-            cached::answer(&case, body, access, trail).await
+        (Access::Bypass(_), _) if takes_stored_only(case.head) => Err(Error::NotStored),
+        (Access::Bypass(Reason::Upgrade), Some(body)) => upgrade::answer(case, body, trail).await,
+        (Access::Bypass(reason), body) => forward::forward(case, body, reason, trail).await,
+        (Access::Shared(_) | Access::StaticOnly(_), body) => {
+            cached::answer(case, body, access, trail).await
         }
-    }?;
-    note_visit(&case, item, &response);
-    Ok(response)
+    }
 }
 
 /// The route of a request, and the item that it names there.
@@ -368,6 +396,8 @@ struct Case<'a> {
     visitor: visitor::Visitor,
     /// Unix time in seconds.
     now: f64,
+    /// Whether it is for a hole in a page: of its answer the body counts, and nothing else.
+    is_hole: bool,
     /// What was heard of its body, where it may be a log-in.
     heard: Heard,
 }

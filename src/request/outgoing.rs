@@ -27,7 +27,9 @@ use crate::http::{hop, language, query};
 use crate::ident::User;
 use crate::log::VisitorClass;
 use crate::origin::{Call, Outgoing, Upload};
+use crate::page::hole::esi::SURROGATE_CAPABILITY;
 use crate::page::key::ShareClass;
+use crate::route::Esi;
 
 /// `X-Anteroom-Session: known|none|unknown`.
 static SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
@@ -144,7 +146,7 @@ impl std::fmt::Debug for OriginRules {
 }
 
 /// A forwarded request: as it came, less what no client may say, plus what we say.
-pub(super) fn forwarded(case: &Case<'_>, body: Incoming) -> Request<Outgoing> {
+pub(super) fn forwarded(case: &Case<'_>, body: Option<Incoming>) -> Request<Outgoing> {
     let mut headers = forwarded_fields(case);
     let body = outgoing_body(case, body);
     match &body {
@@ -211,10 +213,10 @@ fn says_length(case: &Case<'_>) -> bool {
         || case.head.headers.contains_key(CONTENT_LENGTH)
 }
 
-fn outgoing_body(case: &Case<'_>, body: Incoming) -> Outgoing {
-    if http_body::Body::is_end_stream(&body) {
+fn outgoing_body(case: &Case<'_>, body: Option<Incoming>) -> Outgoing {
+    let Some(body) = body.filter(|body| !http_body::Body::is_end_stream(body)) else {
         return Outgoing::Empty;
-    }
+    };
     let settings = &case.room.settings;
     let max = settings.body_max.unwrap_or(u64::MAX);
     let rules = Arc::clone(settings);
@@ -268,6 +270,10 @@ fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: Opt
     let forwarded = fwd::forwarded(address, host, scheme);
     headers.insert(::http::header::FORWARDED, forwarded);
     fwd::append_via(headers, case.head.version);
+    if case.route.esi != Esi::Off {
+        // Else an app that knows of it would put together its pages itself.
+        headers.insert(&SURROGATE_CAPABILITY, HeaderValue::from_static("anteroom=\"ESI/1.0\""));
+    }
     fwd::set_traceparent(headers, fastrand::u128(..), fastrand::u64(..));
 }
 
@@ -468,6 +474,11 @@ pub(super) fn fill(
         Loss::Address
     };
     (build(case, target, headers, Outgoing::Empty), loss)
+}
+
+/// Makes a request ask for what is in no coding.
+pub(super) fn in_no_coding(headers: &mut HeaderMap) {
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
 /// An emptied query loses its `?`.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::{REFERER, USER_AGENT};
+use ::http::request::Parts;
 use ::http::{HeaderMap, Method, Request, Response, Uri, Version};
 use tokio::time::Instant;
 
@@ -92,6 +93,15 @@ impl Trail {
             origin: None,
             whole: false,
         })
+    }
+
+    /// A request for a hole in a page. It is part of the page's, and neither counted nor logged by itself.
+    pub(super) fn of_hole(room: &Rc<Room>, client: &Rc<Client>, head: &Parts) -> Box<Self> {
+        let mut request = Request::new(());
+        *request.method_mut() = head.method.clone();
+        let mut trail = Self::begin(room, client, &request);
+        (trail.pen, trail.is_counted) = (None, true);
+        trail
     }
 
     /// The visitor's address.

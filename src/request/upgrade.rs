@@ -109,13 +109,13 @@ pub(super) async fn answer(
 ) -> Result<Response<Body>, Error> {
     let room = case.room;
     let Some(protocol) = asked(case.head, false) else {
-        return forward::forward(case, body, Reason::Upgrade, trail).await;
+        return forward::forward(case, Some(body), Reason::Upgrade, trail).await;
     };
     let Some(place) = place(case) else {
         room.sheet.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };
-    let mut request = outgoing::forwarded(case, body);
+    let mut request = outgoing::forwarded(case, Some(body));
     for name in [TE, TRAILER] {
         request.headers_mut().remove(name);
     }
@@ -143,6 +143,7 @@ pub(super) async fn answer(
         Answer::Switched(mut origin) => {
             let mut fields = std::mem::take(&mut origin.fields);
             deliver::remove_sessions(case, &mut fields);
+            deliver::harden_cookies(case, &mut fields);
             let is_websocket = protocol.is_websocket();
             let response = match stream {
                 Some(_) => extended(fields),

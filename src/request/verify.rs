@@ -127,11 +127,13 @@ pub(super) async fn verify(
     let is_renewal = remembered.is_some();
     if let Some(Remembered { answer, asked }) = remembered {
         let is_due = whose.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
-        if let Some(verdict) = stands(room, answer, whose).await? {
-            room.verified.count_use();
-            if is_due && let Asking::Of(client, admitted) = asking {
-                // Nobody waits for it.
-                drop(ask(room, verify, whose, (client, admitted)));
+        if let Some(verdict) = stands(room, answer, whose, asking.look()).await? {
+            if let Asking::Of(client, admitted) = asking {
+                room.verified.count_use();
+                if is_due {
+                    // Nobody waits for it.
+                    drop(ask(room, verify, whose, (client, admitted)));
+                }
             }
             return Ok(verdict);
         }
@@ -161,13 +163,18 @@ async fn stands(
     room: &Room,
     answer: Answer,
     whose: Whose<'_>,
+    look: Look,
 ) -> Result<Option<Verdict>, StoreError> {
     let user = match answer {
         Answer::Nobody => return Ok(Some(Verdict::Nobody)),
         Answer::Barred => return Ok(Some(Verdict::Barred)),
         Answer::Known(user) => user,
     };
-    let found = room.sessions.check_token(&room.store, whose.token, whose.now).await?;
+    let Whose { token, now, .. } = whose;
+    let found = match look {
+        Look::Use => room.sessions.check_token(&room.store, token, now).await?,
+        Look::Peek => room.sessions.peek_token(&room.store, token, now).await?,
+    };
     Ok(found.filter(|found| found.is_same(&user)).map(Verdict::Known))
 }
 
@@ -231,8 +238,8 @@ fn question(
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
     let (route, _) = route_of(room, head, &admitted);
     let visitor = Visitor::in_question();
-    let heard = Heard::default();
-    let case = Case { room, client, head, admitted, route, visitor, now, heard };
+    let (heard, is_hole) = (Heard::default(), false);
+    let case = Case { room, client, head, admitted, route, visitor, now, heard, is_hole };
     let mut request = outgoing::question(&case);
     // The answer is about his cookies, with whatever certificate they come.
     for (name, _) in case.certificate().iter().flat_map(|shown| shown.fields()) {

@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use ::http::header::{LOCATION, SET_COOKIE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use bytes::Bytes;
 
 use super::error::Error;
 use super::{Case, login, verify};
@@ -19,6 +18,7 @@ use crate::http::{query, set_cookie};
 use crate::ident::{StoredToken, User};
 use crate::log::VisitorClass;
 use crate::metrics::Count;
+use crate::origin::Ear;
 use crate::session::Ending;
 
 /// The most of a log-in's body that is looked at, in bytes.
@@ -132,7 +132,7 @@ pub(super) struct Heard(Rc<RefCell<Vec<u8>>>);
 
 impl Heard {
     /// What hears the body as it goes by, where it is needed.
-    pub(super) fn ear(case: &Case<'_>) -> Option<Box<dyn Fn(&Bytes)>> {
+    pub(super) fn ear(case: &Case<'_>) -> Option<Ear> {
         let rule = case.room.settings.watched.login.as_ref()?;
         let listens = matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)));
         if !listens || !case.rules().sessions || !rule.matching.fits(case) {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Sessions;
+use crate::clock::unix_now;
 use crate::ident::StoredToken;
-use crate::store::{SessionStore, StoreError, Terms};
+use crate::store::{BarStore, SessionStore, StoreError, Terms};
 
 /// What holds for all sessions, until a reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,6 +18,9 @@ pub struct Rules {
     pub absolute: Option<Duration>,
     /// How many sessions a user may have; 0: any number.
     pub most: u32,
+    /// Whether an app that keeps its own sessions is asked who a visitor is: it may go on to believe in one
+    /// that was ended here, so that its token is barred.
+    pub bars: bool,
 }
 
 impl Rules {
@@ -52,11 +56,14 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store did not say that it is done.
-    pub async fn end<S: SessionStore>(
+    pub async fn end<S: SessionStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
     ) -> Result<(), StoreError> {
+        if self.rules.load().bars {
+            store.bar(token, unix_now()).await?;
+        }
         store.revoke_token(token).await?;
         self.forget(token);
         Ok(())
@@ -80,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_nobody_uses_goes_after_the_shorter_time() {
-        let rules = |idle, absolute| Rules { idle, absolute, most: 0 };
+        let rules = |idle, absolute| Rules { idle, absolute, ..Rules::default() };
         assert_eq!(rules(None, None).longest(), None);
         assert_eq!(rules(Some(SECOND), None).longest(), Some(SECOND));
         assert_eq!(rules(None, Some(SECOND)).longest(), Some(SECOND));

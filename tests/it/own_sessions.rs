@@ -1,11 +1,12 @@
 //! Log-ins and log-outs of an app that keeps its own sessions: by its cookies and by rules.
 
 use std::collections::HashMap;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply, Request};
-use crate::support::proxy::{Proxy, Storage, on_both_stores};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
 
 /// By rules alone.
 const RULES: &str = r#"
@@ -42,12 +43,14 @@ fn app() -> Origin {
                 Reply::status("302 Found")
                     .header("Location", "/")
                     .header("Set-Cookie", &format!("SID={sid}; Path=/"))
+                    .body("")
             }
             ("/login", None) => Reply::unstored("wrong password"),
-            ("/logout", Some(_)) => Reply::status("302 Found").header("Location", "/"),
+            ("/logout", Some(_)) => Reply::status("302 Found").header("Location", "/").body(""),
             ("/logout", None) => Reply::status("302 Found")
                 .header("Location", "/")
-                .header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0"),
+                .header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0")
+                .body(""),
             _ => Reply::html(&format!("a page for {}", user.as_deref().unwrap_or("anybody"))),
         }
     })
@@ -84,6 +87,7 @@ on_both_stores!(
     a_log_out_is_known_by_its_rule,
     a_cookie_that_is_taken_away_ends_the_session,
     a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says,
+    a_session_that_is_revoked_stays_so_whatever_the_app_says,
 );
 
 fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
@@ -143,6 +147,22 @@ fn a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says(storage: &Sto
     assert_eq!(page(&proxy, &again).text(), "a page for ann");
 }
 
+fn a_session_that_is_revoked_stays_so_whatever_the_app_says(storage: &Storage) {
+    let origin = app();
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    let [ann, bob] = ["ann", "bob"].map(|user| log_in(&proxy, user));
+    for (cookie, text) in [(&ann, "a page for ann"), (&bob, "a page for bob")] {
+        assert_eq!(page(&proxy, cookie).text(), text);
+    }
+    let mut command = Command::new(ANTEROOM);
+    command.args(["sessions", "revoke", "--user", "ann", "--config", "proxy.toml"]);
+    let revoked = command.current_dir(proxy.folder()).output().unwrap();
+    assert!(revoked.status.success(), "{revoked:?}");
+    assert_eq!(page(&proxy, &ann).text(), "a page for anybody");
+    assert_eq!(session(&proxy, &ann), ("none".to_owned(), None));
+    assert_eq!(page(&proxy, &bob).text(), "a page for bob");
+}
+
 #[test]
 fn a_log_in_over_a_session_leaves_nothing_of_it() {
     let origin = app();
@@ -159,7 +179,8 @@ fn an_app_that_writes_its_name_into_its_cookie_is_believed() {
     let origin = Origin::start(|request| match request.path() {
         "/wp-login.php" => Reply::status("302 Found")
             .header("Location", "http://other.port:81/wp-admin/")
-            .header("Set-Cookie", "wordpress_logged_in_0f=ann%7C1799999999%7Cx%7Cy; Path=/"),
+            .header("Set-Cookie", "wordpress_logged_in_0f=ann%7C1799999999%7Cx%7Cy; Path=/")
+            .body(""),
         _ => Reply::unstored("a page"),
     });
     let rules = r#"

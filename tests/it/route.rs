@@ -115,6 +115,30 @@ fn a_fill_loses_the_cookies_that_its_route_names() {
     }
 }
 
+#[test]
+fn a_log_in_is_not_lost_where_a_route_strips_the_cookies_of_all_pages() {
+    // As DokuWiki does: everybody gets one cookie and loses the other, which is the log-in's.
+    let origin = Origin::start(|request| {
+        if request.target.ends_with("?u=alice") {
+            Reply::html("hello, alice").header("Set-Cookie", "DWab=alice; path=/")
+        } else {
+            let reply = Reply::html("hello").header("Set-Cookie", "DokuWiki=0a1b; path=/");
+            reply.header("Set-Cookie", "DWab=deleted; Max-Age=0; path=/")
+        }
+    });
+    let proxy = Proxy::embedded(&origin, &route("strip_set_cookie = [\"DokuWiki\"]"));
+
+    let page = [proxy.get("/page").send(), proxy.get("/page").send()];
+    let log_in = [proxy.get("/page?u=alice").send(), proxy.get("/page?u=alice").send()];
+
+    assert!(page[1].is_hit(), "{}", page[1].cache_status());
+    assert!(page[1].set_cookie("DWab").is_none());
+    for answer in log_in {
+        assert!(!answer.is_hit(), "{}", answer.cache_status());
+        assert_eq!(answer.set_cookie("DWab"), Some("DWab=alice; path=/"));
+    }
+}
+
 /// What PHP sends with every page once a session was begun.
 fn php(reply: Reply) -> Reply {
     reply

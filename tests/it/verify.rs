@@ -82,6 +82,7 @@ fn questions(origin: &Origin) -> usize {
 on_both_stores!(
     the_app_is_asked_once_and_told_who_it_has_said,
     who_is_nobody_shares_the_pages_of_strangers,
+    who_is_nobody_shares_pages_that_are_chosen_by_cookies,
     a_log_in_and_a_log_out_count_at_once,
     an_app_that_cannot_say_leaves_the_visitor_unknown,
     what_the_app_takes_back_ends_the_session,
@@ -108,6 +109,26 @@ fn the_app_is_asked_once_and_told_who_it_has_said(storage: &Storage) {
     let me = proxy.get("/_anteroom/me").cookie("SID=sid-of-ann-1").send();
     let me: serde_json::Value = serde_json::from_str(&me.text()).unwrap();
     assert_eq!((&me["user"], &me["attributes"]["group"]), (&"ann".into(), &"trade".into()));
+}
+
+fn who_is_nobody_shares_pages_that_are_chosen_by_cookies(storage: &Storage) {
+    // As PHP and Django sites say on every page.
+    let app = App::default();
+    let origin = {
+        let app = app.clone();
+        Origin::start(move |request| app.answer(request).header("Vary", "Cookie"))
+    };
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    app.log_in("sid-of-ann-1", "ann");
+
+    assert_eq!(proxy.get("/page").send().text(), "a page for anybody");
+    let nobody = page(&proxy, "sid-of-nobody");
+    let ann = page(&proxy, "sid-of-ann-1");
+    let both = proxy.get("/page").cookie("SID=sid-of-nobody; lang=de").send();
+
+    assert!(nobody.is_hit(), "{}", nobody.cache_status());
+    assert_eq!(ann.text(), "a page for ann");
+    assert!(!both.is_hit(), "another cookie may choose another page: {}", both.cache_status());
 }
 
 fn who_is_nobody_shares_the_pages_of_strangers(storage: &Storage) {

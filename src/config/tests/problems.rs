@@ -481,6 +481,18 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         r#"proxy.toml:7: [[route]] override_private: is true, and needs share = "anonymous""#,
     ),
     (
+        "[[route]]\nmatch.path = \"/a\"\nshare = \"everyone\"\nset_cookie = \"strip_for_anonymous\"",
+        r#"proxy.toml:4: [[route]] set_cookie: "strip_for_anonymous" needs share = "anonymous""#,
+    ),
+    (
+        "[[route]]\nmatch.path = \"/**\"\nshare = \"everyone\"\nleak_guard = \"off\"",
+        r#"proxy.toml:4: [[route]] leak_guard: "off" needs a match.path, and one that is not /**"#,
+    ),
+    (
+        "[[route]]\nmatch.path = \"/a\"\nleak_guard = \"off\"",
+        r#"proxy.toml:3: [[route]] leak_guard: "off" is for pages that you promise to be for everyone, not for share = "anonymous""#,
+    ),
+    (
         "[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\noverride_private = true",
         "proxy.toml:4: [[route]] override_private: is true, and needs [session] cookie to be said",
     ),
@@ -540,6 +552,10 @@ fn what_an_operator_may_regret_is_warned_of() {
         (
             "[[route]]\nname = \"all\"\n[[route]]\nmatch.path = \"/a\"",
             "[[route]]: is never reached: \"all\" before it",
+        ),
+        (
+            "[[route]]\nfragments = [{ selector = \"b\", fill = \"user\" }]",
+            "[[route]] fragments: share = \"anonymous\": visitors with a login",
         ),
         (
             "[[route]]\nmatch.path = [\"/a\", \"/b\"]\n[[route]]\nmatch.path = \"/b\"",
@@ -644,3 +660,79 @@ proptest::proptest! {
 /// Pieces of configuration, of TOML, and of anything.
 const FRAGMENTS: &str = "\\[|\\]|\\{|\\}|=|\n|\"|,|\\.|[0-9]{1,25}|url|route|match|path|cache|listen|\
                          address|store|redis://|:|@|\\*|/|\\PC|\u{0}|\r";
+
+#[test]
+fn a_hole_that_cannot_be_filled_is_told() {
+    let cart = r##"selector = "#cart", from = "/partials/cart""##;
+    for (holes, beside, expected) in [
+        ("from = \"/a\"", "", "selector is missing"),
+        (
+            "selector = \"a + b\", from = \"/a\"",
+            "",
+            "expected a CSS selector for a page that streams",
+        ),
+        ("selector = \"b\"", "", "write from = \"/partials/cart\", or fill"),
+        ("selector = \"b\", from = \"a\"", "", "expected a path such as"),
+        ("selector = \"b\", from = \"//a\"", "", "expected a path such as"),
+        ("selector = \"b\", from = \"/_anteroom/me\"", "", "none under /_anteroom/"),
+        (
+            "selector = \"b\", from = \"/a\", fill = \"user\"",
+            "",
+            "from and fill stand beside each other",
+        ),
+        ("selector = \"b\", fill = \"me\"", "", "expected \"user\", \"cart_count\" or \"recent\""),
+        ("selector = \"b\", fill = \"user\", template = \"{item}\"", "", "template is for"),
+        ("selector = \"b\", fill = \"recent\"", "", "needs template"),
+        (
+            "selector = \"b\", fill = \"recent\", template = \"<a {item}>\"",
+            "",
+            "within a quoted attribute",
+        ),
+        (
+            "selector = \"b\", fill = \"user\", share = \"none\"",
+            "",
+            "share is for what from brings",
+        ),
+        (
+            "selector = \"b\", fill = \"user\", on = \"never\"",
+            "",
+            "expected \"all\" or \"session\"",
+        ),
+        ("selecter = \"b\", fill = \"user\"", "", "did you mean selector?"),
+        (cart, "share = \"none\"", "are for pages that are shared"),
+        (cart, "esi = true", "say one"),
+    ] {
+        let share = if beside.contains("share") { "" } else { "share = \"everyone\"" };
+        let text = format!("{ORIGIN}[[route]]\n{share}\n{beside}\nfragments = [{{ {holes} }}]\n");
+        let told = problems(&file(&text));
+        assert!(told.iter().any(|line| line.contains(expected)), "{holes} {beside}: {told:?}");
+        let at = "[[route]] fragments: ";
+        assert!(told.iter().all(|line| line.contains(at)), "{told:?}");
+    }
+    for (beside, expected) in [
+        ("esi = 1", "expected true, false or \"always\""),
+        (
+            "rows = \"r\"\nmatch.path = \"/{item}\"\nesi = true\n[[rows]]\nname = \"r\"\npath = \"/{row}\"",
+            "rows",
+        ),
+    ] {
+        let told = problems(&file(&format!("{ORIGIN}[[route]]\n{beside}\n")));
+        assert!(told.len() == 1 && told[0].contains(expected), "{beside}: {told:?}");
+    }
+}
+
+#[test]
+fn holes_are_printed_as_they_are_read() {
+    let text = format!(
+        "{ORIGIN}hosts = \"example.com\"\n[[route]]\nshare = \"everyone\"\nfragments = [\
+         {{ selector = \"#a\", from = \"/a?b=c\", share = \"none\", fallback = \"<b>\\\"\" }}, \
+         {{ selector = \"i\", fill = \"user\", on = \"session\" }}, \
+         {{ selector = \"u\", fill = \"cart_count\" }}, \
+         {{ selector = \"p\", fill = \"recent\", template = '<a href=\"/i/{{item}}\">{{item}}</a>' }}]\n\
+         [[route]]\nesi = \"always\"\nmatch.method = \"GET\"\n[[route]]\nesi = true\n"
+    );
+    let (plan, _) = Plan::read(&file(&text)).unwrap();
+    assert_eq!(plan.routes[0].fragments.len(), 4);
+    let (again, _) = Plan::read(&file(&print(&plan))).unwrap();
+    assert_eq!(again, plan);
+}

@@ -8,7 +8,8 @@ use crate::config::form::Form;
 use crate::config::reader::{Places, Reader};
 use crate::config::schema::{Walk, walk};
 use crate::config::{
-    Login, LoginUser, Matching, Origin, OriginUrl, Place, Rate, Route, Rows, Success, Verify,
+    Cookies, Login, LoginUser, Matching, Origin, OriginUrl, Place, Rate, Route, Rows, Success,
+    Verify,
 };
 use crate::http::finding::{Finder, Plain, Sign};
 use crate::http::path::PathPattern;
@@ -69,6 +70,9 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         ..Route::default()
     };
     assert_eq!(route, conditions);
+    let cookies =
+        Cookies { names: vec![Pattern::Exact("PHPSESSID".to_owned())], ..Cookies::default() };
+    assert_eq!(plan.cookies.pop(), Some(cookies));
     let rows = Rows {
         name: "inventory".to_owned(),
         path: "/api/inventory/{row}".to_owned(),
@@ -90,6 +94,7 @@ fn the_shipped_file_names_every_key_of_the_schema() {
     let mut plan = usual();
     plan.routes.push(Route::default());
     plan.rows.push(Rows::default());
+    plan.cookies.push(Cookies::default());
     walk(&mut keys, &mut plan);
 
     let sources = file(&uncommented());

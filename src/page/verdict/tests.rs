@@ -401,7 +401,8 @@ mod personal {
 
     #[test]
     fn a_fill_may_lose_the_cookies_that_its_route_names_and_no_others() {
-        let named = Route { strip_set_cookie: vec!["JSESSIONID".into(), "b".into()], ..rest() };
+        let strip_set_cookie = vec!["JSESSIONID".into(), "b".into()];
+        let named = Route { strip_set_cookie, key_cookies: vec!["lang".into()], ..rest() };
         for (lines, stored) in [
             (&["JSESSIONID=1; Path=/"][..], true),
             (&[" JSESSIONID =1"], true),
@@ -410,6 +411,12 @@ mod personal {
             (&["JSESSIONIDX=1"], false),
             (&["JSESSIONID=1", "login=2"], false),
             (&["login=JSESSIONID"], false),
+            // What is taken away of a request that bore nothing says nothing.
+            (&["JSESSIONID=1", "login=deleted; Max-Age=0"], true),
+            (&["login=; Expires=Thu, 01 Jan 1970 00:00:01 GMT"], true),
+            (&["login=deleted", "login=2"], false),
+            (&["login=2; Max-Age=1"], false),
+            (&["lang=deleted; Max-Age=0"], false),
         ] {
             let mut case = Case::html(&[]);
             case.route = named.clone();
@@ -420,6 +427,34 @@ mod personal {
             let expected =
                 if stored { Ok((300, LifetimeSource::Default)) } else { Err(Reason::SetCookie) };
             assert_eq!(found, expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_may_lose_all_its_cookies_where_a_stranger_s_may_and_it_is_one() {
+        let strips = Route { set_cookie: SetCookie::StripForAnonymous, ..rest() };
+        let html = ("content-type", "text/html");
+        for (status, lines, expected) in [
+            (200, &[html][..], Ok(Lost::All)),
+            (200, &[("content-type", "text/css")], Ok(Lost::All)),
+            (404, &[html, ("cache-control", "max-age=60")], Ok(Lost::All)),
+            (200, &[("content-type", "image/png"), ("etag", "\"1\"")], Ok(Lost::All)),
+            (200, &[("content-type", "image/png")], Err(Reason::SetCookie)),
+            (200, &[("content-type", "application/json")], Err(Reason::SetCookie)),
+            (200, &[], Err(Reason::SetCookie)),
+            (301, &[html], Err(Reason::SetCookie)),
+            (302, &[html, ("cache-control", "max-age=60")], Err(Reason::SetCookie)),
+            (200, &[html, ("x-csrf-token", "1")], Err(Reason::CsrfField)),
+            (200, &[html, ("cache-control", "private")], Err(Reason::Private)),
+            (200, &[html, ("anteroom-login", "alice")], Err(Reason::Anteroom)),
+        ] {
+            let mut case = Case { status, route: strips.clone(), ..Case::with(lines) };
+            case.headers.append("set-cookie", HeaderValue::from_static("PHPSESSID=1"));
+            assert_eq!(case.verdict().map(|storing| storing.lost), expected, "{status} {lines:?}");
+            for class in ALL_CLASSES.into_iter().filter(|class| *class != ShareClass::Anonymous) {
+                let case = Case { class, ..case.clone() };
+                assert!(case.verdict().is_err(), "{class:?} {lines:?}");
+            }
         }
     }
 

@@ -24,7 +24,7 @@ use super::error::Error;
 use super::verify::Asking;
 use super::watch::Heard;
 use super::{
-    Case, Room, access, admit, coder, deliver, endpoint, gate, purge, route_of, rows,
+    Case, Room, access, admit, coder, deliver, endpoint, gate, hole, purge, route_of, rows,
     takes_stored_only, visitor,
 };
 use crate::clock::unix_now;
@@ -46,7 +46,7 @@ pub use question::{Question, Unclear};
 /// # Errors
 /// When the question is not clear.
 pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation, Unclear> {
-    let Imagined { head, client, length, has_body, lost_https, site } =
+    let Imagined { mut head, client, length, has_body, lost_https, site } =
         question.imagine(&room.settings)?;
     let mut told = begin(&head, &site);
     if lost_https {
@@ -95,8 +95,15 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
     let now = unix_now();
     let (route, item) = route_of(room, &head, &admitted);
     let visitor = visitor::recognise(room, &head, route, now, Asking::No).await;
-    let heard = Heard::default();
-    let case = Case { room, client: &client, head: &head, admitted, route, visitor, now, heard };
+    // What it would be made to ask for is what is told.
+    if hole::wanted(route, &mut head, has_body).is_some() {
+        let note =
+            "a page here is filled for each visitor: whole, in gzip or no coding, for no cache";
+        told.notes.push(note.to_owned());
+    }
+    let (heard, is_hole) = (Heard::default(), false);
+    let client = &client;
+    let case = Case { room, client, head: &head, admitted, route, visitor, now, heard, is_hole };
     told.route = Some(parts::route(&case, item.as_ref()));
     told.visitor = Some(parts::visitor(&case));
     told.cookies = parts::cookies(&case);

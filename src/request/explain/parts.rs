@@ -23,7 +23,7 @@ use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::purge::Standing;
 use crate::page::verdict::{Answered, Asked, Named, Who, may_store, named_by};
 use crate::reason::Reason;
-use crate::route::{Segment, Share};
+use crate::route::{Esi, LeakGuard, Segment, SetCookie, Share};
 use crate::store::StoreError;
 
 /// The class of cookies that nobody has named.
@@ -58,8 +58,12 @@ pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
         ("stale_while_revalidate", route.stale_while_revalidate.is_some()),
         ("stale_if_error", route.stale_if_error.is_some()),
         ("only_top", route.only_top.is_some()),
+        ("fragments", !route.fragments.is_empty()),
+        ("esi", route.esi != Esi::Off),
         ("trust_public", route.trust_public),
+        ("set_cookie", route.set_cookie != SetCookie::Keep),
         ("strip_set_cookie", !route.strip_set_cookie.is_empty()),
+        ("leak_guard", route.leak_guard != LeakGuard::Full),
         ("key_cookies", !route.key_cookies.is_empty()),
         ("key_headers", !route.key_headers.is_empty()),
         ("send_headers", !route.send_headers.is_empty()),

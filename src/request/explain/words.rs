@@ -80,6 +80,11 @@ fn of_the_response(reason: Reason) -> &'static str {
         Reason::CsrfField => "the page has a CSRF field in a form",
         Reason::SessionInLink => "the page has a session id in a link",
         Reason::Undecodable => "the page could not be decoded to look for secrets in it",
+        Reason::PasswordField => "the page sets a cookie and asks for a password",
+        Reason::PostForm => "the page sets a cookie and has a form that is posted",
+        Reason::LeakUser => "the page has the name of the user for whom it was fetched",
+        Reason::LeakAttribute => "the page has an attribute of the user for whom it was fetched",
+        Reason::LeakToken => "the page has a token of its visitor's, or the value of its cookie",
         Reason::TooLarge => "the page is larger than [cache] max_object",
         Reason::Slow => "the page took too long to be looked through as a whole",
         Reason::Unframed => "the body ends with the connection, so that a cut could not be told",
@@ -156,6 +161,10 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
         Reason::ContentType | Reason::NoValidator | Reason::Accept | Reason::NoLifetime => {
             ("[[route]] ttl", "ttl = \"300s\" on a route for this path")
         }
+        Reason::LeakUser | Reason::LeakAttribute | Reason::LeakToken => (
+            "[[route]] leak_guard",
+            "share = \"none\" if it is personal; leak_guard = \"marks\" if that is a word of every page",
+        ),
         Reason::TooLarge => ("[cache] max_object", "a larger size"),
         Reason::Variants => ("[limits] variants", "a larger number; or the app varies by less"),
         Reason::Crowded => ("[limits] in_flight", "a larger size, or larger waiters"),
@@ -196,11 +205,17 @@ fn against_vary(about: &Circumstances<'_>) -> Vec<Hint> {
 fn against_the_app(reason: Reason) -> Vec<Hint> {
     const OVERRIDE: &str = "[[route]] override_ttl";
     match reason {
-        Reason::SetCookie => vec![hint(
-            "[[route]] strip_set_cookie",
-            "strip_set_cookie = [\"…\"] with the names of the cookies that the page sets, where a \
-             visitor without a login does not need them",
-        )],
+        Reason::SetCookie => vec![
+            hint(
+                "[[route]] strip_set_cookie",
+                "strip_set_cookie = [\"…\"] with the names of the cookies that the page sets, where \
+                 a visitor without a login does not need them",
+            ),
+            hint(
+                "[[route]] set_cookie",
+                "set_cookie = \"strip_for_anonymous\", where the app sets cookies on every page",
+            ),
+        ],
         Reason::Private => vec![
             hint(
                 OVERRIDE,

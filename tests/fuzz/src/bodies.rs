@@ -2,7 +2,8 @@
 
 use anteroom::http::etag::ETag;
 use anteroom::http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};
-use anteroom::page::guard::inspect;
+use anteroom::page::guard::{Watch, inspect};
+use anteroom::page::traces::Traces;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -73,7 +74,11 @@ pub(crate) fn guard(data: &[u8]) {
     let mut input = Input(data);
     let headers = fields(input.block());
     let body = Bytes::copy_from_slice(input.0);
-    let verdict = |pieces: &[Bytes]| inspect(&headers, pieces, DECODED_MAX);
+    let mut traces = Traces::default();
+    traces.user(b"alice");
+    let watch = Watch { forms: true, traces: &traces, max_decoded: DECODED_MAX };
+    // Which of several findings is the first depends on the pieces.
+    let verdict = |pieces: &[Bytes]| inspect(&headers, pieces, &watch).is_ok();
     let whole = verdict(std::slice::from_ref(&body));
     for at in [1, body.len() / 2, body.len().saturating_sub(1)] {
         let at = at.min(body.len());
@@ -85,5 +90,5 @@ pub(crate) fn guard(data: &[u8]) {
     assert!(!html.contains_key(CONTENT_ENCODING));
     let form = b"<form><input type=hidden name=csrf_token value=3f9a></form>";
     let page = Bytes::from([&form[..], input.0].concat());
-    assert!(inspect(&html, &[page], DECODED_MAX).is_err());
+    assert!(inspect(&html, &[page], &watch).is_err());
 }

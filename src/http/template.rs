@@ -1,0 +1,189 @@
+//! Templates of html with `{item}` in them, which is escaped for the place in which it stands.
+
+use std::fmt;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What stands for the item.
+const NAME: &str = "{item}";
+
+/// Attributes that hold addresses, of which an item is a part.
+const ADDRESSES: [&str; 3] = ["href", "src", "action"];
+
+/// A piece of html that is written once for each item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    /// What stands before each item, and how that is escaped.
+    parts: Vec<(String, Escape)>,
+    end: String,
+}
+
+/// How an item is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Escape {
+    /// As text, or in a quoted attribute.
+    Html,
+    /// As a segment of an address, in a quoted attribute.
+    Address,
+}
+
+impl Template {
+    /// Reads a template. An item may stand in text and in quoted attributes; where a browser would take it
+    /// for something else than text, it may not.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut pieces = text.split(NAME);
+        let mut end = pieces.next().unwrap_or_default().to_owned();
+        let (mut parts, mut before) = (Vec::new(), end.clone());
+        for piece in pieces {
+            let escape = escape_behind(&before)?;
+            parts.push((std::mem::replace(&mut end, piece.to_owned()), escape));
+            before.push_str(NAME);
+            before.push_str(piece);
+        }
+        if parts.is_empty() {
+            return Err("html with {item} in it".to_owned());
+        }
+        Ok(Self { text: text.to_owned(), parts, end })
+    }
+
+    /// The template, written for an item.
+    pub fn write(&self, item: &str, html: &mut String) {
+        for (before, escape) in &self.parts {
+            html.push_str(before);
+            match escape {
+                Escape::Html => escape_html(item, html),
+                Escape::Address => html.extend(utf8_percent_encode(item, NON_ALPHANUMERIC)),
+            }
+        }
+        html.push_str(&self.end);
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// How an item is escaped that stands behind `before`.
+fn escape_behind(before: &str) -> Result<Escape, String> {
+    let lower = before.to_ascii_lowercase();
+    let is_open = |tag: &str| {
+        let opened = lower.rfind(&format!("<{tag}"));
+        opened.is_some_and(|at| !lower[at..].contains(&format!("</{tag}")))
+    };
+    if ["script", "style", "!--"].into_iter().any(is_open) {
+        return Err(
+            "{item} in text or in quoted attributes, and in no script, style or comment".into()
+        );
+    }
+    let unquoted = || Err("{item} in a tag only within a quoted attribute".to_owned());
+    let mut inside = Inside::Text;
+    let mut tag = "";
+    for (at, c) in lower.char_indices() {
+        inside = match (inside, c) {
+            (Inside::Text, '<') => {
+                tag = &lower[at..];
+                Inside::Tag
+            }
+            (Inside::Tag, '>') => Inside::Text,
+            (Inside::Tag, '"' | '\'') => Inside::Value { quote: c, at },
+            (Inside::Value { quote, .. }, c) if c == quote => Inside::Tag,
+            (same, _) => same,
+        };
+    }
+    match inside {
+        Inside::Text => Ok(Escape::Html),
+        Inside::Tag => unquoted(),
+        Inside::Value { at, .. } => {
+            let start = lower.len() - tag.len();
+            let Some(name) = lower[start..at].strip_suffix('=') else { return unquoted() };
+            let name = name.rsplit([' ', '\t', '\n', '"', '\'']).next().unwrap_or_default();
+            // What is read as script or as html once more needs another escape.
+            if name.starts_with("on") || matches!(name, "style" | "srcdoc") {
+                return Err(format!("{{item}} in no attribute {name}"));
+            }
+            if !ADDRESSES.contains(&name) {
+                return Ok(Escape::Html);
+            }
+            // At the beginning of an address an item could name a scheme or a host.
+            match lower[at + 1..].starts_with('/') && !lower[at + 1..].starts_with("//") {
+                true if lower[at + 1..].len() > 1 => Ok(Escape::Address),
+                _ => Err(format!("{{item}} in {name} only behind a path such as /item/")),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Inside {
+    Text,
+    Tag,
+    Value { quote: char, at: usize },
+}
+
+/// Writes `text` so that it means itself in html, in quoted attributes, too.
+pub fn escape_html(text: &str, html: &mut String) {
+    for c in text.chars() {
+        match c {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            c => html.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(template: &str, item: &str) -> String {
+        let mut html = String::new();
+        Template::parse(template).unwrap().write(item, &mut html);
+        html
+    }
+
+    #[test]
+    fn an_item_is_escaped_for_its_place() {
+        let link = r#"<a href="/item/{item}" title='{item}'>{item}</a>"#;
+        assert_eq!(written(link, "mug"), r#"<a href="/item/mug" title='mug'>mug</a>"#);
+        assert_eq!(
+            written(link, "\"><script>'&/.."),
+            "<a href=\"/item/%22%3E%3Cscript%3E%27%26%2F%2E%2E\" \
+             title='&quot;&gt;&lt;script&gt;&#39;&amp;/..'>&quot;&gt;&lt;script&gt;&#39;&amp;/..</a>"
+        );
+    }
+
+    #[test]
+    fn an_item_stands_where_it_can_be_escaped() {
+        for template in ["<b>x</b>", "<a {item}>", "<a href={item}>", "<a href=\"{item}\">"] {
+            assert!(Template::parse(template).is_err(), "{template}");
+        }
+        for template in [
+            "<a href=\"//{item}\">",
+            "<a href=\"/{item}\">",
+            "<a onclick=\"x('{item}')\">",
+            "<p style='{item}'>",
+            "<iframe srcdoc=\"{item}\">",
+            "<script>'{item}'</script>",
+            "<STYLE>{item}",
+            "<!-- {item} -->",
+            "<a title=\"x\"{item}>",
+            "<{item}>",
+        ] {
+            assert!(Template::parse(template).is_err(), "{template}");
+        }
+        for template in
+            ["{item}", "<li>{item}", "<a data-id=\"{item}\">", "<script></script>{item}"]
+        {
+            assert!(Template::parse(template).is_ok(), "{template}");
+        }
+    }
+}

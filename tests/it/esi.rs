@@ -1,0 +1,227 @@
+//! Holes that the app marks with the tags of ESI.
+
+use std::sync::Arc;
+
+use crate::support::origin::{Gate, Origin, Rendezvous, Reply, Request};
+use crate::support::proxy::{Proxy, log_in, shop};
+use crate::support::wait_until;
+
+/// Settings of a shop that carries out ESI under `/p/`.
+fn with(esi: &str) -> String {
+    format!(
+        "session.mint = true\n[[route]]\nmatch.path = [\"/p/**\", \"/deep/**\"]\n\
+         share = \"everyone\"\nesi = {esi}\n[[route]]\nmatch.path = \"/partials/**\"\nshare = \"none\""
+    )
+}
+
+fn said(page: &str) -> Reply {
+    Reply::html(page)
+        .header("Cache-Control", "max-age=60")
+        .header("Surrogate-Control", "content=\"ESI/1.0\"")
+        .header("ETag", "\"stored\"")
+}
+
+fn include(path: &str) -> String {
+    format!("<esi:include src=\"{path}\"/>")
+}
+
+fn user(request: &Request) -> &str {
+    request.header("x-anteroom-user").unwrap_or("nobody")
+}
+
+/// An origin whose pages are `page`, and whose partials say who asks.
+fn serving(page: &str) -> Origin {
+    let page = page.to_owned();
+    shop(move |request| match request.path() {
+        path if path.starts_with("/p/") => said(&page),
+        "/partials/fails" => Reply::status("500 Oops").body("no"),
+        path => Reply::html(&format!("{path} of {}", user(request))),
+    })
+}
+
+#[test]
+fn each_visitor_gets_his_own_includes_in_the_same_page() {
+    let origin = serving(&format!(
+        "<p>{}</p><esi:remove>old</esi:remove>",
+        include("/partials/a?x=1&amp;y=2")
+    ));
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    for (number, (cookie, name)) in
+        [(&alice, "alice"), (&bob, "bob"), (&alice, "alice")].into_iter().enumerate()
+    {
+        let answer = proxy.get("/p/1").cookie(cookie).header("If-None-Match", "\"stored\"").send();
+        assert_eq!(answer.text(), format!("<p>/partials/a of {name}</p>"));
+        assert_eq!(answer.is_hit(), number > 0, "{}", answer.cache_status());
+        assert_eq!(answer.header("cache-control"), Some("private, no-cache"));
+        for field in ["surrogate-control", "etag", "content-length"] {
+            assert_eq!(answer.header(field), None, "{field}");
+        }
+    }
+    let seen = origin.seen();
+    let pages: Vec<_> = seen.iter().filter(|request| request.path() == "/p/1").collect();
+    assert_eq!(pages.len(), 1);
+    let capability = pages[0].header("surrogate-capability");
+    assert_eq!(capability, Some("anteroom=\"ESI/1.0\""));
+    assert!(seen.iter().any(|request| request.target == "/partials/a?x=1&y=2"));
+}
+
+#[test]
+fn tags_mean_nothing_where_nobody_said_so() {
+    let page = format!("<p>{}</p>", include("/partials/a"));
+    for (esi, said_so, is_filled) in [
+        ("false", true, false),
+        ("true", false, false),
+        ("true", true, true),
+        ("\"always\"", false, true),
+    ] {
+        let text = page.clone();
+        let origin = Origin::start(move |request| match request.path() {
+            "/p/1" if said_so => said(&text),
+            "/p/1" => Reply::html(&text).header("Cache-Control", "max-age=60"),
+            _ => Reply::html("filled"),
+        });
+        let proxy = Proxy::embedded(&origin, &with(esi));
+        for _ in 0..2 {
+            let answer = proxy.get("/p/1").send().text();
+            assert_eq!(answer, if is_filled { "<p>filled</p>" } else { &*page }, "{esi} {said_so}");
+        }
+        assert_eq!(origin.seen().iter().any(|r| r.path() == "/partials/a"), is_filled);
+        let told = origin.seen()[0].header("surrogate-capability").is_some();
+        assert_eq!(told, esi != "false");
+    }
+}
+
+#[test]
+fn what_is_not_on_this_site_is_never_asked_for() {
+    let sources = [
+        "http://other.test/partials/a",
+        "//other.test/partials/a",
+        "https://shop.test/partials/a",
+        "ftp://shop.test/partials/a",
+        "/_anteroom/me",
+        "/%5fanteroom/me",
+        "",
+        "/\u{e9} x",
+        "javascript:alert(1)",
+    ];
+    let page: String = sources.iter().map(|source| include(source)).collect();
+    let origin = serving(&format!("[{page}]"));
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    let alice = log_in(&proxy, "alice");
+    let before = origin.count();
+    assert_eq!(proxy.get("/p/1").cookie(&alice).send().text(), "[]");
+    assert_eq!(origin.count(), before + 1);
+}
+
+#[test]
+fn sources_are_resolved_against_the_page() {
+    let page =
+        ["http://shop.test/partials/a", "//shop.test/partials/b", "/partials/c", "../partials/d#x"];
+    let page: String = page.iter().map(|source| format!("{};", include(source))).collect();
+    let proxy_page = serving(&page);
+    let proxy = Proxy::embedded(&proxy_page, &with("true"));
+    let expected = ["a", "b", "c", "d"].map(|name| format!("/partials/{name} of nobody;")).concat();
+    assert_eq!(proxy.get("/p/1").send().text(), expected);
+}
+
+#[test]
+fn an_include_that_fails_is_tried_by_its_alt_or_left_out() {
+    let page = "1<esi:include src=\"/partials/fails\" alt=\"/partials/a\"/>\
+                2<esi:include src=\"/partials/fails\" onerror=\"continue\"/>\
+                3<esi:include src=\"/partials/fails\" alt=\"/partials/fails\"/>4";
+    let proxy_origin = serving(page);
+    let proxy = Proxy::embedded(&proxy_origin, &with("true"));
+    assert_eq!(proxy.get("/p/1").send().text(), "1/partials/a of nobody234");
+}
+
+#[test]
+fn includes_are_asked_for_side_by_side_wherever_they_stand() {
+    let meeting = Rendezvous::of(3);
+    let inside = Arc::clone(&meeting);
+    let gap = "x".repeat(100_000);
+    let page = format!(
+        "{}{gap}{}{gap}{}",
+        include("/partials/a"),
+        include("/partials/b"),
+        include("/partials/c")
+    );
+    let origin = Origin::start(move |request| match request.path() {
+        "/p/1" => said(&page),
+        path => {
+            inside.arrive();
+            Reply::html(path)
+        }
+    });
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    let answer = proxy.get("/p/1").send().text();
+    assert!(answer == format!("/partials/a{gap}/partials/b{gap}/partials/c"));
+    assert!(meeting.is_complete());
+}
+
+#[test]
+fn includes_within_includes_end_at_a_depth_and_a_number() {
+    let origin = Origin::start(|request| {
+        let name = request.path().to_owned();
+        said(&format!("({name} {}{})", include(&format!("{name}l")), include(&format!("{name}r"))))
+    });
+    let proxy = Proxy::embedded(&origin, &format!("limits.holes = 100\n{}", with("true")));
+    let text = proxy.get("/deep/").send().text();
+    assert_eq!(text.matches('(').count(), 1 + 2 + 4 + 8, "{text}");
+    assert!(!text.contains("esi:"));
+
+    let proxy = Proxy::embedded(&origin, &format!("limits.holes = 5\n{}", with("true")));
+    let text = proxy.get("/deep/").send().text();
+    assert_eq!(text.matches('(').count(), 1 + 5, "{text}");
+    assert!(!text.contains("esi:"));
+}
+
+#[test]
+fn a_forwarded_answer_is_processed_too() {
+    let page = include("/partials/a");
+    let origin = shop(move |request| match request.path() {
+        "/p/1" => said(&page).header("Set-Cookie", "a=b"),
+        _ => Reply::html(user(request)),
+    });
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    let alice = log_in(&proxy, "alice");
+    let answer = proxy.post("/p/1").cookie(&alice).send();
+    assert_eq!((answer.text().as_str(), answer.header("set-cookie")), ("alice", Some("a=b")));
+    let last = origin.last();
+    assert_eq!((last.method.as_str(), last.body.bytes.len()), ("GET", 0));
+}
+
+#[test]
+fn what_visitors_write_elsewhere_is_never_carried_out() {
+    // Neither in a content's text, nor in what includes are not carried out in.
+    let origin = Origin::start(|request| match request.path() {
+        "/p/1" => said(&include("/partials/comment")),
+        "/partials/comment" => Reply::html(&include("/partials/secret"))
+            .header("Surrogate-Control", "content=\"ESI/1.0\""),
+        _ => Reply::html("secret"),
+    });
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    assert_eq!(proxy.get("/p/1").send().text(), include("/partials/secret"));
+    assert_eq!(origin.count(), 2);
+}
+
+#[test]
+fn a_page_on_its_way_streams_while_an_include_is_waited_for() {
+    let gate = Gate::closed();
+    let inside = Arc::clone(&gate);
+    let page = format!("start{}end", include("/partials/a"));
+    let origin = Origin::start(move |request| match request.path() {
+        "/p/1" => said(&page).header("Cache-Control", "no-store"),
+        _ => {
+            inside.pass();
+            Reply::html("-late-")
+        }
+    });
+    let proxy =
+        Proxy::embedded(&origin, &format!("limits.hole_timeout = \"60s\"\n{}", with("true")));
+    let mut client = proxy.get("/p/1").start();
+    client.until("start");
+    wait_until("the include is asked for", || origin.busy() == 1);
+    gate.open();
+    assert!(client.until("end").contains("-late-"));
+}
