@@ -136,6 +136,7 @@ fn key_of(headers: &HeaderMap, path: &str) -> PageKey {
         path,
         query: "",
         class: ShareClass::Anonymous,
+        group: b"",
         headers,
         key_cookies: &[],
         key_headers: &[],

@@ -16,6 +16,10 @@ pub enum Reason {
     Rank,
     /// The visitor is logged in, and the route shares among anonymous visitors only.
     Login,
+    /// The visitor is not logged in, and the route keeps pages for one user each.
+    NotLoggedIn,
+    /// Nobody has confirmed who the visitor is, so that he counts to no segment.
+    Unconfirmed,
     /// The session cookie's token is not known.
     UnknownToken,
     /// The app has not said, or could not say, who the visitor is.
@@ -56,6 +60,8 @@ pub enum Reason {
     Crowded,
     /// The response sets a cookie.
     SetCookie,
+    /// The page waits for a second user of the segment who is given the same.
+    Twin,
     /// The response says `no-store`.
     NoStore,
     /// The response says `no-cache`.
@@ -132,7 +138,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in order.
-    pub const ALL: [Self; 61] = {
+    pub const ALL: [Self; 64] = {
         use Reason::*;
         [
             Method,
@@ -140,6 +146,8 @@ impl Reason {
             Route,
             Rank,
             Login,
+            NotLoggedIn,
+            Unconfirmed,
             UnknownToken,
             Unverified,
             StoreAway,
@@ -160,6 +168,7 @@ impl Reason {
             Head,
             Crowded,
             SetCookie,
+            Twin,
             NoStore,
             NoCache,
             Private,
@@ -208,6 +217,8 @@ impl Reason {
             Self::Route => "route",
             Self::Rank => "rank",
             Self::Login => "login",
+            Self::NotLoggedIn => "not-logged-in",
+            Self::Unconfirmed => "unconfirmed",
             Self::UnknownToken => "unknown-token",
             Self::Unverified => "unverified",
             Self::StoreAway => "store-away",
@@ -228,6 +239,7 @@ impl Reason {
             Self::Head => "head",
             Self::Crowded => "crowded",
             Self::SetCookie => "set-cookie",
+            Self::Twin => "twin",
             Self::NoStore => "no-store",
             Self::NoCache => "no-cache",
             Self::Private => "private",

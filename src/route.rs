@@ -22,8 +22,23 @@ pub enum Share {
     Anonymous,
     /// All visitors.
     Everyone,
+    /// Visitors of one segment; those without a login are one for themselves.
+    Segment,
+    /// One visitor, in one session.
+    User,
     /// Nobody: never stored.
     None,
+}
+
+/// By what the pages of a route with [`Share::Segment`] may differ, beside its keyed cookies and fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Attributes of users.
+    pub attributes: Vec<String>,
+    /// The visitor's language, among these; empty: whichever it is. `None`: they do not differ by it.
+    pub language: Option<Vec<String>>,
+    /// Whether a page is believed to be the segment's without two users having been given the same.
+    pub is_promised: bool,
 }
 
 /// What becomes of a page that sets cookies.
@@ -61,6 +76,8 @@ pub struct Route {
     pub query: Vec<(String, QueryValue)>,
     /// With whom pages may be shared.
     pub share: Share,
+    /// Who is of one segment.
+    pub segment: Segment,
     /// Lifetime where the origin is silent.
     pub ttl: Option<Duration>,
     /// Lifetime instead of the origin's word.
@@ -166,6 +183,7 @@ impl Route {
             methods: Vec::new(),
             query: Vec::new(),
             share: Share::Anonymous,
+            segment: Segment::default(),
             ttl: None,
             override_ttl: None,
             override_private: false,
@@ -299,6 +317,7 @@ pub struct Routes {
     /// Those that say of a request whether a route counts it; none where none does.
     counting: Vec<Watched>,
     rest: Arc<Route>,
+    keep_users: bool,
 }
 
 impl Routes {
@@ -315,7 +334,14 @@ impl Routes {
         } else {
             Vec::new()
         };
-        Self { listed, guarded, counting, rest: Arc::new(rest) }
+        let keep_users = listed.iter().any(|route| route.share == Share::User);
+        Self { listed, guarded, counting, rest: Arc::new(rest), keep_users }
+    }
+
+    /// Whether some route keeps pages for one user each.
+    #[must_use]
+    pub fn keep_users(&self) -> bool {
+        self.keep_users
     }
 
     /// Whether some route serves only some.

@@ -30,7 +30,9 @@ use crate::request::{
     OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom,
     Verify, Watched,
 };
-use crate::route::{Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, SetCookie, Share};
+use crate::route::{
+    Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, Segment, SetCookie, Share,
+};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
@@ -465,10 +467,43 @@ impl Limiting {
     }
 }
 
+/// Who is of one segment on a route.
+fn segment(route: &config::Route) -> Segment {
+    let mut segment = Segment::default();
+    if route.share != config::Share::Segment {
+        return segment;
+    }
+    segment.is_promised = route.segment_proof == config::SegmentProof::None;
+    for by in &route.segment {
+        match by {
+            config::Trait::Attribute(name) => segment.attributes.push(name.clone()),
+            config::Trait::Language(offered) => segment.language = Some(offered.clone()),
+            // By login pages differ anyway, and cookies are keyed as others are.
+            config::Trait::LoggedIn | config::Trait::Cookie(_) => {}
+        }
+    }
+    segment
+}
+
+fn key_cookies(route: &config::Route) -> Vec<String> {
+    let mut names = route.key_cookies.clone();
+    let is_segment = route.share == config::Share::Segment;
+    for by in route.segment.iter().filter(|_| is_segment) {
+        if let config::Trait::Cookie(name) = by
+            && !names.contains(name)
+        {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
 fn share(share: config::Share) -> Share {
     match share {
         config::Share::Anonymous => Share::Anonymous,
         config::Share::Everyone => Share::Everyone,
+        config::Share::Segment => Share::Segment,
+        config::Share::User => Share::User,
         config::Share::None => Share::None,
     }
 }
@@ -507,6 +542,7 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
             .collect(),
         query: query.collect(),
         share: share(route.share),
+        segment: segment(route),
         ttl: route.ttl,
         override_ttl: route.override_ttl,
         override_private: route.override_private,
@@ -524,7 +560,7 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
             config::LeakGuard::Marks => LeakGuard::Marks,
             config::LeakGuard::Off => LeakGuard::Off,
         },
-        key_cookies: route.key_cookies.clone(),
+        key_cookies: key_cookies(route),
         key_headers: route.key_headers.clone(),
         send_headers: route.send_headers.clone(),
         purges: route.purges.clone(),

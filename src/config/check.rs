@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::fragment::Esi;
 use super::plan::{
     Address, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie,
-    SetCookie, Share, StoreUrl, USUAL_MODE,
+    SegmentProof, SetCookie, Share, StoreUrl, Trait, USUAL_MODE,
 };
 use super::problem::{Problem, Warning};
 use super::reader::{Places, nearest};
@@ -505,12 +505,19 @@ impl<'a> Check<'a> {
         self.guards_hosts(&at, route);
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
         self.rows_of(&at("rows"), route, in_query > 0 || in_path);
+        self.personal(&at, route);
         self.holes_of(&at, route);
         let session = &self.plan.session;
-        for key in &route.key_cookies {
+        let of_segment = route.segment.iter().filter_map(|by| match by {
+            Trait::Cookie(name) => Some(("segment", name)),
+            Trait::LoggedIn | Trait::Attribute(_) | Trait::Language(_) => None,
+        });
+        for (setting, key) in
+            route.key_cookies.iter().map(|key| ("key_cookies", key)).chain(of_segment)
+        {
             if session.cookies.iter().any(|cookie| cookie.matches(key.as_bytes())) {
                 let text = format!("{key} is a session cookie: a page for one visitor is no key");
-                self.problem(&at("key_cookies"), text);
+                self.problem(&at(setting), text);
             }
         }
         for (key, names) in
@@ -520,6 +527,52 @@ impl<'a> Check<'a> {
                 let text = format!("{} is the identity header", session.identity_header);
                 self.problem(&at(key), text);
             }
+        }
+    }
+
+    /// Pages that are chosen by who the visitor is need to know it, and an origin that is told.
+    fn personal(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        if route.share != Share::Segment {
+            let usual = Route::default();
+            for (key, is_said) in [
+                ("segment", route.segment != usual.segment),
+                ("segment_proof", route.segment_proof != usual.segment_proof),
+            ] {
+                if is_said {
+                    self.warning(&at(key), "does nothing without share = \"segment\"");
+                }
+            }
+        }
+        let share = match route.share {
+            Share::Segment => "segment",
+            Share::User => "user",
+            Share::Anonymous | Share::Everyone | Share::None => return,
+        };
+        let session = &self.plan.session;
+        if session.cookies.is_empty() {
+            self.problem(&at("share"), format!("\"{share}\" needs a [session] cookie"));
+        }
+        let is_session =
+            |name: &&String| session.cookies.iter().any(|cookie| cookie.matches(name.as_bytes()));
+        if let Some(name) = route.strip_set_cookie.iter().find(is_session) {
+            let text = format!("{name} is a session cookie, which \"{share}\" never takes away");
+            self.problem(&at("strip_set_cookie"), text);
+        }
+        let named = route.origin.as_deref();
+        let others = self.plan.origins.iter().map(|(name, origin)| (Some(name.as_str()), origin));
+        let mut origins = std::iter::once((None, &self.plan.origin)).chain(others);
+        if origins.any(|(name, origin)| name == named && !origin.sessions) {
+            let text = format!("\"{share}\" needs an origin with sessions = true");
+            self.problem(&at("share"), text);
+        }
+        let languages = route.segment.iter().filter(|by| matches!(by, Trait::Language(_))).count();
+        if languages > 1 {
+            self.problem(&at("segment"), "names the language twice");
+        }
+        if route.segment_proof == SegmentProof::None && route.share == Share::Segment {
+            let text = "\"none\": what one user is answered is shown to all of his segment, by your \
+                        word alone that it holds nothing of his";
+            self.warning(&at("segment_proof"), text);
         }
     }
 
@@ -566,12 +619,14 @@ impl<'a> Check<'a> {
         if !names_item {
             self.problem(setting, "needs {item} in match.path or match.query: it names the row");
         }
-        if route.share == Share::None {
-            self.problem(
-                setting,
-                "rows are for everyone, and share = \"none\" beside it says the other",
-            );
-        }
+        let share = match route.share {
+            Share::Anonymous | Share::Everyone => return,
+            Share::Segment => "segment",
+            Share::User => "user",
+            Share::None => "none",
+        };
+        let text = format!("rows are for everyone, and share = {share:?} beside it says the other");
+        self.problem(setting, text);
     }
 
     /// Holes are for pages that are shared: who is given his own page finds everything on it.
@@ -602,7 +657,10 @@ impl<'a> Check<'a> {
                 "share = \"anonymous\": visitors with a login get no shared page here; if all that is \
                  personal is filled in, say share = \"everyone\"",
             ),
-            Share::Everyone => {}
+            Share::User => {
+                self.problem(&setting, "are for pages that are shared, and share is \"user\"");
+            }
+            Share::Everyone | Share::Segment => {}
         }
         let most = self.plan.limits.holes;
         if holes > most && !self.unread("limits.holes") {

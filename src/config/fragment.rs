@@ -52,8 +52,13 @@ pub enum Esi {
 }
 
 /// The words for sharing.
-pub(super) const SHARES: [(&str, Share); 3] =
-    [("anonymous", Share::Anonymous), ("everyone", Share::Everyone), ("none", Share::None)];
+pub(super) const SHARES: [(&str, Share); 5] = [
+    ("anonymous", Share::Anonymous),
+    ("everyone", Share::Everyone),
+    ("segment", Share::Segment),
+    ("user", Share::User),
+    ("none", Share::None),
+];
 
 const ON: [(&str, bool); 2] = [("all", false), ("session", true)];
 

@@ -33,8 +33,8 @@ pub use fragment::{Esi, Fill, Fragment};
 pub use plan::{
     AccessFormat, Address, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard,
     Limits, Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate,
-    Route, Rows, SameSite, SecureCookie, Session, SetCookie, Share, StatusDetail, Store, StoreUrl,
-    Tls, TlsVersion, Views, Visitor,
+    Route, Rows, SameSite, SecureCookie, SegmentProof, Session, SetCookie, Share, StatusDetail,
+    Store, StoreUrl, Tls, TlsVersion, Trait, Views, Visitor,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -534,6 +534,10 @@ pub struct Route {
     pub query: Vec<(String, String)>,
     /// `share`, `"anonymous"`.
     pub share: Share,
+    /// `segment`, `["logged_in"]`: by what pages may differ with `share = "segment"`.
+    pub segment: Vec<Trait>,
+    /// `segment_proof`, `"twins"`.
+    pub segment_proof: SegmentProof,
     /// `ttl`: the default where the origin is silent, for any type.
     pub ttl: Option<Duration>,
     /// `override_ttl`: instead of the origin's word.
@@ -646,7 +650,45 @@ pub enum Share {
     Anonymous,
     /// All visitors.
     Everyone,
+    /// Visitors of one segment.
+    Segment,
+    /// One visitor.
+    User,
     /// Nobody: never stored.
+    None,
+}
+
+/// What makes a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trait {
+    /// `logged_in`: whether there is a login, by which pages of segments always differ.
+    LoggedIn,
+    /// `attribute:NAME`: what the app said of the user under that name.
+    Attribute(String),
+    /// `cookie:NAME`: the value of a cookie that is not a session's.
+    Cookie(String),
+    /// `language`, or `language:de|en` with those that there are, the first for all who want none of them.
+    Language(Vec<String>),
+}
+
+impl fmt::Display for Trait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LoggedIn => f.write_str("logged_in"),
+            Self::Attribute(name) => write!(f, "attribute:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Language(offered) if offered.is_empty() => f.write_str("language"),
+            Self::Language(offered) => write!(f, "language:{}", offered.join("|")),
+        }
+    }
+}
+
+/// What has to show that a page is a segment's, and holds nothing of the user who was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SegmentProof {
+    /// Two users are answered the very same.
+    Twins,
+    /// Nothing: the operator promises it.
     None,
 }
 
@@ -952,6 +994,8 @@ impl Default for Route {
             methods: Vec::new(),
             query: Vec::new(),
             share: Share::Anonymous,
+            segment: vec![Trait::LoggedIn],
+            segment_proof: SegmentProof::Twins,
             ttl: None,
             override_ttl: None,
             override_private: false,

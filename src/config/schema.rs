@@ -17,8 +17,8 @@ use super::pem::PemFile;
 use super::plan::{
     AccessFormat, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard, Limits,
     Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, Purge, PurgeToken, Rate,
-    Route, Rows, SameSite, SecureCookie, Session, SetCookie, StatusDetail, Store, Tls, TlsVersion,
-    Views, Visitor,
+    Route, Rows, SameSite, SecureCookie, SegmentProof, Session, SetCookie, StatusDetail, Store,
+    Tls, TlsVersion, Views, Visitor,
 };
 use super::{form, rate, servers, sessions, text};
 use crate::http::coding::Coding;
@@ -287,6 +287,10 @@ fn route(at: &mut impl Walk, route: &mut Route) {
         at.key("query", &mut route.query, &Parameters);
     });
     at.key("share", &mut route.share, &Words(&SHARES));
+    let traits = List::of(Text { parse: text::segment_trait, show: ToString::to_string });
+    at.key("segment", &mut route.segment, &traits);
+    let proofs = [("twins", SegmentProof::Twins), ("none", SegmentProof::None)];
+    at.key("segment_proof", &mut route.segment_proof, &Words(&proofs));
     at.key("ttl", &mut route.ttl, &Optional(TTL));
     at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
     at.key("override_private", &mut route.override_private, &Flag);

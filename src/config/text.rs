@@ -8,13 +8,14 @@ use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::plan::{Address, OriginUrl};
+use super::plan::{Address, OriginUrl, Trait};
 use crate::http::forwarded;
 use crate::http::host::Scheme;
 use crate::http::lenient;
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
+use crate::ident::is_attribute_name;
 
 /// Longest pattern, name or host that is taken, in bytes.
 const TEXT_MAX: usize = 1_024;
@@ -200,6 +201,33 @@ pub(super) fn cookie_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("the name of a cookie".into())
+}
+
+/// What makes a segment.
+pub(super) fn segment_trait(text: &str) -> Result<Trait, String> {
+    const EXPECTED: &str = r#""logged_in", "attribute:group", "cookie:currency", "language", or with those that there are "language:en|de""#;
+    let found = match text.split_once(':') {
+        None if text == "logged_in" => Some(Trait::LoggedIn),
+        None if text == "language" => Some(Trait::Language(Vec::new())),
+        Some(("attribute", name)) if is_attribute_name(name) => {
+            Some(Trait::Attribute(name.to_owned()))
+        }
+        Some(("cookie", name)) => cookie_name(name).ok().map(Trait::Cookie),
+        Some(("language", tags)) => {
+            let tags: Vec<String> = tags.split('|').map(str::to_ascii_lowercase).collect();
+            tags.iter().all(|tag| is_language(tag)).then_some(Trait::Language(tags))
+        }
+        _ => None,
+    };
+    found.ok_or_else(|| EXPECTED.to_owned())
+}
+
+/// Whether `tag` may be a language's, such as `pt-br`.
+fn is_language(tag: &str) -> bool {
+    let is_part = |part: &str| {
+        (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    tag.len() <= 35 && tag.split('-').all(is_part)
 }
 
 /// A cookie's name, or a pattern with one `*`.

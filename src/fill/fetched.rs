@@ -6,7 +6,7 @@ use ::http::header::{AGE, SET_COOKIE};
 use ::http::{HeaderMap, Uri};
 use bytes::Bytes;
 
-use super::Loss;
+use super::{Loss, Person};
 use crate::http::freshness::initial_age;
 use crate::http::media::{self, Kind};
 use crate::http::tags::{strip_tags, tags};
@@ -16,6 +16,7 @@ use crate::page::entry::{Entry, compact};
 use crate::page::key::ShareClass;
 use crate::page::purge::{Marks, Purged};
 use crate::page::traces::Traces;
+use crate::page::twins::strip_exchange;
 use crate::page::verdict::{Lost, Storing};
 use crate::route::Route;
 
@@ -26,6 +27,8 @@ pub(super) struct Fetch {
     pub(super) route: Arc<Route>,
     pub(super) class: ShareClass,
     pub(super) loss: Loss,
+    /// Whom the origin was told of, if anybody.
+    pub(super) person: Option<Person>,
     /// What must not stand in the page: nothing where its route says so.
     pub(super) traces: Traces,
     pub(super) withhold: bool,
@@ -64,6 +67,11 @@ impl Fetch {
         initial_age(headers, came.saturating_sub(took), came)
     }
 
+    /// Whether others may have the page only once two users were given the same.
+    pub(super) fn needs_twin(&self) -> bool {
+        self.class == ShareClass::Segment && !self.route.segment.is_promised
+    }
+
     /// The head of the page as it is kept and shown to everyone.
     pub(super) fn entry(
         &self,
@@ -74,7 +82,10 @@ impl Fetch {
         let initial_age = self.age(&head.headers);
         let marks = purged.tagged(&self.marks, &tags(&head.headers).unwrap_or_default());
         strip_tags(&mut head.headers);
-        let headers = shown(std::mem::take(&mut head.headers));
+        let mut headers = shown(std::mem::take(&mut head.headers));
+        if self.class == ShareClass::Segment {
+            strip_exchange(&mut headers);
+        }
         let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
         Entry {
             status: head.status.as_u16(),

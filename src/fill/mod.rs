@@ -3,11 +3,12 @@
 //! The fetch belongs to the flight and not to the request that began it. What the response may be
 //! used for is `page::verdict`'s word; what is done about it is done here: `lease` asks who of a fleet
 //! may fetch, `refresh` takes a 304, `refuse` a response that is for nobody else, `share` one that others
-//! may have, which `read` reads and `keep` keeps.
+//! may have, which `read` reads, `prove` holds against what others were given, and `keep` keeps.
 
 mod fetched;
 mod keep;
 mod lease;
+mod prove;
 mod read;
 mod refresh;
 mod refuse;
@@ -17,15 +18,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::header::SET_COOKIE;
-use ::http::{HeaderMap, Request, StatusCode};
+use ::http::header::{COOKIE, SET_COOKIE};
+use ::http::{HeaderMap, HeaderName, Request, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::clock::unix_now;
 use crate::http::media::{self, Kind};
 use crate::http::set_cookie;
 use crate::http::tags::tags;
-use crate::ident::PageKey;
+use crate::ident::{PageKey, StoredToken};
 use crate::metrics::{Crumb, Sheet};
 use crate::origin::{Keep, OriginError, OriginResponse, Outgoing, Upstreams};
 use crate::page::Pages;
@@ -33,6 +34,7 @@ use crate::page::entry::Entry;
 use crate::page::flight::{EndGuard, Failure, Flight, Seat, Verdict};
 use crate::page::key::ShareClass;
 use crate::page::traces::Traces;
+use crate::page::twins::Witness;
 use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
 use crate::reason::Reason;
 use crate::route::Route;
@@ -76,6 +78,17 @@ impl Loss {
     }
 }
 
+/// A user whose session a fetch carries.
+#[derive(Clone, Debug)]
+pub struct Person {
+    /// Who he is, as far as it matters whether another one is given the same.
+    pub witness: Witness,
+    /// The field that tells the origin his name: what is chosen by that is his alone.
+    pub identity: HeaderName,
+    /// The session that is carried, which may be at one of the origin's servers.
+    pub session: StoredToken,
+}
+
 /// What to fetch, and as what to keep it.
 #[derive(Debug)]
 pub struct Order {
@@ -89,6 +102,8 @@ pub struct Order {
     pub route: Arc<Route>,
     /// How the fetch differs from the visitor's own request.
     pub loss: Loss,
+    /// Whom the request tells the origin of, where it tells of somebody.
+    pub person: Option<Person>,
     /// What of his own must not stand in the page.
     pub traces: Traces,
     /// The stale page that is fetched anew: the origin may say that it is right still.
@@ -113,6 +128,8 @@ pub enum Led {
         length: Option<u64>,
         /// Whether it is kept, as far as can be told: the guard may still have to read the body.
         stored: bool,
+        /// Whether it is known already that it is not, and why.
+        waits: Option<Reason>,
     },
     /// The origin says that the page is right still, and it is as fresh as this says.
     Validated(Arc<Entry>),
@@ -182,18 +199,21 @@ impl Filler {
     /// Fetches the page. Returns whether others may have it.
     async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
         let seat = flight.lead_seat();
-        let Order { primary, class, mut request, route, loss, traces, held, withhold } = order;
+        let Order { primary, class, mut request, route, loss, person, traces, held, withhold } =
+            order;
         let target = request.uri().clone();
         let marks = flight.marks.clone();
         let replaces = held.is_some();
-        let held = held.filter(|held| held.has_validator());
+        // A 304 to one user's session says nothing of what others would get.
+        let held = held.filter(|held| held.has_validator() && !class.is_personal());
         if let Some(held) = &held {
             ask_whether(&held.headers, request.headers_mut());
         }
         let asked_at = unix_now();
         let upstream = &self.upstreams[route.origin];
-        // It is nobody's, and so keeps to no server.
-        let came = match upstream.send(request, Keep::Pool(None), None).await {
+        // Where it is nobody's it keeps to no server.
+        let session = person.as_ref().map(|person| person.session.as_str());
+        let came = match upstream.send(request, Keep::Pool(None), session).await {
             Ok(came) => came,
             Err(error) => {
                 flight.decide(Verdict::Failed(failure(&error)));
@@ -207,6 +227,7 @@ impl Filler {
             route,
             class,
             loss,
+            person,
             traces,
             withhold,
             replaces,
@@ -225,7 +246,9 @@ impl Filler {
         match self.judge(&fetch, flight, &came) {
             Ok(storing) => self.share(fetch, flight, came, storing, Lead { seat, tell }).await,
             Err(reason) => {
-                let outdates = fetch.replaces && !passes(came.response.status());
+                // What one user of a segment is answered may be for him alone.
+                let is_said_to_all = fetch.class != ShareClass::Segment;
+                let outdates = fetch.replaces && is_said_to_all && !passes(came.response.status());
                 self.refuse(&fetch, flight, came, reason, tell);
                 if outdates {
                     self.forget(&fetch).await;
@@ -270,6 +293,16 @@ impl Filler {
             ranks: true,
         };
         let mut storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
+        if let Some(person) = &fetch.person {
+            match fetch.class {
+                // All that it was asked with stands in its key.
+                ShareClass::User => {
+                    storing.vary.retain(|name| *name != COOKIE && *name != person.identity);
+                }
+                _ if storing.vary.contains(&person.identity) => return Err(Reason::Vary),
+                _ => {}
+            }
+        }
         // What could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
         let traces = fetch.traces_with(answer.headers);
@@ -294,8 +327,17 @@ struct Lead {
 
 impl Lead {
     fn shared(self, head: &Arc<Entry>, length: Option<u64>, stored: bool) {
+        self.given(head, length, stored, None);
+    }
+
+    /// The same where others do not get it yet, for this reason.
+    fn alone(self, head: &Arc<Entry>, length: Option<u64>, waits: Option<Reason>) {
+        self.given(head, length, false, waits);
+    }
+
+    fn given(self, head: &Arc<Entry>, length: Option<u64>, stored: bool, waits: Option<Reason>) {
         let (head, seat) = (Arc::clone(head), self.seat);
-        say(self.tell, Led::Shared { head, seat, length, stored });
+        say(self.tell, Led::Shared { head, seat, length, stored, waits });
     }
 }
 

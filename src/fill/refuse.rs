@@ -8,6 +8,7 @@ use super::{ERROR_TTL, Filler, LEAK_SAID_EVERY, Led, say};
 use crate::origin::OriginResponse;
 use crate::page::flight::{Flight, Verdict};
 use crate::page::guard::Finding;
+use crate::page::key::ShareClass;
 use crate::reason::Reason;
 
 impl Filler {
@@ -26,7 +27,10 @@ impl Filler {
             // Who has a stale page is to find that, and not be forwarded.
             self.sheet.refused(reason);
         } else {
-            self.mark(fetch, reason, aged || passes(came.response.status()));
+            // The app may set one user of a segment a cookie, or send him elsewhere, and the next one not.
+            let is_ones = fetch.class == ShareClass::Segment
+                && (reason == Reason::SetCookie || came.response.status() != StatusCode::OK);
+            self.mark(fetch, reason, aged || is_ones || passes(came.response.status()));
         }
         flight.decide(Verdict::Refused(reason));
         let (head, body) = came.response.into_parts();

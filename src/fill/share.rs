@@ -13,6 +13,7 @@ use crate::page::entry::Entry;
 use crate::page::flight::{Flight, Verdict};
 use crate::page::guard::{self, Watch};
 use crate::page::hole;
+use crate::page::key::ShareClass;
 use crate::page::verdict::{Lost, Storing};
 use crate::reason::Reason;
 
@@ -28,6 +29,8 @@ impl Filler {
     ) -> bool {
         let length = came.length;
         let guarded = storing.guarded;
+        // Nobody else gets any of it before it is whole and looked at.
+        let whole_first = guarded || fetch.needs_twin();
         let is_fresh = storing.is_fresh;
         let lost = storing.lost;
         let (head, body) = came.response.into_parts();
@@ -35,19 +38,22 @@ impl Filler {
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
-        } else if !guarded && !fetch.withhold {
+        } else if !whole_first && !fetch.withhold {
             flight.decide(Verdict::Shared(Arc::clone(&head), length));
         }
         // Where it is the right response for its visitor whatever the guard says, he has it now;
         // unless he may have a stale page should this one break off, or needs the cookie that it has lost.
         let mut waiting = Some(lead);
         let is_his = fetch.loss != Loss::Visitor && lost == Lost::Nothing;
-        if !(fetch.withhold || guarded && !is_his)
+        if !(fetch.withhold || whole_first && !is_his)
             && let Some(lead) = waiting.take()
         {
-            lead.shared(&head, length, !guarded);
+            match whole_first {
+                true => lead.alone(&head, length, self.waits_for_twin(&fetch, flight, &head)),
+                false => lead.shared(&head, length, true),
+            }
         }
-        let read = match (guarded, waiting.is_some()) {
+        let read = match (whole_first, waiting.is_some()) {
             (true, withheld) => self.read_guarded(&fetch, flight, body, withheld).await,
             (false, false) => self.read(flight, body).await,
             (false, true) => {
@@ -66,21 +72,16 @@ impl Filler {
         let forms = lost == Lost::All;
         let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
         match read.and_then(|body| inspect(&fetch, &head, body, guarded.then_some(&watch))) {
+            Ok(Some(body)) if !self.is_proved(&fetch, flight, &head, &body) => {
+                self.keep_from_others(flight, &head, &body, waiting);
+            }
             Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
             Ok(None) => {
                 flight.end_whole();
                 return false;
             }
             Err(Stop::Refused(reason)) => {
-                self.mark(&fetch, reason, false);
-                flight.decide(Verdict::Refused(reason));
-                flight.end_whole();
-                if let Some(lead) = waiting {
-                    say(lead.tell, Led::Again(reason));
-                }
-                if fetch.replaces && !is_leak(reason) {
-                    self.forget(&fetch).await;
-                }
+                self.keep_from_all(&fetch, flight, reason, waiting).await;
                 return false;
             }
             Err(Stop::InHoles(entry, reason)) => {
@@ -95,6 +96,26 @@ impl Filler {
             Err(Stop::Abandoned) => return false,
         }
         true
+    }
+
+    /// The page is nobody else's: it is not kept, and who waits asks for himself.
+    async fn keep_from_all(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        reason: Reason,
+        waiting: Option<Lead>,
+    ) {
+        self.mark(fetch, reason, false);
+        flight.decide(Verdict::Refused(reason));
+        flight.end_whole();
+        if let Some(lead) = waiting {
+            say(lead.tell, Led::Again(reason));
+        }
+        let is_one_visitors = is_leak(reason) || fetch.class == ShareClass::Segment;
+        if fetch.replaces && !is_one_visitors {
+            self.forget(fetch).await;
+        }
     }
 
     /// What is one visitor's stands in the page's holes only: it is kept without that. Who waits has seen
@@ -160,8 +181,8 @@ fn inspect(
     let reason = reason_of(finding);
     let fragments = &fetch.route.fragments;
     // What one visitor brings with him must not choose what others are shown, nor must they find an empty
-    // place where nothing is filled in for them.
-    let is_kept = fragments.iter().any(|fragment| fragment.only_sessions);
+    // place where nothing is filled in for them; and what is left of a page has no twin yet.
+    let is_kept = fragments.iter().any(|fragment| fragment.only_sessions) || fetch.needs_twin();
     if fragments.is_empty() || is_leak(reason) || is_kept {
         return Err(Stop::Refused(reason));
     }

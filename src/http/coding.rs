@@ -151,7 +151,7 @@ fn takes_unknown(request: &HeaderMap, coding: &[u8], accepted: &Accepted) -> boo
 }
 
 /// The weight of a member of a list, in thousandths. None, and one that is malformed, is 1.
-fn quality(member: &[u8]) -> Quality {
+pub(crate) fn quality(member: &[u8]) -> Quality {
     let weight = split(member, b';').skip(1).find_map(|parameter| {
         let (name, value) = divide(parameter, b'=');
         value.map(trim).filter(|_| trim(name).eq_ignore_ascii_case(b"q"))

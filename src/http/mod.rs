@@ -18,6 +18,7 @@ pub mod harden;
 pub mod hop;
 pub mod host;
 pub mod http2;
+pub mod language;
 pub mod lenient;
 pub(crate) mod list;
 pub(crate) mod login_field;

@@ -19,6 +19,10 @@ pub enum ShareClass {
     Public,
     /// All visitors, because the operator says so.
     Everyone,
+    /// Visitors with a login who are of one segment.
+    Segment,
+    /// One visitor with a login, in one session.
+    User,
 }
 
 impl ShareClass {
@@ -29,7 +33,15 @@ impl ShareClass {
             Self::Anonymous => "anonymous",
             Self::Public => "public",
             Self::Everyone => "everyone",
+            Self::Segment => "segment",
+            Self::User => "user",
         }
+    }
+
+    /// Whether a fill tells the origin who the visitor is, and has his session.
+    #[must_use]
+    pub fn is_personal(self) -> bool {
+        matches!(self, Self::Segment | Self::User)
     }
 }
 
@@ -48,6 +60,8 @@ pub struct KeyParts<'a> {
     pub query: &'a str,
     /// With whom the page is shared.
     pub class: ShareClass,
+    /// The segment or the session among which it is shared; empty where neither is asked for.
+    pub group: &'a [u8],
     /// The request's fields, for those that are keyed.
     pub headers: &'a HeaderMap,
     /// Cookies that are part of the key.
@@ -74,10 +88,11 @@ pub fn hash_request(parts: &KeyParts<'_>) -> PageKey {
         parts.path,
         parts.query,
         parts.class.as_str(),
-        "", // segment or user: no route has one yet
+        // Behind these comes the group, which is no text.
     ] {
         field(&mut hash, text.as_bytes());
     }
+    field(&mut hash, parts.group);
     // As a fill sends them: an origin may take the first or the last of one name, and may or may
     // not take the quotes off.
     for name in parts.key_cookies {
@@ -129,6 +144,7 @@ mod tests {
             path: "/a",
             query: "b=1",
             class: ShareClass::Anonymous,
+            group: b"",
             headers,
             key_cookies: &[],
             key_headers: &[],
@@ -150,6 +166,10 @@ mod tests {
             KeyParts { query: "b=2", ..base },
             KeyParts { class: ShareClass::Everyone, ..base },
             KeyParts { class: ShareClass::Public, ..base },
+            KeyParts { class: ShareClass::Segment, ..base },
+            KeyParts { class: ShareClass::User, ..base },
+            KeyParts { class: ShareClass::Segment, group: b"a", ..base },
+            KeyParts { class: ShareClass::Segment, group: b"b", ..base },
             KeyParts { key_cookies: &lang, ..base },
         ];
         let mut keys: Vec<_> = others.iter().map(hash_request).collect();

@@ -1,18 +1,20 @@
 //! Pages: which may be shared with whom, where they are kept, and the one fetch that fills them.
 //!
-//! Memory lies over the store. `verdict`, `key`, `entry`, `coded`, `guard` and `traces` are pure; `flight`
-//! has locks but no runtime. Nothing here speaks to an origin or knows a client.
+//! Memory lies over the store. `verdict`, `key`, `group`, `entry`, `coded`, `guard` and `traces` are pure;
+//! `flight` has locks but no runtime. Nothing here speaks to an origin or knows a client.
 
 mod asked;
 pub mod coded;
 pub mod entry;
 pub mod flight;
+pub mod group;
 pub mod guard;
 pub mod hole;
 pub mod key;
 pub mod memory;
 pub mod purge;
 pub mod traces;
+pub mod twins;
 pub mod verdict;
 pub mod wish;
 
@@ -35,6 +37,7 @@ use key::variant_key;
 use memory::{Memory, Slot};
 use purge::scope::Aim;
 use purge::{Purged, Standing};
+use twins::Twins;
 
 /// For how long an index of variants is kept in the store beyond the newest variant's lifetime.
 const INDEX_EXTRA: Duration = Duration::from_secs(3600);
@@ -66,6 +69,8 @@ pub struct Pages {
     pub purged: Arc<Purged>,
     /// Fetches under way.
     pub flights: Arc<Flights>,
+    /// Who was given what of the pages of segments.
+    pub twins: Twins,
     variants_max: usize,
     /// Seconds.
     default_ttl: AtomicU64,
@@ -131,6 +136,7 @@ impl Pages {
             deferred_until: AtomicU64::new(0),
             purged,
             flights,
+            twins: Twins::default(),
             variants_max,
             default_ttl: AtomicU64::new(default_ttl.as_secs()),
         }

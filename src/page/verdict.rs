@@ -55,6 +55,8 @@ const CSRF_FIELDS: [&str; 5] =
 pub enum Who {
     /// Logged in.
     Known,
+    /// Logged in, and for this reason like nobody else of his segment.
+    Apart(Reason),
     /// Surely nobody.
     Anonymous,
     /// It cannot be told, and why.
@@ -123,19 +125,39 @@ pub fn can_cache(asked: &Asked<'_>, route: &Route, policy: &Policy) -> Access {
     let class = match route.share {
         Share::None => return Access::Bypass(Reason::Route),
         Share::Everyone => return Access::Shared(ShareClass::Everyone),
+        Share::User => return of_user(asked).map_or_else(Access::Bypass, Access::Shared),
+        Share::Segment => ShareClass::Segment,
         Share::Anonymous if route.trust_public => ShareClass::Public,
         Share::Anonymous => ShareClass::Anonymous,
     };
-    let reason = match asked.who {
-        Who::Anonymous if asked.headers.contains_key(AUTHORIZATION) => Reason::Authorization,
-        Who::Anonymous => return Access::Shared(ShareClass::Anonymous),
-        Who::Known => Reason::Login,
-        Who::Unknown(reason) => reason,
+    let has_authorization = asked.headers.contains_key(AUTHORIZATION);
+    let reason = match (asked.who, class) {
+        (Who::Anonymous, _) if has_authorization => Reason::Authorization,
+        (Who::Anonymous, _) => return Access::Shared(ShareClass::Anonymous),
+        (Who::Known, ShareClass::Segment) if has_authorization => Reason::Authorization,
+        (Who::Known, ShareClass::Segment) => return Access::Shared(ShareClass::Segment),
+        (Who::Apart(reason), ShareClass::Segment) => reason,
+        (Who::Known | Who::Apart(_), _) => Reason::Login,
+        (Who::Unknown(reason), _) => reason,
     };
     match class {
         ShareClass::Public => Access::Shared(ShareClass::Public),
         _ if policy.static_for_all => Access::StaticOnly(reason),
         _ => Access::Bypass(reason),
+    }
+}
+
+/// Whose pages of his own a request is answered from. A cookie that nobody has named stands in their key
+/// like all the others.
+fn of_user(asked: &Asked<'_>) -> Result<ShareClass, Reason> {
+    match asked.who {
+        Who::Known | Who::Apart(_) if asked.headers.contains_key(AUTHORIZATION) => {
+            Err(Reason::Authorization)
+        }
+        Who::Apart(reason @ Reason::ClientCertificate) => Err(reason),
+        Who::Known | Who::Apart(_) => Ok(ShareClass::User),
+        Who::Anonymous => Err(Reason::NotLoggedIn),
+        Who::Unknown(reason) => Err(reason),
     }
 }
 
@@ -251,6 +273,11 @@ pub fn may_store(
         return Err(Reason::Fields);
     }
     let vary = vary_of(answer.headers)?;
+    // By his cookies the app knows one user, and only that others are given the same says that it has not
+    // looked who he is.
+    if class == ShareClass::Segment && route.segment.is_promised && vary.contains(&COOKIE) {
+        return Err(Reason::Vary);
+    }
     let kind = media::kind(answer.headers);
     let Said { control, .. } = said(answer.headers);
     // RFC 9111 §5.2.2.4: every use needs the origin's consent.
@@ -269,7 +296,9 @@ pub fn may_store(
         if why_not == Reason::NoLifetime { Stale::default() } else { ours(route, policy) };
     let stale = stale(&control, source, always_asks, granted);
     let is_fresh = lifetime > answer.age;
-    let can_be_asked = answer.status == StatusCode::OK && has_validator(answer.headers);
+    // A 304 to one user's session says nothing of the segment's page, and may set his cookie.
+    let can_be_asked =
+        answer.status == StatusCode::OK && has_validator(answer.headers) && !class.is_personal();
     if !is_fresh && !can_be_asked && !outlives(&control, stale, lifetime, answer.age) {
         return Err(why_not);
     }
@@ -278,7 +307,9 @@ pub fn may_store(
         && kind.is_static()
         && has_validator(answer.headers)
         && !vary.contains(&COOKIE);
-    let guarded = media::may_be_page(answer.headers) && route.leak_guard != LeakGuard::Off;
+    let guarded = class != ShareClass::User
+        && media::may_be_page(answer.headers)
+        && route.leak_guard != LeakGuard::Off;
     Ok(Storing { lifetime, is_fresh, source, stale, static_proof, vary, guarded, lost })
 }
 
@@ -338,7 +369,9 @@ fn refuse_personal(
     let Said { control, .. } = said(answer.headers);
     // The fill carried nothing of the visitor, so an operator may know `private` to be a habit.
     let private_is_habit = route.override_private && class == ShareClass::Anonymous;
-    if control.private && !private_is_habit {
+    // It is known whose it is.
+    let is_his = class == ShareClass::User;
+    if control.private && !private_is_habit && !is_his {
         return Err(Reason::Private);
     }
     // RFC 9111 §5.2.2.3: it outweighs `no-store` where the status is understood.
@@ -347,7 +380,7 @@ fn refuse_personal(
     if control.must_understand && !understood {
         return Err(Reason::Status);
     }
-    if control.no_store && !understood && route.override_ttl.is_none() {
+    if control.no_store && !understood && (route.override_ttl.is_none() || is_his) {
         return Err(Reason::NoStore);
     }
     // RFC 9111 §3.5: what a shared cache may keep of a response to a request with a login.
@@ -474,6 +507,10 @@ fn lifetime(
         default_applies(asked, answer, kind)?;
         return Ok((granted_ttl(answer, ttl), LifetimeSource::Route));
     }
+    // What is one user's changes as he does something, of which the app alone can know how often.
+    if class == ShareClass::User {
+        return Err(Reason::NoLifetime);
+    }
     if policy.default_ttl.is_zero() {
         return guess(asked, class, answer, kind, &said.control);
     }
@@ -503,7 +540,8 @@ fn guess(
         return Err(Reason::Deception);
     }
     let guessed = freshness::heuristic(answer.status, control, answer.headers, answer.now);
-    let seconds = guessed.filter(|_| class != ShareClass::Public).ok_or(Reason::NoLifetime)?;
+    let carries_login = class == ShareClass::Public || class.is_personal();
+    let seconds = guessed.filter(|_| !carries_login).ok_or(Reason::NoLifetime)?;
     Ok((seconds.min(GUESSED_MAX), LifetimeSource::Heuristic))
 }
 

@@ -13,9 +13,9 @@ use super::coder::{self, Live};
 use super::error::Error;
 use super::trail::Trail;
 use super::visitor::CookieClass;
-use super::{Body, Case, deliver, forward, outgoing, personal};
+use super::{Body, Case, deliver, forward, outgoing, owned, personal};
 use crate::clock::unix_now;
-use crate::fill::{Led, Order};
+use crate::fill::{Led, Loss, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::coding::takes_as_it_is;
 use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
@@ -60,8 +60,21 @@ impl<'c> Want<'c> {
     /// Joins the one fetch of the page under `key`, or begins it.
     fn join(&self, key: PageKey) -> Join {
         let pages = &self.case.room.pages;
-        let scopes = || self.case.purge_scopes();
+        let scopes = || {
+            let mut scopes = self.case.purge_scopes();
+            if self.class == ShareClass::User {
+                scopes.extend(owned::scopes(self.case));
+            }
+            scopes
+        };
         pages.flights.join(self.key, key, self.sent(), &pages.purged, scopes, self.now())
+    }
+
+    /// Whether a fetch that carries this visitor's session would lack something of his request. It is his own
+    /// request then, as it came: no answer to his session is thrown away, for it may have changed that.
+    fn loses_own(&self) -> bool {
+        let is_personal = self.class.is_personal();
+        is_personal && outgoing::fill(self.case, self.class, self.sent()).1 == Loss::Visitor
     }
 
     /// The key under which a page that was found is fetched anew.
@@ -118,7 +131,7 @@ impl<'c> Want<'c> {
                     && entry.headers.contains_key(CONTENT_ENCODING)
             }
             // We are who says that, and of him something else.
-            _ if outgoing::is_told(self.case, name) => true,
+            _ if outgoing::is_told(self.case, self.class, name) => true,
             _ => headers.contains_key(name) && !self.sent().contains_key(name),
         }
     }
@@ -135,7 +148,7 @@ impl<'c> Want<'c> {
                 && case.route.has_holes()
                 && matches!(rules.class(name, case.route), CookieClass::Session(_))
         };
-        outgoing::lost_cookies(case).filter(move |name| !is_of_holes(name))
+        outgoing::lost_cookies(case, self.class).filter(move |name| !is_of_holes(name))
     }
 }
 
@@ -280,7 +293,12 @@ pub(super) async fn answer(
         Step::Fetch { held, key } => fetch(&want, held.as_ref(), key, trail).await,
     };
     match fetched {
-        Fetched::Answer(response) => Ok(response),
+        Fetched::Answer(mut response) => {
+            if class.is_personal() {
+                deliver::keep_for_one(response.headers_mut());
+            }
+            Ok(response)
+        }
         // The fetch asked for codings that are not this visitor's.
         Fetched::Own(came, reason)
             if case.room.coder.is_on()
@@ -301,6 +319,9 @@ pub(super) async fn answer(
 
 /// Begins to fetch a page anew behind the answer, unless somebody does already.
 fn renew(want: &Want<'_>, held: &Held) {
+    if want.loses_own() {
+        return;
+    }
     let Join::Lead(flight) = want.join(held.key) else { return };
     // The page may have landed between the look-up and the joining.
     match want.case.room.pages.in_memory(&want.key, || want.sent(), want.now()) {
@@ -342,9 +363,23 @@ impl Fetched {
 /// held is the answer if it may be.
 async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut Trail) -> Fetched {
     let rescue = held.filter(|held| held.rescues);
+    if want.loses_own() {
+        return Fetched::Forward(Reason::Miss);
+    }
     let joined = want.join(key);
     let fetching = async {
-        match joined {
+        let seat = match joined {
+            Join::Lead(flight) => return lead(want, flight, held, trail).await,
+            Join::Wait(seat) => seat,
+            Join::Full => return Fetched::Forward(Reason::Crowded),
+        };
+        let fetched = wait(want, seat, trail).await;
+        if !matches!(fetched, Fetched::Forward(Reason::Twin)) {
+            return fetched;
+        }
+        // What has come was another user's: one of those who wait is asked for next, and where he is given
+        // the same, it is for all of them.
+        match want.join(key) {
             Join::Lead(flight) => lead(want, flight, held, trail).await,
             Join::Wait(seat) => wait(want, seat, trail).await,
             Join::Full => Fetched::Forward(Reason::Crowded),
@@ -476,14 +511,15 @@ fn is_gone(want: &Want<'_>, held: &Held) -> bool {
 
 fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::Receiver<Led> {
     let case = want.case;
-    let (request, loss) = outgoing::fill(case, &flight.sent);
+    let (request, loss) = outgoing::fill(case, want.class, &flight.sent);
     let order = Order {
         primary: want.key,
         class: want.class,
         request,
         route: Arc::clone(case.route),
         loss,
-        traces: personal::traces(case),
+        person: owned::person(case).filter(|_| want.class.is_personal()),
+        traces: personal::traces(case, want.class),
         held: held.filter(|held| !is_gone(want, held)).map(|held| Arc::clone(&held.entry)),
         withhold: held.is_some_and(|held| held.rescues),
     };
@@ -524,19 +560,19 @@ async fn lead(
     let led = begin(want, flight, held).await;
     trail.origin_answered();
     match led {
-        Ok(Led::Shared { head: entry, seat, length, stored }) => {
+        Ok(Led::Shared { head: entry, seat, length, stored, waits }) => {
             if let Err(reason) = want.suits(&entry) {
                 // A seat that is not read would hold up those that are.
                 drop(seat);
                 return Fetched::Forward(reason);
             }
             let why = why(want, held);
-            let mut status = CacheStatus::forwarded(why, None);
+            let mut status = CacheStatus::forwarded(why, waits.map(Reason::as_str));
             status.stored = stored;
             status.ttl = Some(entry.ttl(want.now()));
             let answer = coming(want, &entry, (seat, length), &status).await;
             if answer.is_ok() {
-                trail.outcome(Outcome::Miss, Some(Reason::Miss));
+                trail.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
             }
             Fetched::begun(answer).await
         }

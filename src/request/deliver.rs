@@ -18,6 +18,7 @@ use crate::http::host::Scheme;
 use crate::http::range::{self, Multipart, Selection};
 use crate::http::tags::strip_tags;
 use crate::http::targeted::CDN_CACHE_CONTROL;
+use crate::http::vary::Vary;
 use crate::http::{forwarded, hop, set_cookie};
 use crate::log::VisitorClass;
 use crate::origin::OriginBody;
@@ -138,6 +139,14 @@ pub(super) fn remove_for_shared_caches(headers: &mut HeaderMap) {
     let others: Vec<_> = headers.keys().filter(|n| is_for_a_shared_cache(n)).cloned().collect();
     for name in others {
         headers.remove(name);
+    }
+}
+
+/// A stored page that was chosen by who the visitor is goes to no cache that others are given pages from.
+pub(super) fn keep_for_one(headers: &mut HeaderMap) {
+    keep_from_caches(headers);
+    if !Vary::parse(headers).names(&COOKIE) {
+        headers.append(VARY, HeaderValue::from_name(COOKIE));
     }
 }
 

@@ -10,13 +10,14 @@ use super::error::Error;
 use super::trail::Trail;
 use super::visitor::CookieClass;
 use super::{
-    Body, BodyError, Case, admit, deliver, interim, login, outgoing, rows, told, verify, watch,
+    Body, BodyError, Case, Room, admit, deliver, interim, login, outgoing, owned, rows, told,
+    verify, watch,
 };
 use crate::clock::unix_now;
 use crate::fill;
 use crate::http::reference::resolve;
 use crate::http::{cookie, path, query, set_cookie};
-use crate::ident::{Item, StoredToken};
+use crate::ident::{Item, PageKey, Row, StoredToken};
 use crate::metrics::{Crumb, Outcome};
 use crate::origin::{Keep, OriginError, OriginResponse, end_of_nothing};
 use crate::page::key::ShareClass;
@@ -111,6 +112,7 @@ impl Drop for Unanswered<'_> {
             let (route, _) = route_of(self.case, &self.case.head.method, target);
             let mut aims = named(self.case, route);
             aims.push(aim(self.case, target, false));
+            aims.extend(owned::aims(self.case));
             self.case.room.pages.purged.purge_later(&aims);
         }
     }
@@ -144,10 +146,19 @@ pub(super) async fn own(
     verify::void_after(case, came.response.headers()).await;
     let item = told::item(case, came.response.headers());
     let status = came.response.status();
+    let mut owned = match &change {
+        Ok((change, _)) => owned::aims_of(case, change, came.response.headers()),
+        Err(_) => Vec::new(),
+    };
+    if matches!(change, Ok((_, true))) {
+        owned.extend(owned::aims(case));
+    }
     let mut response = deliver::own(case, came.response, &deliver::bypassed(reason));
     // The origin has changed its pages, whatever became of the session.
     if !case.head.method.is_safe() && (status.is_success() || status.is_redirection()) {
-        invalidate(case, status, response.headers()).await;
+        invalidate(case, status, response.headers(), owned).await;
+    } else if !owned.is_empty() {
+        forget(case.room, &[], &owned, &[]).await;
     }
     let (change, has_filled_cart) = change?;
     // What is sent behind the answer to a HEAD, or a 304, nobody reads.
@@ -187,10 +198,11 @@ async fn heed(
 
 /// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as
 /// well. By its key it is deleted, which other forms of the page, and other processes, learn as a purge.
+/// Pages of segments and of users are found by no key here, and go by the purge of their URL; and all that
+/// is the visitor's `owned` goes with it.
 /// A row is read by nobody in particular, so that it is forgotten only where the answer says that the
 /// change was made: a redirection to a log-in page does not.
-async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
-    use crate::store::PageStore;
+async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap, owned: Vec<Aim>) {
     let own = case.head.uri.path_and_query().map_or("/", |p| p.as_str());
     let mut targets = vec![own.to_owned()];
     for name in [::http::header::LOCATION, ::http::header::CONTENT_LOCATION] {
@@ -202,7 +214,9 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
     let (own, item) = route_of(case, &case.head.method, &targets[0]);
     let changes_rows = has_changed_rows(status);
     rows.extend(rows::named(case.room, own, item.as_ref()).filter(|_| changes_rows));
-    let aims = aims(case, &targets, own);
+    let mut aims = aims(case, &targets, own);
+    aims.extend(owned.into_iter().chain(owned::aims(case)));
+    aims.dedup();
     for target in &targets {
         let (route, item) = route_of(case, &Method::GET, target);
         let named = rows::named(case.room, route, item.as_ref());
@@ -212,11 +226,17 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap) {
             gone.extend(case.room.pages.invalidate(&key, now));
         }
     }
-    let purged = &case.room.pages.purged;
+    forget(case.room, &gone, &aims, &rows).await;
+}
+
+/// Has pages and rows forgotten, here at once, and in the store while the visitor waits a little.
+pub(super) async fn forget(room: &Room, gone: &[PageKey], aims: &[Aim], rows: &[Row]) {
+    use crate::store::PageStore;
+    let purged = &room.pages.purged;
     let forgetting = async {
-        let deleting = case.room.store.delete_pages(&gone);
-        let purging = purged.purge(&case.room.store, &aims);
-        let outdating = rows::outdate(case.room, &rows);
+        let deleting = room.store.delete_pages(gone);
+        let purging = purged.purge(&room.store, aims);
+        let outdating = rows::outdate(room, rows);
         let (purged, deleted, outdated) = tokio::join!(purging, deleting, outdating);
         purged.map(drop).and(deleted).and(outdated)
     };

@@ -21,6 +21,7 @@ mod jar;
 mod login;
 mod outgoing;
 mod outlive;
+mod owned;
 mod personal;
 mod purge;
 mod redirect;
@@ -43,7 +44,7 @@ use hyper::body::Incoming;
 use crate::clock::unix_now;
 use crate::fill::Filler;
 use crate::http::client_cert::ClientCertificate;
-use crate::http::cookie;
+use crate::http::cookie::{self, rebuild};
 use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
@@ -52,6 +53,7 @@ use crate::ident::{Item, PageKey};
 use crate::log::Pen;
 use crate::metrics::{Count, Crumb, Sheet};
 use crate::origin::{Upstream, Upstreams};
+use crate::page::group;
 use crate::page::key::{KeyParts, ShareClass, hash_request};
 use crate::page::purge::scope::{Digest, url_scopes};
 use crate::page::verdict::{Access, can_cache};
@@ -352,7 +354,13 @@ async fn access(case: &Case<'_>, item: Option<&Item>, has_body: bool, look: Look
         who: case.visitor.sharing,
         ranks: !is_read || ranks(case, item, look).await,
     };
-    can_cache(&asked, case.route, &case.room.filler.policy)
+    match can_cache(&asked, case.route, &case.room.filler.policy) {
+        // SECURITY: without a user such a page would have no owner.
+        Access::Shared(class) if class.is_personal() && case.visitor.known().is_none() => {
+            Access::Bypass(Reason::UnknownToken)
+        }
+        access => access,
+    }
 }
 
 /// Whether a request takes nothing but a stored page.
@@ -428,6 +436,21 @@ impl Case<'_> {
         url_scopes(&self.admitted.site, &self.admitted.path, &query)
     }
 
+    /// Among whom a page of a class is shared on a route, where it is not the whole class.
+    fn group(&self, route: &route::Route, class: ShareClass) -> Vec<u8> {
+        let headers = &self.head.headers;
+        match (class, self.visitor.user()) {
+            (ShareClass::User, Some(user)) => {
+                let cookies = &self.room.settings.cookies;
+                let shown = rebuild(headers, |name| !cookies.is_harmless(name));
+                group::session(user, shown.as_ref().map_or(b"", |line| line.as_bytes()))
+            }
+            (ShareClass::Segment, user) => group::segment(&route.segment, user, headers),
+            // Nobody's, which may differ by language still.
+            _ => group::segment(&route.segment, None, headers),
+        }
+    }
+
     /// `hash_request` for a target on this request's site that falls under `route`.
     fn page_key(&self, target: &str, route: &route::Route, class: ShareClass) -> PageKey {
         // An empty query goes to the origin with its `?`, and so is another page than none.
@@ -440,6 +463,7 @@ impl Case<'_> {
             path,
             query: &query::without(query, &self.room.settings.ignore_query),
             class,
+            group: &self.group(route, class),
             headers: &self.head.headers,
             key_cookies: &route.key_cookies,
             key_headers: &route.key_headers,

@@ -23,7 +23,7 @@ use crate::http::forwarded as fwd;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
-use crate::http::{hop, query};
+use crate::http::{hop, language, query};
 use crate::ident::User;
 use crate::log::VisitorClass;
 use crate::origin::{Call, Outgoing, Upload};
@@ -197,7 +197,8 @@ fn forwarded_fields(case: &Case<'_>) -> HeaderMap {
     hop::count_down(&case.head.method, &mut headers);
     introduce(case, &mut headers, &case.admitted.host, case.admitted.address);
     if rules.sessions {
-        identify(case, &mut headers);
+        let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        identify(case, &mut headers, path);
     }
     if rules.is_apart || case.visitor.is_barred {
         keep_sessions_from(case, &mut headers);
@@ -276,8 +277,8 @@ fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: Opt
     fwd::set_traceparent(headers, fastrand::u128(..), fastrand::u64(..));
 }
 
-/// Tells the origin who the visitor is.
-fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
+/// Tells the origin who the visitor is, in a request for `path`.
+fn identify(case: &Case<'_>, headers: &mut HeaderMap, path: &str) {
     let rules = case.rules();
     let class = match case.visitor.class {
         VisitorClass::Known => "known",
@@ -294,8 +295,12 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap) {
     if let (false, Ok(value)) = (user.is_empty(), HeaderValue::try_from(user.as_str())) {
         headers.insert(&rules.identity, value);
     }
-    let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
+}
+
+/// The field in which the origin is told who the visitor is.
+pub(super) fn identity<'c>(case: &'c Case<'_>) -> &'c HeaderName {
+    &case.rules().identity
 }
 
 /// Who the origin is told that the visitor is: not what somebody has called himself.
@@ -303,10 +308,14 @@ fn identified<'c>(case: &'c Case<'_>) -> Option<&'c User> {
     case.visitor.user().filter(|user| user.is_confirmed())
 }
 
-/// Whether `identify` tells in the field `name` what no fill tells: a fill is for somebody without a login.
-pub(super) fn is_told(case: &Case<'_>, name: &HeaderName) -> bool {
+/// Whether `identify` tells in the field `name` what no fill of the class tells. A fill is for somebody without
+/// a login; one for a segment tells who asks, and what is chosen by that is nobody else's.
+pub(super) fn is_told(case: &Case<'_>, class: ShareClass, name: &HeaderName) -> bool {
     let rules = case.rules();
-    if !rules.sessions {
+    if !rules.sessions || class == ShareClass::User {
+        return false;
+    }
+    if *name == SESSION && class == ShareClass::Segment {
         return false;
     }
     let shown = || case.certificate().is_some_and(|shown| shown.fields().any(|(f, _)| f == name));
@@ -364,18 +373,51 @@ pub(super) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
     for (name, value) in from.iter().filter(|(name, _)| listed(name) && passes(name, rules)) {
         headers.append(name, value.clone());
     }
-    // What is recoded for each visitor need not be asked for as this one takes it.
-    let codings =
-        if case.room.coder.is_on() { Some(READABLE) } else { normalised_accept_encoding(from) };
+    // What is recoded for each visitor need not be asked for as this one takes it. But what is answered to
+    // his session he has to be able to read.
+    let codings = match case.room.coder.is_on() && !class.is_personal() {
+        true => Some(READABLE),
+        false => normalised_accept_encoding(from),
+    };
     if let Some(codings) = codings {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
     }
-    if !route.key_cookies.is_empty()
-        && let Some(line) = rebuild(from, |name| route.keys_cookie(name))
-    {
+    if let (true, Some(offered)) = (class != ShareClass::User, &route.segment.language) {
+        say_language(from, offered, &mut headers);
+    }
+    let rules = &case.room.settings.cookies;
+    let line = match class {
+        // All of them stand in the key.
+        ShareClass::User => rebuild(from, |name| !rules.is_harmless(name)),
+        _ if route.key_cookies.is_empty() => None,
+        _ => rebuild(from, |name| route.keys_cookie(name)),
+    };
+    if let Some(mut line) = line {
+        line.set_sensitive(true);
         headers.insert(COOKIE, line);
     }
     headers
+}
+
+/// Asks for the language that stands in the key, and for no other.
+fn say_language(from: &HeaderMap, offered: &[String], headers: &mut HeaderMap) {
+    headers.remove(ACCEPT_LANGUAGE);
+    let chosen = language::chosen(from, offered);
+    if let Some(Ok(value)) = chosen.map(|language| HeaderValue::try_from(language.as_str())) {
+        headers.insert(ACCEPT_LANGUAGE, value);
+    }
+}
+
+/// The cookies of a fill for a segment: those in its key, and the visitor's session, by which alone an app
+/// knows whom it answers.
+fn show_session(case: &Case<'_>, headers: &mut HeaderMap) {
+    let rules = &case.room.settings.cookies;
+    let line =
+        rebuild(&case.head.headers, |name| case.route.keys_cookie(name) || rules.is_session(name));
+    if let Some(mut line) = line {
+        line.set_sensitive(true);
+        headers.insert(COOKIE, line);
+    }
 }
 
 /// Those that browsers send: any other name in their manner is anybody's text, which nothing keys.
@@ -383,12 +425,23 @@ fn is_client_hint(name: &HeaderName) -> bool {
     CLIENT_HINTS.contains(&name.as_str())
 }
 
-/// The request that fills a shared page with `fields`, and how it differs from the visitor's own.
-pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, Loss) {
+/// The request that fills a shared page with `fields`, and how it differs from the visitor's own. With his
+/// session goes his address: an app may end a session that comes from another one.
+pub(super) fn fill(
+    case: &Case<'_>,
+    class: ShareClass,
+    fields: &HeaderMap,
+) -> (Request<Outgoing>, Loss) {
     let rules = case.rules();
     let mut headers = fields.clone();
-    let address =
-        if rules.fill_client_address { case.admitted.address } else { Some(case.client.local) };
+    let is_personal = class.is_personal();
+    let address = match rules.fill_client_address || is_personal {
+        true => case.admitted.address,
+        false => Some(case.client.local),
+    };
+    if class == ShareClass::Segment {
+        show_session(case, &mut headers);
+    }
     // The key holds the site: a port that goes without saying must not stand in a shared page.
     let admitted = &case.admitted;
     let site = Host::parse(admitted.site.as_bytes());
@@ -402,12 +455,18 @@ pub(super) fn fill(case: &Case<'_>, fields: &HeaderMap) -> (Request<Outgoing>, L
         target(PathAndQuery::try_from(with_query(uri.path(), &kept)).ok())
     };
     if rules.sessions {
-        headers.insert(&SESSION, HeaderValue::from_static("none"));
         let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
-        sign(rules, &mut headers, "", "GET", path, case.now as u64);
+        if is_personal {
+            identify(case, &mut headers, path);
+        } else {
+            headers.insert(&SESSION, HeaderValue::from_static("none"));
+            sign(rules, &mut headers, "", "GET", path, case.now as u64);
+        }
     }
     let is_certified = case.certificate().is_some();
-    let loss = if kept.len() != query.len() || is_certified || loses_fields(case, fields) {
+    // What is ignored in the query is no loss to a visitor whose own session asks.
+    let loses_query = kept.len() != query.len() && !is_personal;
+    let loss = if loses_query || is_certified || loses_fields(case, class, fields) {
         Loss::Visitor
     } else if address == case.admitted.address {
         Loss::None
@@ -428,18 +487,19 @@ fn with_query(path: &str, query: &str) -> String {
 }
 
 /// Whether a fill with `fields` lacks something of the request's that the origin may look at.
-fn loses_fields(case: &Case<'_>, fields: &HeaderMap) -> bool {
-    lost_fields(case, fields).next().is_some()
+fn loses_fields(case: &Case<'_>, class: ShareClass, fields: &HeaderMap) -> bool {
+    lost_fields(case, class, fields).next().is_some()
 }
 
 /// What a fill with `fields` lacks of the request's fields that the origin may look at.
 pub(super) fn lost_fields<'c>(
     case: &'c Case<'_>,
+    class: ShareClass,
     fields: &'c HeaderMap,
 ) -> impl Iterator<Item = &'c HeaderName> {
     case.head.headers.keys().filter(move |name| {
         if **name == COOKIE {
-            return lost_cookies(case).next().is_some();
+            return lost_cookies(case, class).next().is_some();
         }
         let neutral = NEUTRAL.contains(name)
             || name.as_str().starts_with("sec-fetch-")
@@ -450,12 +510,20 @@ pub(super) fn lost_fields<'c>(
     })
 }
 
-/// The names of the cookies that no fill sends, and that the origin may look at.
-pub(super) fn lost_cookies<'c>(case: &'c Case<'_>) -> impl Iterator<Item = &'c [u8]> {
+/// The names of the cookies that no fill of the class sends, and that the origin may look at.
+pub(super) fn lost_cookies<'c>(
+    case: &'c Case<'_>,
+    class: ShareClass,
+) -> impl Iterator<Item = &'c [u8]> {
     let rules = &case.room.settings.cookies;
+    let is_sent = move |name: &[u8]| match class {
+        ShareClass::User => true,
+        ShareClass::Segment => case.route.keys_cookie(name) || rules.is_session(name),
+        _ => case.route.keys_cookie(name),
+    };
     cookies(&case.head.headers)
         .map(|(name, _)| name)
-        .filter(|name| !case.route.keys_cookie(name) && !rules.is_harmless(name))
+        .filter(move |name| !is_sent(name) && !rules.is_harmless(name))
 }
 
 fn target(path: Option<PathAndQuery>) -> Uri {

@@ -11,18 +11,24 @@ use base64::engine::general_purpose::STANDARD;
 use super::Case;
 use super::visitor::CookieClass;
 use crate::http::cookie::cookies;
+use crate::page::key::ShareClass;
 use crate::page::traces::Traces;
 use crate::route::LeakGuard;
 
-/// What is looked for in the page that a request fetches; nothing where its route says so.
-pub(super) fn traces(case: &Case<'_>) -> Traces {
+/// What is looked for in the page that a request fetches to be kept for `class`; nothing where its route
+/// says so, or where the page is the visitor's alone.
+pub(super) fn traces(case: &Case<'_>, class: ShareClass) -> Traces {
     let mut traces = Traces::default();
-    if case.route.leak_guard != LeakGuard::Full {
+    if case.route.leak_guard != LeakGuard::Full || class == ShareClass::User {
         return traces;
     }
     if let Some(user) = case.visitor.user() {
         traces.user(user.as_bytes());
-        user.attributes().for_each(|(_, value)| traces.attribute(value.as_bytes()));
+        // What a whole segment has in common is nobody's own.
+        let keyed = &case.route.segment.attributes;
+        let is_keyed = |name: &str| class == ShareClass::Segment && keyed.iter().any(|n| n == name);
+        let own = user.attributes().filter(|(name, _)| !is_keyed(name));
+        own.for_each(|(_, value)| traces.attribute(value.as_bytes()));
     }
     let rules = &case.room.settings.cookies;
     let is_session = |name| matches!(rules.class(name, case.route), CookieClass::Session(_));

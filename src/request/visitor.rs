@@ -197,9 +197,14 @@ impl Visitor {
 
     /// Who shows a certificate is somebody, also where no cookie says so: what he is shown may be his.
     pub(super) fn over(mut self, certificate: Option<&ClientCertificate>) -> Self {
-        if certificate.is_some() && self.sharing == Who::Anonymous {
-            self.sharing = Who::Unknown(Reason::ClientCertificate);
+        if certificate.is_none() {
+            return self;
         }
+        self.sharing = match self.sharing {
+            Who::Anonymous => Who::Unknown(Reason::ClientCertificate),
+            Who::Known | Who::Apart(_) => Who::Apart(Reason::ClientCertificate),
+            unknown @ Who::Unknown(_) => unknown,
+        };
         self
     }
 
@@ -276,7 +281,7 @@ pub(super) async fn recognise(
             match found {
                 Ok(Some(user)) => Visitor {
                     class: VisitorClass::Known,
-                    sharing: in_url.map_or(Who::Known, Who::Unknown),
+                    sharing: in_url.map_or_else(|| with_whom(&user, has_unknown), Who::Unknown),
                     token: Some(token),
                     carried,
                     user: Some(user),
@@ -293,6 +298,18 @@ pub(super) async fn recognise(
                 }
             }
         }
+    }
+}
+
+/// How far a known visitor is one of many. Who has not been confirmed may be one and the same as another
+/// user; and a cookie that nobody has named, the app may know him by.
+fn with_whom(user: &User, has_unknown: bool) -> Who {
+    if !user.is_confirmed() {
+        Who::Apart(Reason::Unconfirmed)
+    } else if has_unknown {
+        Who::Apart(Reason::UnknownCookie)
+    } else {
+        Who::Known
     }
 }
 

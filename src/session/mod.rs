@@ -215,6 +215,8 @@ impl Sessions {
             if !held || !found.user.is_same(user) {
                 self.memo.remove(token);
             } else if self.epoch.load(Ordering::Acquire) == asked.epoch
+                // What the app says of him now, a visit does not find out.
+                && found.user.attributes().next().is_none()
                 && !self.denied().contains_key(token)
             {
                 // Nothing is inserted: what a log-out removes right now stays away, and this renews

@@ -203,8 +203,19 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"[[listen]] proxy_protocol.from: found "lb"; expected an address or a network such as "10.0.0.0/8", or "unix""#,
     ),
     (
-        r#"route = [{ share = "user" }]"#,
-        r#"[[route]] share: found "user"; expected "anonymous", "everyone" or "none""#,
+        r#"route = [{ share = "users" }]"#,
+        r#"[[route]] share: found "users"; expected "anonymous", "everyone", "segment", "user" or "none""#,
+    ),
+    (
+        r#"route = [{ segment = ["logged_in", "user"] }]"#,
+        r#"[[route]] segment: found "user"; expected "logged_in", "attribute:group", "#,
+    ),
+    (r#"route = [{ segment = ["attribute:Group"] }]"#, "[[route]] segment: found "),
+    (r#"route = [{ segment = ["cookie:a b"] }]"#, "[[route]] segment: found "),
+    (r#"route = [{ segment = ["language:de||en"] }]"#, "[[route]] segment: found "),
+    (
+        r#"route = [{ segment_proof = "one" }]"#,
+        r#"[[route]] segment_proof: found "one"; expected "twins" or "none""#,
     ),
     (
         r#"route = [{ match.paths = "/a" }]"#,
@@ -328,6 +339,30 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[[listen]]\naddress = \"unix:a\"\nproxy_protocol.from = \"10.0.0.0/8\"",
         "proxy.toml:3: [[listen]] proxy_protocol.from: 10.0.0.0/8 can never come in at this address",
+    ),
+    (
+        "[origin]\nsessions = false\n[[route]]\nshare = \"user\"",
+        "proxy.toml:4: [[route]] share: \"user\" needs an origin with sessions = true",
+    ),
+    (
+        "[origins.blog]\nurl = \"http://b\"\n[[route]]\nshare = \"segment\"\norigin = \"blog\"",
+        "proxy.toml:4: [[route]] share: \"segment\" needs an origin with sessions = true",
+    ),
+    (
+        "[session]\ncookie = []\n[[route]]\nshare = \"segment\"",
+        "proxy.toml:4: [[route]] share: \"segment\" needs a [session] cookie",
+    ),
+    (
+        "[[route]]\nshare = \"segment\"\nsegment = [\"cookie:login\"]",
+        "proxy.toml:3: [[route]] segment: login is a session cookie: a page for one visitor is no key",
+    ),
+    (
+        "[[route]]\nshare = \"segment\"\nsegment = [\"language\", \"language:de|en\"]",
+        "proxy.toml:3: [[route]] segment: names the language twice",
+    ),
+    (
+        "[[route]]\nshare = \"user\"\nstrip_set_cookie = [\"login\"]",
+        "proxy.toml:3: [[route]] strip_set_cookie: login is a session cookie, which \"user\" never takes away",
     ),
     (
         "[admin]\naddress = \"127.0.0.1:8080\"",

@@ -23,9 +23,9 @@ use crate::store::{
     StoreError,
 };
 
-/// The most slots of a page: its URL, the prefixes, and the tags, and as many tags again that a 304
-/// added.
-pub const SLOTS_MAX: usize = 1 + LEVELS_MAX + 2 * crate::http::tags::TAGS_MAX;
+/// The most slots of a page: its URL, the user and the session whose it is, the prefixes, and the tags, and
+/// as many tags again that a 304 added.
+pub const SLOTS_MAX: usize = 3 + LEVELS_MAX + 2 * crate::http::tags::TAGS_MAX;
 /// Steps in which what is left is sent at the end, at most.
 const FLUSH_STEPS_MAX: usize = 200;
 /// No era: the table is being made anew.

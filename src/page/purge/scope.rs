@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::store::{MARKS, MarkKey};
 
-/// Slots for URLs: changes by visitors purge these, and hit nothing else.
+/// Slots for URLs, users and sessions: changes by visitors purge these, and hit nothing else.
 const URL_SLOTS: u32 = 65_536;
 /// Slots for prefixes and tags.
 const GROUP_SLOTS: u32 = 65_536;
@@ -37,6 +37,10 @@ pub enum Scope<'a> {
     },
     /// The pages that the origin gave this tag.
     Tag(&'a [u8]),
+    /// All pages that are one user's own, on every site: what he does on one may change another.
+    User(&'a [u8]),
+    /// All pages of one session, by its token: whoever holds that may be known no more.
+    Session(&'a str),
     /// All pages.
     Everything,
 }
@@ -51,6 +55,9 @@ impl Scope<'_> {
             }
             Self::Prefix { site, path } => prefix(site, levels(path).last().unwrap_or_default()),
             Self::Tag(tag) => Digest::Group(hashed(b't', &[tag])),
+            // Visitors purge these by what they do, as they do URLs.
+            Self::User(name) => Digest::Url(hashed(b'o', &[name])),
+            Self::Session(token) => Digest::Url(hashed(b's', &[token.as_bytes()])),
             Self::Everything => Digest::Everything,
         }
     }
@@ -65,7 +72,7 @@ impl Scope<'_> {
 /// A scope as what is kept of it, the same in every process and under every key. No two scopes share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Digest {
-    /// A URL.
+    /// A URL; or a user or a session with the pages that are theirs alone.
     Url(u128),
     /// A prefix or a tag.
     Group(u128),

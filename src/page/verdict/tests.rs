@@ -145,8 +145,15 @@ mod asking {
         Who::Unknown(Reason::UnknownCookie),
     ];
 
+    /// Why a known visitor may be of no segment.
+    const APART: [Who; 3] = [
+        Who::Apart(Reason::Unconfirmed),
+        Who::Apart(Reason::UnknownCookie),
+        Who::Apart(Reason::ClientCertificate),
+    ];
+
     fn everybody() -> impl Iterator<Item = Who> {
-        [Who::Anonymous, Who::Known].into_iter().chain(UNKNOWN)
+        [Who::Anonymous, Who::Known].into_iter().chain(APART).chain(UNKNOWN)
     }
 
     /// The verdict for each kind of visitor, with and without Authorization.
@@ -165,7 +172,7 @@ mod asking {
     fn not_a_stranger(who: Who, authorized: bool) -> Option<Reason> {
         match who {
             Who::Anonymous => authorized.then_some(Reason::Authorization),
-            Who::Known => Some(Reason::Login),
+            Who::Known | Who::Apart(_) => Some(Reason::Login),
             Who::Unknown(reason) => Some(reason),
         }
     }
@@ -201,6 +208,33 @@ mod asking {
         for trust_public in [false, true] {
             let route = Route { share: Share::Everyone, ..Route::rest(trust_public) };
             for_each(&route, &POLICY, |_, _| Access::Shared(ShareClass::Everyone));
+        }
+    }
+
+    #[test]
+    fn pages_of_segments_go_to_who_is_of_one_and_to_strangers_their_own() {
+        for trust_public in [false, true] {
+            let route = Route { share: Share::Segment, ..Route::rest(trust_public) };
+            for_each(&route, &POLICY, |who, authorized| match who {
+                Who::Known if authorized => Access::StaticOnly(Reason::Authorization),
+                Who::Known => Access::Shared(ShareClass::Segment),
+                Who::Apart(reason) => Access::StaticOnly(reason),
+                _ => not_a_stranger(who, authorized).map_or(ANONYMOUS, Access::StaticOnly),
+            });
+        }
+    }
+
+    #[test]
+    fn pages_of_users_go_to_who_is_known() {
+        for trust_public in [false, true] {
+            let route = Route { share: Share::User, ..Route::rest(trust_public) };
+            for_each(&route, &POLICY, |who, authorized| match who {
+                Who::Known | Who::Apart(_) if authorized => Access::Bypass(Reason::Authorization),
+                Who::Apart(reason @ Reason::ClientCertificate) => Access::Bypass(reason),
+                Who::Known | Who::Apart(_) => Access::Shared(ShareClass::User),
+                Who::Anonymous => Access::Bypass(Reason::NotLoggedIn),
+                Who::Unknown(reason) => Access::Bypass(reason),
+            });
         }
     }
 
@@ -322,6 +356,7 @@ mod asking {
 mod personal {
     use super::*;
 
+    /// Those in which nothing is one visitor's.
     const ALL_CLASSES: [ShareClass; 3] =
         [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone];
 
@@ -485,6 +520,60 @@ mod personal {
             }
         }
         Case { class: ShareClass::Public, ..Case::html(&[]) }.is_refused(Reason::Login);
+    }
+
+    #[test]
+    fn one_users_pages_may_be_private_and_never_no_store() {
+        let case = |value| Case {
+            class: ShareClass::User,
+            route: Route { share: Share::User, ..rest() },
+            ..Case::html(&[("cache-control", value), ("etag", "\"1\"")])
+        };
+        case("private, max-age=60").is_stored(60, LifetimeSource::Explicit);
+        let overridden = |value| {
+            let mut case = case(value);
+            case.route.override_ttl = seconds(60);
+            case
+        };
+        overridden("private, no-cache").is_stored(60, LifetimeSource::Override);
+        for value in ["no-store", "private, no-store, max-age=60"] {
+            case(value).is_refused(Reason::NoStore);
+            overridden(value).is_refused(Reason::NoStore);
+        }
+        // No 304 is asked for with his session, and so nothing is kept for one.
+        case("private, no-cache").is_refused(Reason::NoCache);
+        let mut silent = case("private");
+        silent.is_refused(Reason::NoLifetime);
+        silent.route.ttl = seconds(60);
+        silent.is_stored(60, LifetimeSource::Route);
+        assert!(!silent.verdict().unwrap().guarded, "it is his own");
+        silent.headers.append("set-cookie", HeaderValue::from_static("a=1"));
+        silent.is_refused(Reason::SetCookie);
+    }
+
+    #[test]
+    fn a_segments_page_that_depends_on_cookies_needs_two_users_who_are_given_the_same() {
+        let mut case = Case {
+            class: ShareClass::Segment,
+            route: Route { share: Share::Segment, ..rest() },
+            ..Case::html(&[("vary", "Cookie"), ("last-modified", LAST_HOUR)])
+        };
+        case.is_stored(300, LifetimeSource::Default);
+        assert!(case.verdict().unwrap().guarded);
+        case.route.segment.is_promised = true;
+        case.is_refused(Reason::Vary);
+        case.headers.remove("vary");
+        case.is_stored(300, LifetimeSource::Default);
+        case.policy.default_ttl = Duration::ZERO;
+        case.is_refused(Reason::NoLifetime);
+        for (value, reason) in [
+            ("private, max-age=60", Reason::Private),
+            ("no-store", Reason::NoStore),
+            ("no-cache", Reason::NoCache),
+        ] {
+            case.headers.insert("cache-control", HeaderValue::from_static(value));
+            case.is_refused(reason);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::owned;
 use super::{Call, InCart, Refusal, Told};
 use crate::ident::Item;
 use crate::origin::{self, BodyFault};
@@ -76,7 +77,10 @@ pub(super) async fn change(
         room.sessions.add_to_cart(&room.store, whose, counts).await?
     };
     match answer {
-        CartAnswer::Changed(cart) => Ok(show(cart)),
+        CartAnswer::Changed(cart) => {
+            owned::has_changed_cart(room, whose).await;
+            Ok(show(cart))
+        }
         CartAnswer::NotLoggedIn => Err(Refusal::NotLoggedIn),
         CartAnswer::Full => Err(Refusal::Full),
     }

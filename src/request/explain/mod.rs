@@ -142,9 +142,9 @@ fn class_of(access: Access, route: &Route) -> Result<ShareClass, Reason> {
         (Access::Shared(class), _) => Ok(class),
         (Access::StaticOnly(_), _) => Ok(ShareClass::Anonymous),
         (Access::Bypass(reason @ Reason::Method), _) => Err(reason),
-        (Access::Bypass(reason), Share::None) => Err(reason),
+        (Access::Bypass(reason), Share::None | Share::User) => Err(reason),
         (Access::Bypass(_), Share::Everyone) => Ok(ShareClass::Everyone),
-        (Access::Bypass(_), Share::Anonymous) => Ok(ShareClass::Anonymous),
+        (Access::Bypass(_), Share::Anonymous | Share::Segment) => Ok(ShareClass::Anonymous),
     }
 }
 

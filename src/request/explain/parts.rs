@@ -23,7 +23,7 @@ use crate::page::entry::{Entry, LifetimeSource};
 use crate::page::purge::Standing;
 use crate::page::verdict::{Answered, Asked, Named, Who, may_store, named_by};
 use crate::reason::Reason;
-use crate::route::{Esi, LeakGuard, SetCookie, Share};
+use crate::route::{Esi, LeakGuard, Segment, SetCookie, Share};
 use crate::store::StoreError;
 
 /// The class of cookies that nobody has named.
@@ -51,6 +51,7 @@ pub(super) fn target(uri: &Uri) -> String {
 pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
     let route = case.route;
     let settings = [
+        ("segment", route.segment != Segment::default()),
         ("ttl", route.ttl.is_some()),
         ("override_ttl", route.override_ttl.is_some()),
         ("override_private", route.override_private),
@@ -78,6 +79,8 @@ pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
         share: match route.share {
             Share::Anonymous => "anonymous",
             Share::Everyone => "everyone",
+            Share::Segment => "segment",
+            Share::User => "user",
             Share::None => "none",
         }
         .to_owned(),
@@ -96,6 +99,9 @@ pub(super) fn visitor(case: &Case<'_>) -> Visitor {
     let rules = &case.room.settings.cookies;
     let mut why_so = match visitor.sharing {
         Who::Known => "the session cookie's token is known".to_owned(),
+        Who::Apart(reason) => {
+            format!("the session cookie's token is known, and yet no segment's: {}", why(reason))
+        }
         Who::Unknown(reason) => why(reason).to_owned(),
         Who::Anonymous if visitor.token.is_some() => {
             "the session cookie's token is nobody's, and only Anteroom makes such cookies"
@@ -106,7 +112,8 @@ pub(super) fn visitor(case: &Case<'_>) -> Visitor {
         }
         Who::Anonymous => "no session cookie came".to_owned(),
     };
-    if visitor.sharing == Who::Unknown(Reason::UnknownCookie) {
+    let has_unknown = [Who::Unknown, Who::Apart].map(|who| who(Reason::UnknownCookie));
+    if has_unknown.contains(&visitor.sharing) {
         let mut names: Vec<_> = of_class(case, CookieClass::Unknown).collect();
         names.sort_unstable();
         names.dedup();
@@ -171,10 +178,11 @@ fn words<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<String> {
 /// The request that would fill the cache, where `page` is what is held.
 pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
     let case = want.case;
-    let (request, loss) = outgoing::fill(case, want.sent());
+    let (request, loss) = outgoing::fill(case, want.class, want.sent());
     let is_own = |name: &&HeaderName| !want.sent().contains_key(*name);
     let mut own_fields = words(request.headers().keys().filter(is_own));
-    let held = page.filter(|page| page.has_validator() && standing(want, page) != PURGED);
+    let is_asked = |page: &&Entry| page.has_validator() && !want.class.is_personal();
+    let held = page.filter(is_asked).filter(|page| standing(want, page) != PURGED);
     if let Some(held) = held {
         let asked = validators(&held.headers);
         let is_there = [asked.if_none_match.is_some(), asked.if_modified_since.is_some()];
@@ -185,9 +193,9 @@ pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
         target: target(request.uri()),
         fields: words(want.sent().keys()),
         own_fields,
-        lost_fields: words(outgoing::lost_fields(case, want.sent())),
-        lost_cookies: outgoing::lost_cookies(case).map(text).collect(),
-        own_address: !case.rules().fill_client_address,
+        lost_fields: words(outgoing::lost_fields(case, want.class, want.sent())),
+        lost_cookies: outgoing::lost_cookies(case, want.class).map(text).collect(),
+        own_address: !case.rules().fill_client_address && !want.class.is_personal(),
         validates: held.is_some(),
         spares: loss != Loss::Visitor,
     }
@@ -280,7 +288,7 @@ fn source(source: LifetimeSource, headers: &HeaderMap, now: u64) -> String {
 /// What would become of an html page of which the app says nothing.
 pub(super) fn silent(want: &Want<'_>) -> Silent {
     let case = want.case;
-    let (request, _) = outgoing::fill(case, want.sent());
+    let (request, _) = outgoing::fill(case, want.class, want.sent());
     let html = HeaderValue::from_static("text/html");
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, html)]);
     let asked = Asked {

@@ -75,6 +75,8 @@ fn route(told: &Route) -> String {
     line += match told.share.as_str() {
         "anonymous" => ", shared among visitors without a login",
         "everyone" => ", shared by everyone",
+        "segment" => ", shared among visitors of one segment",
+        "user" => ", kept for one user each",
         _ => ", shared by nobody",
     };
     add(&mut line, "; origin ", told.origin.as_deref().unwrap_or_default());

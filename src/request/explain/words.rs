@@ -17,6 +17,10 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Login => {
             "the visitor is logged in, and the route shares among visitors without a login"
         }
+        Reason::NotLoggedIn => {
+            "the visitor is not logged in, and the route keeps pages for one user each"
+        }
+        Reason::Unconfirmed => "nobody has confirmed who the visitor is",
         Reason::UnknownToken => "the session cookie's token is not known",
         Reason::Unverified => {
             "the app has not said who the visitor is: it is asked by his next request"
@@ -56,6 +60,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
 fn of_the_response(reason: Reason) -> &'static str {
     match reason {
         Reason::SetCookie => "the response sets a cookie",
+        Reason::Twin => "it waits for a second user of the segment who is answered the same",
         Reason::NoStore => "the response says no-store",
         Reason::NoCache => "the response says no-cache, and has no validator",
         Reason::Private => "the response says private",
@@ -135,6 +140,10 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
             "client_directives = \"ignore\" where visitors may not have the app asked anew",
         ),
         Reason::Rank => ("[[route]] only_top", "a larger number lets more items in"),
+        Reason::Twin => (
+            "[[route]] segment",
+            "name all that the page differs by; what differs for each user is for share = \"user\"",
+        ),
         Reason::Login | Reason::Authorization | Reason::ClientCertificate => (
             "[[route]] share",
             "share = \"everyone\" where the page is the same for all and holds nothing personal",

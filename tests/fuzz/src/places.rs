@@ -76,6 +76,7 @@ fn keys(path: &str, query: &str, other: &str) {
             path,
             query,
             class,
+            group: b"",
             headers: &none,
             key_cookies: &[],
             key_headers: &[],

@@ -1,0 +1,82 @@
+//! Whether what one user of a segment was answered is the segment's page (`page::twins`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::fetched::Fetch;
+use super::{Filler, Lead};
+use crate::clock::unix_now;
+use crate::ident::PageKey;
+use crate::page::entry::Entry;
+use crate::page::flight::{Flight, Verdict};
+use crate::page::key::variant_key;
+use crate::page::twins::{Proof, Seen};
+use crate::reason::Reason;
+
+impl Filler {
+    /// Why the page of which this is the head is nobody else's yet, as far as that is known before its body.
+    pub(super) fn waits_for_twin(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        head: &Entry,
+    ) -> Option<Reason> {
+        let person = fetch.person.as_ref().filter(|_| fetch.needs_twin())?;
+        let (key, now) = (page(fetch, flight, head), unix_now() as u64);
+        let may_prove = self.pages.twins.may_prove(&key, person.witness, now);
+        (!may_prove).then_some(Reason::Twin)
+    }
+
+    /// Whether others may have the page: another user was given the very same. Else this one is remembered.
+    pub(super) fn is_proved(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        head: &Entry,
+        body: &Bytes,
+    ) -> bool {
+        if !fetch.needs_twin() {
+            return true;
+        }
+        // Of whom the origin was not told, no answer proves anything.
+        let Some(person) = &fetch.person else { return false };
+        let seen = Seen::of(head, body, self.decoded_max());
+        let (key, now) = (page(fetch, flight, head), unix_now() as u64);
+        match self.pages.twins.note(key, person.witness, seen, now) {
+            Proof::Given => true,
+            Proof::Waits => {
+                self.sheet.refused(Reason::Twin);
+                false
+            }
+            Proof::Personal => {
+                // Nobody waits for what is another page for each.
+                self.mark(fetch, Reason::Twin, false);
+                false
+            }
+        }
+    }
+
+    /// What has come is its visitor's alone. What was there before stays, as stale as it is.
+    pub(super) fn keep_from_others(
+        &self,
+        flight: &Flight,
+        head: &Arc<Entry>,
+        body: &Bytes,
+        waiting: Option<Lead>,
+    ) {
+        flight.decide(Verdict::Refused(Reason::Twin));
+        if let Some(lead) = waiting {
+            lead.alone(head, Some(body.len() as u64), Some(Reason::Twin));
+        }
+        flight.end_whole();
+    }
+}
+
+/// The page of which the answers are compared: the variant, where it has some.
+fn page(fetch: &Fetch, flight: &Flight, head: &Entry) -> PageKey {
+    match head.vary.as_slice() {
+        [] => fetch.primary,
+        fields => variant_key(&fetch.primary, fields, &flight.sent),
+    }
+}

@@ -1,0 +1,79 @@
+//! Pages that are one user's own: whose they are, and by what they end.
+//!
+//! They end as purges do, by a number in a slot that stands for the user: one step, however many they are,
+//! here before the answer goes out and elsewhere within the second in which all purges are learnt.
+
+use super::forward::forget;
+use ::http::HeaderMap;
+
+use super::login::Change;
+use super::{Case, Room, outgoing, verify};
+use crate::fill::Person;
+use crate::http::set_cookie;
+use crate::ident::{StoredToken, User};
+use crate::page::purge::scope::{Aim, Digest, Scope};
+use crate::page::twins::Witness;
+use crate::store::CartOwner;
+
+/// What the visitor's own pages are purged by, beside their URLs.
+pub(super) fn scopes(case: &Case<'_>) -> Vec<Digest> {
+    let Some((token, user)) = case.visitor.known() else { return Vec::new() };
+    [Scope::User(user.as_bytes()), Scope::Session(token.as_str())]
+        .map(|scope| scope.digest())
+        .into()
+}
+
+/// Whom a fill tells the origin of.
+pub(super) fn person(case: &Case<'_>) -> Option<Person> {
+    let (session, user) = case.visitor.known()?;
+    let identity = outgoing::identity(case).clone();
+    Some(Person { witness: Witness::new(user), identity, session: session.clone() })
+}
+
+/// The purge of all that is the visitor's own: he has changed something. His user goes, with all sessions;
+/// where the store could not say who he is, those that he may hold.
+pub(super) fn aims(case: &Case<'_>) -> Vec<Aim> {
+    let visitor = &case.visitor;
+    aims_at(case.room, visitor.user(), visitor.token.iter().chain(&visitor.rivals))
+}
+
+/// The purge of all pages of a user and of some sessions.
+fn aims_at<'t>(
+    room: &Room,
+    user: Option<&User>,
+    tokens: impl Iterator<Item = &'t StoredToken>,
+) -> Vec<Aim> {
+    if !room.settings.routes.keep_users() {
+        return Vec::new();
+    }
+    let user = user.map(|user| Scope::User(user.as_bytes()));
+    let sessions = tokens.map(|token| Scope::Session(token.as_str()));
+    user.into_iter().chain(sessions).map(|scope| scope.aim(true)).collect()
+}
+
+/// He has changed his cart, which his pages may show: they go before he hears of it.
+pub(super) async fn has_changed_cart(room: &Room, whose: &CartOwner) {
+    let aims = aims_at(room, whose.user.as_ref(), std::iter::once(&whose.token));
+    if !aims.is_empty() {
+        forget(room, &[], &aims, &[]).await;
+    }
+}
+
+/// The same where a response logs him in or out: whoever he was, and whoever he is.
+pub(super) fn aims_of(case: &Case<'_>, change: &Change, headers: &HeaderMap) -> Vec<Aim> {
+    // An app that keeps its own sessions does it by their cookies.
+    let changes_session =
+        || set_cookie::clears_logins(headers) || verify::changes(case, headers).next().is_some();
+    match change {
+        Change::Nothing if case.room.settings.routes.keep_users() && changes_session() => {
+            aims(case)
+        }
+        Change::Nothing => Vec::new(),
+        Change::LoggedOut { .. } => aims(case),
+        Change::LoggedIn { user, .. } => {
+            let mut aims = aims(case);
+            aims.extend(aims_at(case.room, Some(user), std::iter::empty()));
+            aims
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Pages that are kept for one user each (`share = "user"`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use crate::support::origin::{Origin, Reply, Request};
+use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::wait_until;
+
+on_both_stores!(
+    a_page_is_his_own_and_ends_as_he_changes_something,
+    a_change_through_another_proxy_is_seen_within_a_second,
+    who_logs_out_takes_his_pages_along,
+);
+
+const USER: &str = "session.mint = true\n[[route]]\nshare = \"user\"\n";
+
+fn user(request: &Request) -> String {
+    request.header("x-anteroom-user").unwrap_or("nobody").to_owned()
+}
+
+/// An app that counts what each user has changed, and says so on his every page.
+fn counting(lines: &'static [(&'static str, &'static str)]) -> Origin {
+    let counts = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
+    shop(move |request| {
+        let name = user(request);
+        let mut counts = counts.lock().unwrap();
+        let count = counts.entry(name.clone()).or_default();
+        if request.method != "GET" {
+            if request.path() == "/fails" {
+                return Reply::status("422 Unprocessable Content").body("no");
+            }
+            *count += 1;
+            return Reply::status("204 No Content");
+        }
+        let page = Reply::html(&format!("{name} {count}"));
+        lines.iter().fold(page, |page, (name, value)| page.header(name, value))
+    })
+}
+
+const PRIVATE: &[(&str, &str)] =
+    &[("Cache-Control", "private, max-age=60"), ("Vary", "Cookie"), ("ETag", "\"1\"")];
+
+fn a_page_is_his_own_and_ends_as_he_changes_something(storage: &Storage) {
+    let origin = counting(PRIVATE);
+    let proxy = Proxy::start(&origin, storage, USER);
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    let get = |path: &str, cookie: &str| proxy.get(path).cookie(cookie).send();
+    for path in ["/a", "/b"] {
+        for (cookie, text) in [(&alice, "alice 0"), (&bob, "bob 0")] {
+            assert!(!get(path, cookie).is_hit());
+            let answer = get(path, cookie);
+            assert!(answer.is_hit(), "{}", answer.cache_status());
+            assert_eq!(answer.text(), text);
+            assert_eq!(answer.header("cache-control"), Some("private, max-age=60"));
+            assert_eq!(answer.header("vary"), Some("Cookie"));
+        }
+    }
+    let head = proxy.ask("HEAD", "/a").cookie(&alice).send();
+    assert!(head.is_hit() && head.status == 200);
+    let part = proxy.get("/a").cookie(&alice).header("Range", "bytes=0-4").send();
+    assert_eq!((part.status, part.text().as_str()), (206, "alice"));
+    let same = proxy.get("/a").cookie(&alice).header("If-None-Match", "\"1\"").send();
+    assert_eq!(same.status, 304);
+    assert_eq!(proxy.post("/fails").cookie(&alice).send().status, 422);
+    assert!(get("/a", &alice).is_hit(), "nothing has changed");
+
+    assert_eq!(proxy.post("/elsewhere").cookie(&alice).send().status, 204);
+    for path in ["/a", "/b"] {
+        let answer = get(path, &alice);
+        assert_eq!((answer.is_hit(), answer.text().as_str()), (false, "alice 1"));
+        assert!(get(path, &alice).is_hit());
+        let answer = get(path, &bob);
+        assert_eq!((answer.is_hit(), answer.text().as_str()), (true, "bob 0"));
+    }
+}
+
+fn a_change_through_another_proxy_is_seen_within_a_second(storage: &Storage) {
+    let Storage::Redis(_) = storage else { return };
+    let origin = counting(PRIVATE);
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, storage, USER));
+    let [alice, again] = ["alice", "alice"].map(|name| log_in(&one, name));
+    for cookie in [&alice, &again] {
+        one.get("/a").cookie(cookie).send();
+        assert!(one.get("/a").cookie(cookie).send().is_hit());
+    }
+    assert_eq!(other.post("/b").cookie(&alice).send().status, 204);
+    let changed = std::time::Instant::now();
+    wait_until("both of her sessions see it", || {
+        [&alice, &again]
+            .iter()
+            .all(|cookie| one.get("/a").cookie(cookie).send().text() == "alice 1")
+    });
+    assert!(changed.elapsed() < std::time::Duration::from_millis(1_500), "a promise of a second");
+}
+
+fn who_logs_out_takes_his_pages_along(storage: &Storage) {
+    let origin = counting(PRIVATE);
+    let proxy = Proxy::start(&origin, storage, USER);
+    let [alice, again] = ["alice", "alice"].map(|name| log_in(&proxy, name));
+    let get = |cookie: &str| proxy.get("/a").cookie(cookie).send();
+    for cookie in [&alice, &again] {
+        get(cookie);
+        assert!(get(cookie).is_hit());
+    }
+    proxy.get("/logout").cookie(&alice).send();
+    let answer = get(&alice);
+    assert_eq!((answer.is_hit(), answer.text().as_str()), (false, "nobody 0"));
+    assert!(!get(&again).is_hit(), "a log-out of one session may mean all of them");
+    assert!(get(&again).is_hit());
+    log_in(&proxy, "alice");
+    assert!(!get(&again).is_hit(), "a log-in may greet her everywhere");
+}
+
+#[test]
+fn nobody_and_who_is_unknown_are_forwarded() {
+    let origin = counting(&[("Cache-Control", "max-age=60")]);
+    let proxy = Proxy::embedded(&origin, USER);
+    for cookie in ["", "login=one; login=two", "theme=dark"] {
+        for _ in 0..2 {
+            let ask = proxy.get("/a");
+            let answer = if cookie.is_empty() { ask.send() } else { ask.cookie(cookie).send() };
+            assert!(!answer.is_hit(), "{cookie:?}: {}", answer.cache_status());
+        }
+    }
+}
+
+#[test]
+fn all_cookies_are_shown_to_the_app_and_stand_in_the_key() {
+    let origin = shop(|request| {
+        Reply::html(request.header("cookie").unwrap_or_default())
+            .header("Cache-Control", "private, max-age=60")
+    });
+    let proxy = Proxy::embedded(&origin, USER);
+    let alice = log_in(&proxy, "alice");
+    for theme in ["dark", "light"] {
+        let cookies = format!("{alice}; theme={theme}");
+        let get = || proxy.get("/a").cookie(&format!("{cookies}; _ga=GA1.2.1.1")).send();
+        assert!(!get().is_hit());
+        let answer = get();
+        assert_eq!((answer.is_hit(), answer.text()), (true, cookies.clone()));
+    }
+}
+
+#[test]
+fn without_a_word_on_freshness_a_users_page_is_kept_by_the_routes_alone() {
+    let origin = counting(&[("Vary", "Cookie"), ("ETag", "\"1\"")]);
+    let settings =
+        format!("{USER}match.path = \"/kept\"\nttl = \"60s\"\n[[route]]\nshare = \"user\"\n");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let alice = log_in(&proxy, "alice");
+    for (path, is_kept) in [("/kept", true), ("/silent", false)] {
+        proxy.get(path).cookie(&alice).send();
+        let answer = proxy.get(path).cookie(&alice).send();
+        assert_eq!(answer.is_hit(), is_kept, "{path}");
+    }
+}
+
+#[test]
+fn no_store_and_a_cookie_are_never_kept() {
+    for field in [("Cache-Control", "no-store"), ("Set-Cookie", "a=1")] {
+        let origin = shop(move |_| Reply::html("x").header(field.0, field.1));
+        let settings = format!("{USER}match.path = \"/*\"\noverride_ttl = \"60s\"\n");
+        let proxy = Proxy::embedded(&origin, &settings);
+        let alice = log_in(&proxy, "alice");
+        for _ in 0..3 {
+            let answer = proxy.get("/a").cookie(&alice).send();
+            assert!(!answer.is_hit());
+            assert_eq!(answer.header(field.0), Some(field.1));
+        }
+    }
+}
+
+#[test]
+fn a_changed_cart_ends_his_pages() {
+    let origin = counting(PRIVATE);
+    let proxy = Proxy::embedded(&origin, USER);
+    let alice = log_in(&proxy, "alice");
+    let get = || proxy.get("/a").cookie(&alice).send();
+    get();
+    assert!(get().is_hit());
+    let put = proxy.ask("PUT", "/_anteroom/cart").cookie(&alice);
+    let put =
+        put.header("Sec-Fetch-Site", "same-origin").header("Content-Type", "application/json");
+    assert_eq!(put.body(br#"{"item": "mug", "count": 2}"#).send().status, 200);
+    assert!(!get().is_hit(), "it may show his cart");
+    assert!(get().is_hit());
+}
+
+#[test]
+fn purges_hit_the_pages_of_segments_and_users() {
+    let origin =
+        shop(|_| Reply::html("x").header("Cache-Control", "max-age=60").header("xkey", "all"));
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "secret-token").unwrap();
+    let settings = format!(
+        "admin.token = {{ file = \"{}\" }}\nsession.mint = true\n\
+         [[route]]\nmatch.path = \"/own\"\nshare = \"user\"\n[[route]]\nshare = \"segment\"\n",
+        file.display()
+    );
+    let proxy = Proxy::embedded(&origin, &settings);
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    let get = |path: &str, cookie: &str| proxy.get(path).cookie(cookie).send();
+    for order in [
+        r#"{"tags": ["all"]}"#,
+        r#"{"urls": ["http://shop.test/own", "http://shop.test/all"]}"#,
+        r#"{"prefixes": ["http://shop.test/"], "hard": true}"#,
+    ] {
+        for path in ["/own", "/all"] {
+            get(path, &alice);
+            get(path, &bob);
+            assert!(get(path, &alice).is_hit() && get(path, &bob).is_hit(), "{path}");
+        }
+        let ask = proxy.admin("/purge").method("POST").body(order.as_bytes());
+        assert_eq!(ask.header("Authorization", "Bearer secret-token").send().status, 200);
+        for path in ["/own", "/all"] {
+            assert!(!get(path, &alice).is_hit(), "{order}: {path}");
+        }
+    }
+}
