@@ -14,6 +14,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Ur
 use tokio::sync::watch;
 
 use super::admit::Admitted;
+use super::barred::Suspects;
 use super::client::Client;
 use super::visitor::Visitor;
 use super::watch::Heard;
@@ -190,6 +191,7 @@ fn ask(
                 verify: Arc::clone(verify),
                 upstream,
                 token: whose.token.clone(),
+                suspects: Suspects::of(room, &whose.head.headers),
             };
             tokio::task::spawn_local(async move {
                 let told = question.carry_out(&lead, request).await;
@@ -244,6 +246,8 @@ struct Question {
     verify: Arc<Verify>,
     upstream: Rc<Upstream>,
     token: StoredToken,
+    /// The token in all its writings, and the others that came with it.
+    suspects: Suspects,
 }
 
 impl Question {
@@ -252,11 +256,13 @@ impl Question {
         let (sheet, store) = (&self.room.sheet, &self.room.store);
         let before = lead.before(store).await.ok()?;
         let asked = unix_now();
-        if store.is_barred(&self.token, asked).await.ok()? {
+        if self.suspects.are_barred(&self.room, asked).await.ok()? {
             let barred = Remembered { answer: Answer::Barred, asked };
             let ttl = self.verify.every;
             let kept = lead.remember(store, before.as_ref(), barred, ttl).await;
-            self.end().await?;
+            if store.is_barred(&self.token, asked).await.ok()? {
+                self.end().await?;
+            }
             return kept.ok().filter(|kept| *kept).map(|_| Answer::Barred);
         }
         sheet.count(Count::VerifyQuestions);
