@@ -46,6 +46,8 @@ pub(super) struct Asker {
     /// The page's own target, against which others are resolved.
     page: String,
     admitted: Admitted,
+    /// The page's own.
+    route: Arc<Route>,
     visitor: Visitor,
     /// The page's charset, into which contents are brought.
     encoding: &'static Encoding,
@@ -120,6 +122,7 @@ impl Asker {
             head: head(case),
             page: case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned(),
             admitted: case.admitted.clone(),
+            route: Arc::clone(case.route),
             visitor: case.visitor.clone(),
             encoding,
             depth: 0,
@@ -135,6 +138,7 @@ impl Asker {
             head: self.head.clone(),
             page: self.page.clone(),
             admitted: self.admitted.clone(),
+            route: Arc::clone(&self.route),
             visitor: self.visitor.clone(),
             encoding,
             depth: self.depth + 1,
@@ -325,7 +329,7 @@ impl Asker {
         let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
         limits.iter().try_for_each(|limits| turn.count(limits))?;
         let (route, item) = route_of(room, &head, &admitted);
-        let route = &shared_as(route, share);
+        let route = &shared_as(route, share, &self.route);
         let asking = Asking::Of(&self.client, &admitted);
         let visitor = visitor::recognise(room, &head, route, now, asking).await;
         let visitor = visitor.over(admitted.certificate(&self.client));
@@ -341,9 +345,9 @@ impl Asker {
 }
 
 /// The route, shared as the hole says.
-fn shared_as(route: &Arc<Route>, share: Option<Share>) -> Arc<Route> {
+fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Route> {
     match share {
-        Some(share) if share != route.share => Arc::new(Route { share, ..Route::clone(route) }),
+        Some(share) if share != route.share => Arc::new(route.shared_as(share, page)),
         _ => Arc::clone(route),
     }
 }
