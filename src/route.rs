@@ -347,11 +347,15 @@ impl Routes {
         } else {
             Vec::new()
         };
-        let keep_users = listed.iter().any(|route| route.share == Share::User);
+        let keeps_users = |route: &Arc<Route>| {
+            let fills = route.fragments.iter().filter_map(|fragment| fragment.share);
+            fills.chain([route.share]).any(|share| share == Share::User)
+        };
+        let keep_users = listed.iter().any(keeps_users);
         Self { listed, guarded, counting, rest: Arc::new(rest), keep_users }
     }
 
-    /// Whether some route keeps pages for one user each.
+    /// Whether some route keeps pages for one user each, or what fills holes in others.
     #[must_use]
     pub fn keep_users(&self) -> bool {
         self.keep_users

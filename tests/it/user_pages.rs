@@ -34,6 +34,9 @@ fn counting(lines: &'static [(&'static str, &'static str)]) -> Origin {
             *count += 1;
             return Reply::status("204 No Content");
         }
+        if request.path() == "/p" {
+            return Reply::html("<i></i>").header("Cache-Control", "public, max-age=60");
+        }
         let page = Reply::html(&format!("{name} {count}"));
         lines.iter().fold(page, |page, (name, value)| page.header(name, value))
     })
@@ -111,6 +114,37 @@ fn who_logs_out_takes_his_pages_along(storage: &Storage) {
     assert!(get(&again).is_hit());
     log_in(&proxy, "alice");
     assert!(!get(&again).is_hit(), "a log-in may greet her everywhere");
+}
+
+#[test]
+fn what_fills_a_hole_for_one_user_ends_as_his_pages_do() {
+    let origin = counting(PRIVATE);
+    let settings = "session.mint = true\n[[route]]\nmatch.path = \"/p\"\nshare = \"everyone\"\n\
+                    fragments = [{ selector = \"i\", from = \"/partials/cart\", share = \"user\" }]\n\
+                    [[route]]\nmatch.path = \"/partials/**\"\nshare = \"none\"\n";
+    let proxy = Proxy::embedded(&origin, settings);
+    let [alice, again] = ["alice", "alice"].map(|name| log_in(&proxy, name));
+    let get = || proxy.get("/p").cookie(&alice).send().text();
+    let asked = || origin.seen().iter().filter(|seen| seen.path() == "/partials/cart").count();
+    let is_kept = || {
+        let before = asked();
+        let first = get();
+        let stored = asked();
+        assert_eq!(get(), first);
+        assert_eq!(asked(), stored, "it is kept");
+        stored == before
+    };
+    assert!(!is_kept());
+    assert_eq!(proxy.post("/cart/add").cookie(&alice).send().status, 204);
+    assert_eq!(get(), "<i>alice 1</i>");
+    assert!(is_kept());
+    let put = proxy.ask("PUT", "/_anteroom/cart").cookie(&alice);
+    let put =
+        put.header("Sec-Fetch-Site", "same-origin").header("Content-Type", "application/json");
+    assert_eq!(put.body(br#"{"item": "mug", "count": 2}"#).send().status, 200);
+    assert!(!is_kept(), "it may show her cart");
+    proxy.get("/logout").cookie(&again).send();
+    assert!(!is_kept(), "a log-out of one session may mean all of them");
 }
 
 #[test]
