@@ -14,6 +14,7 @@ use crate::page::flight::{Flight, Verdict};
 use crate::page::guard::{self, Watch};
 use crate::page::hole;
 use crate::page::key::ShareClass;
+use crate::page::twins::Proof;
 use crate::page::verdict::{Lost, Storing};
 use crate::reason::Reason;
 
@@ -72,10 +73,15 @@ impl Filler {
         let forms = lost == Lost::All;
         let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
         match read.and_then(|body| inspect(&fetch, &head, body, guarded.then_some(&watch))) {
-            Ok(Some(body)) if !self.is_proved(&fetch, flight, &head, &body) => {
-                self.keep_from_others(flight, &head, &body, waiting);
-            }
-            Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
+            Ok(Some(body)) => match self.prove(&fetch, flight, &head, &body) {
+                Proof::Given => self.land(&fetch, flight, &head, body, waiting).await,
+                Proof::Waits => self.keep_from_others(flight, &head, &body, waiting),
+                Proof::Personal => {
+                    self.keep_from_others(flight, &head, &body, waiting);
+                    // It was believed to be the segment's, and may be one user's.
+                    self.forget(&fetch).await;
+                }
+            },
             Ok(None) => {
                 flight.end_whole();
                 return false;
@@ -167,7 +173,6 @@ impl Filler {
 }
 
 /// Has the guard look through a body that is whole.
-/// Reads the body, where that is asked for.
 fn inspect(
     fetch: &Fetch,
     head: &Entry,

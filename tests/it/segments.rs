@@ -82,6 +82,54 @@ fn what_is_another_page_for_each_is_never_shared() {
 }
 
 #[test]
+fn what_two_have_in_common_is_taken_away_once_others_are_answered_otherwise() {
+    let origin = shop(|request| {
+        let name = user(request);
+        let page = if name.starts_with("mallory") { "hello" } else { name };
+        Reply::html(page).header("Cache-Control", "max-age=1, stale-while-revalidate=0")
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let names = ["mallory-1", "mallory-2", "carol", "dave", "erin"];
+    let cookies = names.map(|name| log_in(&proxy, name));
+    let get = |place: usize| proxy.get("/").cookie(&cookies[place]).send();
+    get(0);
+    get(1);
+    assert!(get(2).is_hit(), "two agree, and nobody says otherwise");
+    for place in [2, 3, 4] {
+        wait_until("it is stale, or gone", || get(place).text() == names[place]);
+    }
+    for place in [0, 1, 2, 3, 4] {
+        let answer = get(place);
+        assert!(!answer.is_hit(), "{}", answer.cache_status());
+    }
+}
+
+#[test]
+fn a_purge_ends_what_was_proved_before_it() {
+    let personal = Arc::new(AtomicUsize::new(0));
+    let of_one = Arc::clone(&personal);
+    let origin = shop(move |request| {
+        if request.method == "POST" {
+            return Reply::status("204 No Content");
+        }
+        match of_one.load(Ordering::SeqCst) {
+            1 if user(request) == "carol" => Reply::html("of carol"),
+            _ => Reply::html("same"),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
+    let get = |cookie: &str| proxy.get("/a").cookie(cookie).send();
+    get(&alice);
+    get(&bob);
+    assert!(get(&carol).is_hit());
+    personal.store(1, Ordering::SeqCst);
+    assert_eq!(proxy.post("/a").send().status, 204);
+    get(&alice);
+    assert_eq!(get(&carol).text(), "of carol", "one user after the purge proves nothing");
+}
+
+#[test]
 fn a_field_that_names_the_user_keeps_a_page_from_being_shared() {
     let origin = shop(|request| Reply::html("same").header("X-User", user(request)));
     let proxy = Proxy::embedded(&origin, SEGMENT);
