@@ -104,7 +104,8 @@ pub enum Reason {
     LeakToken,
     /// Over `max_object`.
     TooLarge,
-    /// The leak guard would have had to wait too long for the whole page.
+    /// The leak guard would have had to wait too long for the whole page, or the visitor for a fetch that
+    /// carries another user's session.
     Slow,
     /// The body has no length and no chunks: an end cannot be told from a cut.
     Unframed,

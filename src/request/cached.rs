@@ -152,6 +152,8 @@ impl<'c> Want<'c> {
     }
 }
 
+/// How long a visitor waits for a fetch that carries the session of another user of his segment.
+const WAITS_FOR_ANOTHER: Duration = Duration::from_secs(2);
 /// How long a visitor waits for the origin who could be given a stale page.
 const RESCUE_AFTER: Duration = Duration::from_secs(2);
 /// For how long the origin is not asked for a page at which it failed, in seconds, while that may be
@@ -612,9 +614,23 @@ async fn validated(
     Ok(deliver::ready(want.case, &ready, &status))
 }
 
+/// The verdict on another request's fetch. Of one that carries another user's session it is not waited for
+/// long, and nothing follows from its failure: an app may keep him waiting, and answer others.
+async fn verdict(want: &Want<'_>, seat: &mut Seat) -> Verdict {
+    let verdict = match want.class {
+        ShareClass::Segment => tokio::time::timeout(WAITS_FOR_ANOTHER, seat.verdict()).await,
+        _ => Ok(seat.verdict().await),
+    };
+    match verdict {
+        Ok(Verdict::Failed(_)) if want.class.is_personal() => Verdict::Refused(Reason::Origin),
+        Ok(verdict) => verdict,
+        Err(_) => Verdict::Refused(Reason::Slow),
+    }
+}
+
 /// Waits for another request's fetch.
 async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
-    let reason = match seat.verdict().await {
+    let reason = match verdict(want, &mut seat).await {
         Verdict::Shared(entry, length) => {
             let same = variant_key(&want.key, &entry.vary, want.sent())
                 == variant_key(&want.key, &entry.vary, seat.sent());

@@ -247,6 +247,52 @@ fn whoever_waits_for_one_user_is_not_shown_his_page() {
 }
 
 #[test]
+fn one_slow_user_holds_up_nobody_else() {
+    let gate = Arc::<Gate>::default();
+    let held = Arc::clone(&gate);
+    let origin = shop(move |request| {
+        if user(request) == "alice" {
+            held.pass();
+        }
+        Reply::html("same")
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    let before = origin.count();
+    let mut first = proxy.get("/").cookie(&alice).start();
+    wait_until("the app is asked", || origin.count() == before + 1);
+    let answer = proxy.get("/").cookie(&bob).send();
+    assert_eq!((answer.status, answer.text().as_str()), (200, "same"));
+    is_forwarded(&answer, "slow");
+    gate.open();
+    assert_eq!(first.answer().text(), "same");
+}
+
+#[test]
+fn what_fails_for_one_user_fails_for_nobody_else() {
+    let gate = Arc::<Gate>::default();
+    let held = Arc::clone(&gate);
+    let origin = shop(move |request| {
+        if user(request) == "alice" {
+            held.pass();
+            return Reply::nothing();
+        }
+        Reply::html("same")
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    let before = origin.count();
+    let mut first = proxy.get("/").cookie(&alice).start();
+    wait_until("the app is asked", || origin.count() == before + 1);
+    let mut second = proxy.get("/").cookie(&bob).start();
+    wait_until("bob waits", || proxy.metric("anteroom_waiting") >= 1.0);
+    gate.open();
+    assert_eq!(first.answer().status, 502);
+    let answer = second.answer();
+    assert_eq!((answer.status, answer.text().as_str()), (200, "same"));
+}
+
+#[test]
 fn those_who_wait_prove_the_page_for_each_other() {
     let gate = Arc::<Gate>::default();
     let held = Arc::clone(&gate);
