@@ -467,7 +467,7 @@ async fn hit(
     if from == From::Memory {
         want.case.room.filler.found(&want.key, || want.sent(), want.now());
     }
-    let ready = coder::ready(want.case, entry, true).await?;
+    let ready = coder::ready(want.case, want.class, entry, true).await?;
     trail.outcome(outcome, None);
     Ok(deliver::ready(want.case, &ready, &hit_status(want, entry, from)))
 }
@@ -475,7 +475,7 @@ async fn hit(
 /// A page that is fresh no more, as the answer all the same.
 async fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Result<Response<Body>, Reason> {
     let entry = &held.entry;
-    let ready = coder::ready(want.case, entry, true).await?;
+    let ready = coder::ready(want.case, want.class, entry, true).await?;
     trail.outcome(Outcome::HitStale, None);
     Ok(deliver::ready(want.case, &ready, &stale_status(want, entry)))
 }
@@ -489,7 +489,7 @@ async fn coming(
     status: &CacheStatus<'_>,
 ) -> Result<Response<Body>, Reason> {
     let (case, coder) = (want.case, &want.case.room.coder);
-    match coder.live(&case.head.headers, &head.headers) {
+    match coder.live(want.class, &case.head.headers, &head.headers) {
         Live::AsItComes => Ok(deliver::stored(case, head, status, Body::flight(seat, length))),
         // A seat that is not read would hold up those that are.
         Live::Never => Err(Reason::Vary),
@@ -500,7 +500,7 @@ async fn coming(
             let landed = case.room.pages.in_memory(&want.key, || want.sent(), want.now());
             let page = landed.ok_or(Reason::Vary)?;
             want.suits(&page)?;
-            let ready = coder::ready(case, &page, true).await?;
+            let ready = coder::ready(case, want.class, &page, true).await?;
             Ok(deliver::ready(case, &ready, status))
         }
     }
@@ -605,7 +605,7 @@ async fn validated(
     let kept = kept.filter(|kept| want.suits(kept).is_ok());
     let is_kept = kept.is_some();
     let entry = kept.unwrap_or(entry);
-    let ready = coder::ready(want.case, &entry, is_kept).await?;
+    let ready = coder::ready(want.case, want.class, &entry, is_kept).await?;
     trail.outcome(Outcome::Revalidated, None);
     let mut status = CacheStatus::forwarded(why, None);
     status.forwarded_status = Some(304);

@@ -148,6 +148,25 @@ fn what_fills_a_hole_for_one_user_ends_as_his_pages_do() {
 }
 
 #[test]
+fn a_users_page_is_never_compressed_by_us() {
+    let origin = shop(|_| {
+        Reply::html(&"his own ".repeat(500)).header("Cache-Control", "private, max-age=60")
+    });
+    for esi in ["", "esi = \"always\"\n"] {
+        let proxy = Proxy::embedded(&origin, &format!("{USER}{esi}"));
+        let alice = log_in(&proxy, "alice");
+        for _ in 0..3 {
+            let ask = proxy.get("/a").cookie(&alice).header("Accept-Encoding", "gzip, br");
+            let answer = ask.send();
+            assert_eq!(answer.header("content-encoding"), None, "{}", answer.cache_status());
+            assert_eq!(answer.text(), "his own ".repeat(500));
+        }
+        let ask = proxy.get("/a").cookie(&alice).header("Accept-Encoding", "identity;q=0, gzip");
+        assert_eq!(ask.send().header("content-encoding"), None);
+    }
+}
+
+#[test]
 fn nobody_and_who_is_unknown_are_forwarded() {
     let origin = counting(&[("Cache-Control", "max-age=60")]);
     let proxy = Proxy::embedded(&origin, USER);
