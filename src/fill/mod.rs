@@ -229,7 +229,8 @@ impl Filler {
             loss,
             person,
             traces,
-            withhold,
+            // What is answered to a visitor's own session is the answer to him, also where it breaks off.
+            withhold: withhold && !class.is_personal(),
             replaces,
             asked_at,
             came_at: unix_now(),

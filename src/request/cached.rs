@@ -85,9 +85,12 @@ impl<'c> Want<'c> {
         }
     }
 
-    /// Whether a page that is fresh no more is the answer while it is fetched anew (RFC 5861 §3).
+    /// Whether a page that is fresh no more is the answer while it is fetched anew (RFC 5861 §3). Nothing is
+    /// asked for with a visitor's session behind his back: its answer would be seen by nobody.
     fn is_answered_meanwhile(&self, entry: &Entry) -> bool {
-        self.wish.is_met_by(entry, self.now()) && entry.serves_while_revalidating(self.now())
+        !self.class.is_personal()
+            && self.wish.is_met_by(entry, self.now())
+            && entry.serves_while_revalidating(self.now())
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -304,6 +307,7 @@ pub(super) async fn answer(
         // The fetch asked for codings that are not this visitor's.
         Fetched::Own(came, reason)
             if case.room.coder.is_on()
+                && !class.is_personal()
                 && !takes_as_it_is(&case.head.headers, came.response.headers()) =>
         {
             drop(came);
@@ -321,9 +325,6 @@ pub(super) async fn answer(
 
 /// Begins to fetch a page anew behind the answer, unless somebody does already.
 fn renew(want: &Want<'_>, held: &Held) {
-    if want.loses_own() {
-        return;
-    }
     let Join::Lead(flight) = want.join(held.key) else { return };
     // The page may have landed between the look-up and the joining.
     match want.case.room.pages.in_memory(&want.key, || want.sent(), want.now()) {
@@ -392,7 +393,8 @@ async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut T
         let mut fetching = std::pin::pin!(fetching);
         match tokio::time::timeout(RESCUE_AFTER, &mut fetching).await {
             Ok(fetched) => Some(fetched),
-            Err(_) if rescues(want, held) => None,
+            // What is answered to his session is his, however late it comes.
+            Err(_) if !want.class.is_personal() && rescues(want, held) => None,
             Err(_) => Some(fetching.await),
         }
     };
@@ -563,7 +565,9 @@ async fn lead(
     trail.origin_answered();
     match led {
         Ok(Led::Shared { head: entry, seat, length, stored, waits }) => {
-            if let Err(reason) = want.suits(&entry) {
+            // What is answered to his session is the answer to his request, as it came.
+            let is_his = want.class.is_personal();
+            if let (false, Err(reason)) = (is_his, want.suits(&entry)) {
                 // A seat that is not read would hold up those that are.
                 drop(seat);
                 return Fetched::Forward(reason);
@@ -572,7 +576,10 @@ async fn lead(
             let mut status = CacheStatus::forwarded(why, waits.map(Reason::as_str));
             status.stored = stored;
             status.ttl = Some(entry.ttl(want.now()));
-            let answer = coming(want, &entry, (seat, length), &status).await;
+            let answer = match is_his {
+                true => Ok(deliver::stored(case, &entry, &status, Body::flight(seat, length))),
+                false => coming(want, &entry, (seat, length), &status).await,
+            };
             if answer.is_ok() {
                 trail.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
             }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
@@ -95,7 +96,7 @@ fn a_change_through_another_proxy_is_seen_within_a_second(storage: &Storage) {
             .iter()
             .all(|cookie| one.get("/a").cookie(cookie).send().text() == "alice 1")
     });
-    assert!(changed.elapsed() < std::time::Duration::from_millis(1_500), "a promise of a second");
+    assert!(changed.elapsed() < Duration::from_millis(1_500), "a promise of a second");
 }
 
 fn who_logs_out_takes_his_pages_along(storage: &Storage) {
@@ -145,6 +146,53 @@ fn what_fills_a_hole_for_one_user_ends_as_his_pages_do() {
     assert!(!is_kept(), "it may show her cart");
     proxy.get("/logout").cookie(&again).send();
     assert!(!is_kept(), "a log-out of one session may mean all of them");
+}
+
+#[test]
+fn no_answer_to_his_session_is_thrown_away() {
+    let asked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&asked);
+    let origin = shop(move |request| {
+        let mut count = count.lock().unwrap();
+        *count += 1;
+        let control = "private, max-age=1, stale-while-revalidate=300, stale-if-error=300";
+        let page = Reply::html(&count.to_string()).header("Cache-Control", control);
+        match request.path() {
+            // Longer than anybody waits who could be given a stale page.
+            "/slow" if *count > 1 => page.after(Duration::from_millis(2_500)),
+            _ => page,
+        }
+    });
+    for path in ["/a", "/slow"] {
+        *asked.lock().unwrap() = 0;
+        let proxy = Proxy::embedded(&origin, USER);
+        let alice = log_in(&proxy, "alice");
+        let get = || proxy.get(path).cookie(&alice).send().text();
+        assert_eq!(get(), "1");
+        wait_until("it is stale, and asked for again", || {
+            let shown = get();
+            assert_eq!(shown, asked.lock().unwrap().to_string(), "{path}: he is shown what came");
+            shown != "1"
+        });
+    }
+}
+
+#[test]
+fn a_log_out_in_a_fetch_with_his_session_is_heeded_at_once() {
+    let origin = shop(|request| match request.path() {
+        "/leave" => Reply::html("bye").header("Anteroom-Logout", "1"),
+        _ => Reply::html(&user(request)).header("Cache-Control", "private, max-age=60"),
+    });
+    for settings in [USER, "session.mint = true\n[[route]]\nshare = \"segment\"\n"] {
+        let proxy = Proxy::embedded(&origin, settings);
+        let alice = log_in(&proxy, "alice");
+        let before = origin.count();
+        let answer = proxy.get("/leave").cookie(&alice).send();
+        assert_eq!(answer.text(), "bye");
+        assert_eq!(answer.cookie("login").as_deref(), Some(""));
+        assert_eq!(origin.count(), before + 1, "it is asked for once");
+        assert_eq!(proxy.get("/who").cookie(&alice).send().text(), "nobody");
+    }
 }
 
 #[test]

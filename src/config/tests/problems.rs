@@ -363,7 +363,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "[[route]]\nshare = \"everyone\"\nmatch.path = \"/\"\n\
          fragments = [{ selector = \"b\", from = \"/b?c=d\", share = \"user\" }]\n\
          [[route]]\nmatch.query = { c = \"d\" }\nstrip_set_cookie = [\"login\"]",
-        "proxy.toml:5: [[route]] fragments: a route of /b?c=d takes the session cookie login away, which \"user\" never does",
+        "proxy.toml:4: [[route]] fragments: a route of /b?c=d takes the session cookie login away, which \"user\" never does",
     ),
     (
         "[[route]]\nshare = \"everyone\"\n\
