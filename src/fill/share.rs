@@ -88,6 +88,9 @@ impl Filler {
             }
             Err(Stop::Refused(reason)) => {
                 self.keep_from_all(&fetch, flight, reason, waiting).await;
+                if is_leak(reason) {
+                    self.speak_against(&fetch, flight, &head.vary).await;
+                }
                 return false;
             }
             Err(Stop::InHoles(entry, reason)) => {

@@ -80,6 +80,12 @@ impl Witness {
 pub struct Seen([u8; 32]);
 
 impl Seen {
+    /// What nobody else was given: it holds something of his own.
+    #[must_use]
+    pub fn of_one(who: Witness) -> Self {
+        Self(Sha256::digest(who.0).into())
+    }
+
     /// The status, the fields and the decoded body of a page. Dates do not count where they are dates:
     /// they say when it was made. What cannot be decoded within `max_decoded` bytes counts as it is.
     #[must_use]
