@@ -196,6 +196,26 @@ fn a_log_out_in_a_fetch_with_his_session_is_heeded_at_once() {
 }
 
 #[test]
+fn a_cookie_that_is_renewed_by_the_way_ends_nothing() {
+    let origin = shop(|request| match request.path() {
+        "/renews" => Reply::html("x").header("Set-Cookie", "login=another; Path=/"),
+        "/ends" => Reply::html("x").header("Set-Cookie", "login=; Path=/; Max-Age=0"),
+        _ => Reply::html("his own").header("Cache-Control", "private, max-age=60"),
+    });
+    let proxy = Proxy::embedded(&origin, USER);
+    let alice = log_in(&proxy, "alice");
+    let get = |path: &str| proxy.get(path).cookie(&alice).send();
+    get("/a");
+    get("/renews");
+    assert!(get("/a").is_hit());
+    get("/ends");
+    assert!(!get("/a").is_hit());
+    assert!(get("/a").is_hit());
+    proxy.post("/renews").cookie(&alice).send();
+    assert!(!get("/a").is_hit());
+}
+
+#[test]
 fn a_users_page_is_never_compressed_by_us() {
     let origin = shop(|_| {
         Reply::html(&"his own ".repeat(500)).header("Cache-Control", "private, max-age=60")
