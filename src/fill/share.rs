@@ -11,7 +11,7 @@ use crate::metrics::Count;
 use crate::origin::{OriginError, OriginResponse};
 use crate::page::entry::Entry;
 use crate::page::flight::{Flight, Verdict};
-use crate::page::guard::{self, Watch};
+use crate::page::guard::{self, Forms, Watch};
 use crate::page::hole;
 use crate::page::key::ShareClass;
 use crate::page::twins::Proof;
@@ -70,7 +70,12 @@ impl Filler {
                 .await
             }
         };
-        let forms = lost == Lost::All;
+        // An app that has forgotten a session answers it as it does a stranger.
+        let forms = match lost {
+            Lost::All => Forms::Posted,
+            Lost::Nothing | Lost::Named if fetch.class == ShareClass::Segment => Forms::LogIns,
+            Lost::Nothing | Lost::Named => Forms::None,
+        };
         let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
         match read.and_then(|body| inspect(&fetch, &head, body, guarded.then_some(&watch))) {
             Ok(Some(body)) => match self.prove(&fetch, flight, &head, &body) {
@@ -115,7 +120,9 @@ impl Filler {
         reason: Reason,
         waiting: Option<Lead>,
     ) {
-        self.mark(fetch, reason, false);
+        // The next one's session the app may know.
+        let is_ones = fetch.class == ShareClass::Segment && reason == Reason::PasswordField;
+        self.mark(fetch, reason, is_ones);
         flight.decide(Verdict::Refused(reason));
         flight.end_whole();
         if let Some(lead) = waiting {

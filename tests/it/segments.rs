@@ -130,6 +130,21 @@ fn a_purge_ends_what_was_proved_before_it() {
 }
 
 #[test]
+fn what_an_app_shows_to_sessions_that_it_has_forgotten_is_no_segments_page() {
+    let origin = shop(|request| match request.path() {
+        "/form" => Reply::html("<form method=post action=/user/login><input name=user></form>"),
+        "/password" => Reply::html("please log in: <input type=password>"),
+        _ => Reply::html("<form method=post action=/cart/add><button></form>"),
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let cookies = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
+    for (path, is_shared) in [("/form", false), ("/password", false), ("/item", true)] {
+        let hits = cookies.each_ref().map(|cookie| proxy.get(path).cookie(cookie).send().is_hit());
+        assert_eq!(hits, [false, false, is_shared], "{path}");
+    }
+}
+
+#[test]
 fn a_field_that_names_the_user_keeps_a_page_from_being_shared() {
     let origin = shop(|request| Reply::html("same").header("X-User", user(request)));
     let proxy = Proxy::embedded(&origin, SEGMENT);

@@ -80,7 +80,9 @@ fn of_the_response(reason: Reason) -> &'static str {
         Reason::CsrfField => "the page has a CSRF field in a form",
         Reason::SessionInLink => "the page has a session id in a link",
         Reason::Undecodable => "the page could not be decoded to look for secrets in it",
-        Reason::PasswordField => "the page sets a cookie and asks for a password",
+        Reason::PasswordField => {
+            "the page asks for a password, and sets a cookie or is for users with a login"
+        }
         Reason::PostForm => "the page sets a cookie and has a form that is posted",
         Reason::LeakUser => "the page has the name of the user for whom it was fetched",
         Reason::LeakAttribute => "the page has an attribute of the user for whom it was fetched",
