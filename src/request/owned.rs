@@ -74,7 +74,8 @@ pub(super) fn aims_of(case: &Case<'_>, change: &Change, headers: &HeaderMap) -> 
         }
         Change::Nothing => Vec::new(),
         Change::LoggedOut { .. } => aims(case),
-        Change::LoggedIn { user, .. } => {
+        Change::Watched { user: None } => aims(case),
+        Change::LoggedIn { user, .. } | Change::Watched { user: Some(user) } => {
             let mut aims = aims(case);
             aims.extend(aims_at(case.room, Some(user), std::iter::empty()));
             aims
