@@ -6,6 +6,7 @@
 //! promise of an operator's is needed for that. Who may have several accounts of one segment may prove with
 //! them what he likes while nobody else asks: what the app shows all of them.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::http::header::{CONTENT_LENGTH, DATE, EXPIRES};
@@ -63,15 +64,34 @@ pub fn strip_exchange(headers: &mut HeaderMap) {
     }
 }
 
-/// What stands for a user here: his name alone, so that two sessions of his are no two users.
+/// What stands for a user here: his name, so that two sessions of his are no two users; and where he was, for
+/// the app is told his address, and no key holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Witness([u8; 32]);
+pub struct Witness {
+    user: [u8; 32],
+    /// `None`: the app was told no address either.
+    place: Option<u128>,
+}
 
 impl Witness {
-    /// Who saw a page.
+    /// Who saw a page, and the address that the app was told of.
     #[must_use]
-    pub fn new(user: &User) -> Self {
-        Self(Sha256::digest(user.as_bytes()).into())
+    pub fn new(user: &User, address: Option<IpAddr>) -> Self {
+        let place = address.map(|address| match address.to_canonical() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+            // One site has so many.
+            IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+        });
+        Self { user: Sha256::digest(user.as_bytes()).into(), place }
+    }
+
+    fn is_same_user(&self, other: &Self) -> bool {
+        self.user == other.user
+    }
+
+    /// Whether both being given the same says that it hangs on neither of them, nor on his address.
+    fn is_another(&self, other: &Self) -> bool {
+        !self.is_same_user(other) && (self.place.is_none() || self.place != other.place)
     }
 }
 
@@ -83,7 +103,7 @@ impl Seen {
     /// What nobody else was given: it holds something of his own.
     #[must_use]
     pub fn of_one(who: Witness) -> Self {
-        Self(Sha256::digest(who.0).into())
+        Self(Sha256::digest(who.user).into())
     }
 
     /// The status, the fields and the decoded body of a page. Dates do not count where they are dates:
@@ -167,11 +187,12 @@ impl Remembered {
 
     /// One user takes one place, whatever he is given.
     fn see(&mut self, who: Witness, what: Seen, at: u64) {
-        if let Some(same) = self.seen.iter_mut().find(|s| s.who == who && s.what == what) {
-            same.at = at;
+        let is_same = |sight: &&mut Sight| sight.who.is_same_user(&who) && sight.what == what;
+        if let Some(same) = self.seen.iter_mut().find(is_same) {
+            (same.who, same.at) = (who, at);
             return;
         }
-        self.seen.retain(|sight| sight.who != who);
+        self.seen.retain(|sight| !sight.who.is_same_user(&who));
         if self.seen.len() >= USERS_MAX {
             self.seen.remove(0);
         }
@@ -180,6 +201,14 @@ impl Remembered {
 
     fn count(&self, what: &Seen) -> usize {
         self.seen.iter().filter(|sight| sight.what == *what).count()
+    }
+
+    /// How many were given it, of all at one address one.
+    fn count_apart(&self, what: &Seen) -> usize {
+        let agreeing = self.seen.iter().filter(|sight| sight.what == *what);
+        let all: Vec<Witness> = agreeing.map(|sight| sight.who).collect();
+        let is_first = |(at, who): &(usize, &Witness)| all[..*at].iter().all(|o| o.is_another(who));
+        all.iter().enumerate().filter(is_first).count()
     }
 
     /// The sights of the page that was the segment's until it changed to `what`: those say nothing against it.
@@ -191,8 +220,8 @@ impl Remembered {
 
     /// Whether a page is that of most who are remembered, of two at least.
     fn is_most(&self, what: &Seen) -> bool {
-        let agree = self.count(what);
-        let dissent = self.seen.len() - agree - self.before_it_changed(what);
+        let dissent = self.seen.len() - self.count(what) - self.before_it_changed(what);
+        let agree = self.count_apart(what);
         agree >= 2 && agree > dissent
     }
 
@@ -257,7 +286,7 @@ impl Twins {
     pub fn may_prove(&self, key: &PageKey, who: Witness, purged: &Purged, now: u64) -> bool {
         self.pages.peek(key).is_some_and(|mut known| {
             known.forget_old(purged, now);
-            known.seen.iter().any(|sight| sight.who != who)
+            known.seen.iter().any(|sight| sight.who.is_another(&who))
         })
     }
 }
@@ -272,7 +301,11 @@ mod tests {
     const KEY: PageKey = PageKey([1; 32]);
 
     fn who(name: &str) -> Witness {
-        Witness::new(&User::new(name.as_bytes()).unwrap())
+        Witness::new(&User::new(name.as_bytes()).unwrap(), None)
+    }
+
+    fn at(name: &str, address: &str) -> Witness {
+        Witness::new(&User::new(name.as_bytes()).unwrap(), Some(address.parse().unwrap()))
     }
 
     fn what(page: u8) -> Seen {
@@ -327,6 +360,26 @@ mod tests {
         assert_eq!(stage.note("dave", 2, 2), Given);
         let late = "what was proved before it changed is not any more";
         assert_eq!(stage.note("carol", 1, 3), Waits, "{late}");
+    }
+
+    #[test]
+    fn two_at_one_address_prove_nothing() {
+        for (one, other, is_proof) in [
+            ("192.0.2.1", "192.0.2.2", true),
+            ("192.0.2.1", "192.0.2.1", false),
+            ("192.0.2.1", "::ffff:192.0.2.1", false),
+            ("2001:db8::1", "2001:db8::2", false),
+            ("2001:db8::1", "2001:db8:0:1::1", true),
+        ] {
+            let stage = Stage::new();
+            let note =
+                |who| stage.twins.note(KEY, (who, what(1)), (&stage.marks, &stage.purged), 0);
+            assert_eq!(note(at("alice", one)), Waits);
+            let may_prove = stage.twins.may_prove(&KEY, at("bob", other), &stage.purged, 0);
+            assert_eq!(may_prove, is_proof, "{one} {other}");
+            assert_eq!(note(at("bob", other)) == Given, is_proof, "{one} {other}");
+            assert_eq!(note(at("alice", "198.51.100.1")), Given, "she asks from elsewhere");
+        }
     }
 
     #[test]

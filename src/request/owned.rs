@@ -27,7 +27,8 @@ pub(super) fn scopes(case: &Case<'_>) -> Vec<Digest> {
 pub(super) fn person(case: &Case<'_>) -> Option<Person> {
     let (session, user) = case.visitor.known()?;
     let identity = outgoing::identity(case).clone();
-    Some(Person { witness: Witness::new(user), identity, session: session.clone() })
+    let witness = Witness::new(user, case.admitted.address);
+    Some(Person { witness, identity, session: session.clone() })
 }
 
 /// The purge of all that is the visitor's own: he has changed something. His user goes, with all sessions;

@@ -348,7 +348,7 @@ fn a_hole_of_a_segment_is_of_the_segment_of_its_page() {
         ("/partials/cart", _) => Reply::html("prices for retail"),
         _ => stored(PAGE),
     });
-    let settings = "session.mint = true\n[[route]]\nmatch.path = \"/p/**\"\nshare = \"segment\"\n\
+    let settings = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n[[route]]\nmatch.path = \"/p/**\"\nshare = \"segment\"\n\
                     segment = [\"attribute:group\"]\nfragments = [{ selector = \"#cart\", \
                     from = \"/partials/cart\", share = \"segment\" }]\n";
     let proxy = Proxy::embedded(&origin, settings);
@@ -356,7 +356,7 @@ fn a_hole_of_a_segment_is_of_the_segment_of_its_page() {
     let cookies = members.map(|(name, group)| log_in(&proxy, &format!("{name};group={group}")));
     for _ in 0..3 {
         for ((_, group), cookie) in members.iter().zip(&cookies) {
-            let answer = proxy.get("/p/1").cookie(cookie).send();
+            let answer = proxy.get("/p/1").cookie_at_home(cookie).send();
             assert_eq!(answer.text(), page(&format!("prices for {group}")));
         }
     }

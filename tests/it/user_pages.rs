@@ -317,13 +317,13 @@ fn purges_hit_the_pages_of_segments_and_users() {
     let file = folder.path().join("token");
     std::fs::write(&file, "secret-token").unwrap();
     let settings = format!(
-        "admin.token = {{ file = \"{}\" }}\nsession.mint = true\n\
+        "admin.token = {{ file = \"{}\" }}\nclient.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n\
          [[route]]\nmatch.path = \"/own\"\nshare = \"user\"\n[[route]]\nshare = \"segment\"\n",
         file.display()
     );
     let proxy = Proxy::embedded(&origin, &settings);
     let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
-    let get = |path: &str, cookie: &str| proxy.get(path).cookie(cookie).send();
+    let get = |path: &str, cookie: &str| proxy.get(path).cookie_at_home(cookie).send();
     for order in [
         r#"{"tags": ["all"]}"#,
         r#"{"urls": ["http://shop.test/own", "http://shop.test/all"]}"#,

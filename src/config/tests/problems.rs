@@ -368,7 +368,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[[route]]\nshare = \"everyone\"\n\
          fragments = [{ selector = \"b\", from = \"/b\", share = \"segment\" }]",
-        "proxy.toml:4: [[route]] fragments: share = \"segment\" for /b means the segment of this route, which needs share = \"segment\" itself; or let a route for /b say which segment",
+        "proxy.toml:3: [[route]] fragments: share = \"segment\" for /b means the segment of this route, which needs share = \"segment\" itself; or let a route for /b say which segment",
     ),
     (
         "[session]\ncookie = []\n[[route]]\nshare = \"segment\"",
