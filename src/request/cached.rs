@@ -19,7 +19,7 @@ use crate::fill::{Led, Loss, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::coding::takes_as_it_is;
 use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use crate::http::media::accept_names_pages;
+use crate::http::media::{self, accept_names_pages};
 use crate::ident::PageKey;
 use crate::metrics::{Count, Outcome};
 use crate::origin::OriginResponse;
@@ -233,6 +233,18 @@ pub(super) async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>, look:
         Some(held) if want.is_answered_meanwhile(&held.entry) => Step::Stale { held, renews: true },
         held => Step::Fetch { held, key },
     }
+}
+
+/// Whether something static is asked for, and is kept for strangers as something that is so by proof.
+pub(super) async fn is_kept_for_strangers(case: &Case<'_>, look: Look) -> bool {
+    let may_be = case.room.filler.policy.static_for_all
+        && media::asks_for_static(&case.head.headers, case.head.uri.path());
+    if !may_be {
+        return false;
+    }
+    let want = Want::new(case, ShareClass::Anonymous);
+    let Lookup::Fresh(entry, _) = find(&want, look).await else { return false };
+    entry.static_proof && want.wish.is_met_by(&entry, want.now()) && want.suits(&entry).is_ok()
 }
 
 /// What is done about what was found.

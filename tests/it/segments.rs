@@ -283,6 +283,22 @@ fn two_users_at_one_address_prove_nothing() {
 }
 
 #[test]
+fn what_is_static_by_proof_needs_no_proof_of_a_segment() {
+    let origin = shop(|request| match request.path() {
+        "/a.css" => Reply::typed("text/css", "i {}").header("ETag", "\"1\""),
+        _ => Reply::html("same"),
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let alice = log_in(&proxy, "alice");
+    proxy.get("/a.css").send();
+    let answer = proxy.get("/a.css").cookie_at_home(&alice).send();
+    assert!(answer.is_hit(), "{}", answer.cache_status());
+    assert_eq!(answer.header("cache-control"), None);
+    proxy.get("/").send();
+    is_forwarded(&proxy.get("/").cookie_at_home(&alice).send(), "twin");
+}
+
+#[test]
 fn one_slow_user_holds_up_nobody_else() {
     let gate = Arc::<Gate>::default();
     let held = Arc::clone(&gate);
