@@ -110,7 +110,7 @@ fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
     assert_eq!(seen.header("x-anteroom-session"), Some("known"));
     assert_eq!(seen.header("x-anteroom-user"), None, "nobody but he has said who he is");
     let mut list = Command::new(ANTEROOM);
-    list.args(["sessions", "list", "--json"]).current_dir(proxy.folder());
+    list.args(["sessions", "list", "--json", "--config", "proxy.toml"]).current_dir(proxy.folder());
     let mut listed = String::new();
     wait_until("the visit is recorded", || {
         listed = String::from_utf8(list.output().unwrap().stdout).unwrap();
