@@ -585,7 +585,7 @@ impl<'a> Check<'a> {
             }
             let asked = asked_for(self.plan, route, from);
             let apart = asked.iter().find(|asked| !self.knows_sessions(**asked));
-            if let Some(asked) = apart.or(asked.first()) {
+            if let Some(asked) = apart.or_else(|| asked.first()) {
                 self.session_for(setting, share, *asked);
             }
             let mut lost = asked.iter().flatten().flat_map(|asked| &asked.strip_set_cookie);
