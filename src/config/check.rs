@@ -363,10 +363,7 @@ impl<'a> Check<'a> {
                     self.warning("session.on_expire", text);
                 }
             }
-            (OnExpire::None | OnExpire::Stream | OnExpire::File(_), Some(_)) => {
-                self.problem("session.webhook_secret", "is for on_expire = \"webhook:…\" alone")
-            }
-            (OnExpire::None | OnExpire::Stream | OnExpire::File(_), None) => {}
+            (OnExpire::None | OnExpire::Stream | OnExpire::File(_), _) => {}
         }
         let Some(idle) = session.cart_idle else { return };
         if session.on_expire == OnExpire::None {

@@ -147,7 +147,8 @@ pub(super) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
     let (server, target) = text.split_at(end);
     let server = origin_url(server).map_err(|_| expected())?;
     let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-    let is_target = !target.contains('#') && target.parse::<PathAndQuery>().is_ok();
+    let is_plain = target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    let is_target = is_plain && target.parse::<PathAndQuery>().is_ok();
     is_target.then_some(WebhookUrl { server, target }).ok_or_else(expected)
 }
 
@@ -505,6 +506,24 @@ fn is_token(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_webhook_is_a_server_and_a_target() {
+        for (text, shown) in [
+            ("https://Crm.Example", "https://crm.example:443/"),
+            ("http://127.0.0.1:8000/Carts?a=B", "http://127.0.0.1:8000/Carts?a=B"),
+            ("http://[::1]?q", "http://[::1]:80/?q"),
+        ] {
+            let url = webhook_url(text).unwrap();
+            assert_eq!(show_webhook_url(&url), shown);
+            assert_eq!(webhook_url(shown), Ok(url), "{text}");
+        }
+        for text in
+            ["", "crm", "unix:/run/a", "unix:///run/a", "https://", "https:///a", "http://a/\u{e9}"]
+        {
+            webhook_url(text).expect_err(text);
+        }
+    }
 
     #[test]
     fn an_origin_is_a_host_and_a_port() {
