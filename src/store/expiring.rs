@@ -11,7 +11,8 @@ pub const EXPIRING_BATCH: u32 = 1000;
 /// A step ends early when the carts that it hands on come to this many bytes.
 pub const EXPIRING_BYTES: usize = 4 << 20;
 
-/// What becomes of sessions over the limit that have a cart.
+/// What becomes of sessions over the limit that have a cart. Those that are idle stay as they are, and
+/// their carts go the same ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
     /// They stay: their carts cannot be handed on now.

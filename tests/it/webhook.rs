@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,22 +13,28 @@ use anteroom::http::signature;
 use anteroom::ident::{Token, TokenStorage};
 use serde_json::{Value, json};
 
+use crate::support::client::Ask;
 use crate::support::origin::{Gate, Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, log_in, shop};
 use crate::support::redis::RedisServer;
+use crate::support::upstream::{Authority, Upstream};
 use crate::support::{free_port, wait_until};
 
 const SECRET: &str = "a key that both know";
 
 /// Lines of a configuration that tells `receiver`, which has [`SECRET`].
 fn settings(receiver: SocketAddr, more: &str) -> String {
+    settings_for(&format!("http://{receiver}/carts?from=shop"), more)
+}
+
+fn settings_for(receiver: &str, more: &str) -> String {
     // Cases run side by side, and each says the same: nobody may find it half written.
     let file = std::env::temp_dir().join("anteroom-webhook-test.key");
     let mut new = tempfile::NamedTempFile::new().unwrap();
     new.write_all(SECRET.as_bytes()).unwrap();
     new.persist(&file).unwrap();
     format!(
-        "session.on_expire = \"webhook:http://{receiver}/carts?from=shop\"\n\
+        "session.on_expire = \"webhook:{receiver}\"\n\
          session.webhook_secret = {{ file = {file:?} }}\nsession.clean_every = \"50ms\"\n{more}"
     )
 }
@@ -372,4 +380,68 @@ fn an_answer_without_end_is_not_read_to_its_end() {
     let proxy = Proxy::start(&origin, &storage, &settings);
     wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
     assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 0.0);
+}
+
+/// The receiver that the README shows, for this port and this key.
+fn shown_receiver(folder: &Path, port: u16) -> Child {
+    let readme = include_str!("../../README.md");
+    let (_, code) = readme.split_once("```python\nimport hashlib, hmac").unwrap();
+    let (code, _) = code.split_once("```").unwrap();
+    let key = folder.join("webhook.key");
+    std::fs::write(&key, format!("{SECRET}\n")).unwrap();
+    let code = format!("import hashlib, hmac{code}")
+        .replace("/etc/anteroom/webhook.key", key.to_str().unwrap())
+        .replace("8000", &port.to_string());
+    std::fs::write(folder.join("receiver.py"), code).unwrap();
+    Command::new("python3")
+        .arg(folder.join("receiver.py"))
+        .stdout(std::fs::File::create(folder.join("told")).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn the_receiver_that_is_shown_takes_what_is_signed_and_nothing_else() {
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    let folder = tempfile::tempdir().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let mut receiver = shown_receiver(folder.path(), address.port());
+    wait_until("it listens", || std::net::TcpStream::connect(address).is_ok());
+    let forged = Ask::new(address, "POST", "/carts")
+        .header("Anteroom-Signature", "t=1790000000,v1=00")
+        .body(b"{}")
+        .send();
+    assert_eq!(forged.status, 403);
+
+    let origin = pages();
+    let proxy =
+        Proxy::start(&origin, &storage, &settings(address, "session.idle_timeout = \"1h\""));
+    wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
+    let told = std::fs::read_to_string(folder.path().join("told")).unwrap();
+    assert_eq!(told, "expired ann True [{'count': 2, 'item': 'mug'}]\n");
+    receiver.kill().unwrap();
+    receiver.wait().unwrap();
+}
+
+#[test]
+fn a_receiver_by_https_is_told_where_its_certificate_is_believed() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    for (believed, is_told) in [(&authority, true), (&stranger, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let tls = authority.server(&authority.issue("localhost", false), &["http/1.1"], false);
+        let receiver = Upstream::http(Some(tls), false, |_| http::Response::default());
+        let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
+        let url = format!("https://localhost:{}", receiver.port());
+        let settings = settings_for(&url, "session.mint = true\nsession.max_sessions = 1");
+        let line = format!("export SSL_CERT_FILE={}", believed.file(folder.path()).display());
+        let proxy = Proxy::behind_with(&line, &origin, &settings);
+        let cookie = log_in(&proxy, "ann");
+        assert_eq!(proxy.post("/buy").cookie(&cookie).send().text(), "bought");
+        log_in(&proxy, "bob");
+        let count = |what: &str| proxy.metric(&format!("anteroom_cart_events_{what}_total"));
+        wait_until("it is tried", || count("delivered") + count("failed") >= 1.0);
+        assert_eq!((count("delivered") > 0.0, !receiver.seen().is_empty()), (is_told, is_told));
+    }
 }

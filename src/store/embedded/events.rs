@@ -16,26 +16,22 @@ use crate::store::{
 
 /// The order in which they came to events: `cartevents:`.
 pub(super) const EVENTS: TableDefinition<'static, u64, Bytes> = TableDefinition::new("cart_events");
-/// Under [`UP_TO`] the session up to which idle ones have been told of, as in `recent:`: `cartidle:`.
+/// Under [`FROM`] the place in `recent:` from which on nobody has been told of as idle: `cartidle:`.
 pub(super) const IDLE_TOLD: TableDefinition<'static, &str, (u64, Bytes)> =
     TableDefinition::new("cart_idle");
 /// The only key of [`IDLE_TOLD`].
-const UP_TO: &str = "up to";
+const FROM: &str = "from";
 
-/// The idle sessions behind the one up to which they have been told of, at most a batch.
+/// The idle sessions that have not been told of, at most a batch.
 fn idle_in(
     recent: &impl ReadableTable<(u64, Bytes), ()>,
     told: &impl ReadableTable<&'static str, (u64, Bytes)>,
     idle: Idle,
 ) -> Result<Vec<Place>, redb::Error> {
-    let (seen, mut token) = told.get(UP_TO)?.map_or_else(Default::default, |up_to| {
-        let (seen, token) = up_to.value();
+    let (seen, token) = told.get(FROM)?.map_or_else(Default::default, |from| {
+        let (seen, token) = from.value();
         (seen, token.to_vec())
     });
-    if seen > 0 || !token.is_empty() {
-        // The first place behind: no token sorts between.
-        token.push(0);
-    }
     let mut found = Vec::new();
     let until = time_bits(idle.until);
     for entry in recent.range((seen, token.as_slice())..)?.take(most(idle)) {
@@ -69,7 +65,7 @@ impl Tables<'_> {
         };
         let found = idle_in(&self.recent, &self.idle_told, idle)?;
         told.more = found.len() == most(idle);
-        let mut bytes = 0;
+        let (mut bytes, mut up_to) = (0, None);
         for (seen, token) in found {
             if let Some(known) = StoredToken::from_store(&token) {
                 let has_cart = self.cart.range(cart_of(&token))?.next().is_some();
@@ -81,13 +77,30 @@ impl Tables<'_> {
                 told.handed_on += usize::from(put.bytes > 0);
                 bytes += put.bytes;
             }
-            self.idle_told.insert(UP_TO, (seen, token.as_slice()))?;
+            up_to = Some((seen, token));
             if bytes >= EXPIRING_BYTES {
                 told.more = true;
                 break;
             }
         }
+        if let Some((seen, token)) = up_to {
+            self.go_on_behind(seen, token)?;
+        }
         Ok(told)
+    }
+
+    /// Notes up to which session idle ones have been told of. Nothing may mention a token when its session
+    /// is gone: it is noted only while others of the same time are left.
+    fn go_on_behind(&mut self, seen: u64, mut token: Vec<u8>) -> Result<(), redb::Error> {
+        // The first place behind: no token sorts between.
+        token.push(0);
+        let next = self.recent.range((seen, token.as_slice())..)?.next().transpose()?;
+        if next.is_none_or(|(next, _)| next.value().0 > seen) {
+            self.idle_told.insert(FROM, (seen.saturating_add(1), [].as_slice()))?;
+        } else {
+            self.idle_told.insert(FROM, (seen, token.as_slice()))?;
+        }
+        Ok(())
     }
 
     /// Whether so many events wait that idle sessions do, too.

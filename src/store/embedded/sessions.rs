@@ -623,6 +623,9 @@ pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Erro
     for entry in txn.open_table(EVENTS)?.iter()? {
         say("cartevents:", &[], entry?.1.value());
     }
+    for entry in txn.open_table(IDLE_TOLD)?.iter()? {
+        say("cartidle:", &[], entry?.1.value().1);
+    }
     for entry in txn.open_table(POPULARITY)?.iter()? {
         say("viewed:", &[], entry?.0.value());
     }

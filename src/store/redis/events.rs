@@ -54,8 +54,7 @@ impl EventStore for RedisStore {
     async fn tell_idle(&self, idle: Idle, farewell: &Farewell) -> Result<IdleTold, StoreError> {
         let batch = idle.batch.clamp(1, EXPIRING_BATCH);
         let (mark, mut found) = self.behind_told(batch).await?;
-        // Another program's time may be anything; what is none is idle for good.
-        let are_idle = found.iter().take_while(|(_, seen)| !(*seen > idle.until)).count();
+        let are_idle = found.iter().take_while(|(_, seen)| *seen <= idle.until).count();
         let is_all = are_idle == batch as usize;
         found.truncate(are_idle);
         if found.is_empty() {

@@ -21,7 +21,7 @@ pub(super) struct Keys {
     pub(super) expiring: String,
     /// LIST with a bound: carts that wait for their receiver.
     pub(super) events: String,
-    /// STRING: up to which session idle ones have been told of.
+    /// STRING: up to which time idle sessions have been told of.
     pub(super) idle_told: String,
     /// STRING with a time to live: who cleans.
     pub(super) cleaner: String,
