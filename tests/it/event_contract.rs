@@ -309,6 +309,25 @@ async fn idle_carts_that_redis_refuses_are_told_of_later() {
 }
 
 #[tokio::test]
+async fn a_redis_without_room_gives_turns_and_loses_what_was_taken() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    for number in 0..3 {
+        bench.with_cart(number, 1.0 + number as f64).await;
+    }
+    bench.clean(QUEUE).await;
+    let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let turn = std::time::Duration::from_secs(60);
+    for (who, has_it) in [(1, true), (2, false), (1, true)] {
+        assert_eq!(bench.store.take_delivery(who, turn).await.unwrap(), has_it);
+    }
+    assert!(bench.store.take_turn(2, turn).await.unwrap(), "who cleans is another matter");
+    let first = bench.first().await;
+    bench.store.put_back_event(&first).await.unwrap();
+    assert_eq!(bench.ids().await, ids([0, 1, 2]), "there is no room to put it back");
+}
+
+#[tokio::test]
 async fn what_others_wrote_is_no_event_and_stops_nobody() {
     let bench = Bench::redis().await;
     let on = &mut bench.raw().await;

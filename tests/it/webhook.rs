@@ -355,7 +355,7 @@ fn idle_carts_are_in_the_file_and_in_the_stream_too() {
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         };
         assert_eq!(told.len(), 2);
-        let text = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let said: Vec<_> = told
             .iter()
             .map(|told| ["user", "confirmed", "why"].map(|key| text(&told[key])))
