@@ -424,7 +424,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[session]\non_expire = \"webhook:https://crm/carts\"",
-        "[session] webhook_secret: is needed by on_expire = \"webhook:…\": who is told must see that it was us",
+        "proxy.toml:1: [session] webhook_secret: is needed by on_expire = \"webhook:…\": who is told must see that it was us",
     ),
     (
         "[session]\ncart_idle = \"2h\"",
