@@ -225,3 +225,14 @@ fn a_page_on_its_way_streams_while_an_include_is_waited_for() {
     gate.open();
     assert!(client.until("end").contains("-late-"));
 }
+
+#[test]
+fn what_never_ends_is_served_as_it_came() {
+    let page = format!("1<esi:remove>2{}3", include("/partials/a"));
+    let origin = serving(&page);
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    for _ in 0..2 {
+        let text = proxy.get("/p/1").send().text();
+        assert_eq!(text, "1<esi:remove>2/partials/a of nobody3");
+    }
+}

@@ -19,6 +19,8 @@ use crate::route::Fragment;
 const STRIDE: usize = 32 * 1_024;
 /// How much of a page is read while a hole is waited for, in bytes.
 const AHEAD: usize = 256 * 1_024;
+/// In how many pieces that may be, nearly: a page may be nothing but tags.
+const LINE_MAX: usize = 1_024;
 
 /// What holes by selector are filled with, by their places.
 #[derive(Default)]
@@ -148,6 +150,7 @@ impl Filling {
         let by_tags = matches!(self.knife, Knife::Tags(_));
         while !self.is_read
             && self.in_line < AHEAD
+            && self.line.len() < LINE_MAX
             && (by_tags || !matches!(self.line.front(), Some(Piece::Text(_))))
         {
             if self.rest.is_empty() {
@@ -163,8 +166,7 @@ impl Filling {
                     }
                 }
             }
-            let stride = if by_tags { self.rest.len() } else { self.rest.len().min(STRIDE) };
-            let part = self.rest.split_to(stride);
+            let part = self.rest.split_to(self.rest.len().min(STRIDE));
             if !part.is_empty() {
                 self.knife.cut(part, &mut self.cuts);
             }
@@ -178,7 +180,10 @@ impl Filling {
                         self.in_line += own.len();
                         Piece::Element { place, own }
                     }
-                    Cut::Include(include) => Piece::Include(Slot::of(self.asker.include(include))),
+                    Cut::Include(include) => match self.asker.include(include) {
+                        Some(coming) => Piece::Include(Slot::Coming(coming)),
+                        None => continue,
+                    },
                 };
                 self.line.push_back(piece);
             }
