@@ -236,3 +236,17 @@ fn what_never_ends_is_served_as_it_came() {
         assert_eq!(text, "1<esi:remove>2/partials/a of nobody3");
     }
 }
+
+#[test]
+fn sources_in_a_part_are_resolved_against_the_part() {
+    let parts = ["b", "./b", "../c", "?d", "//shop.test/deep/e", "http://other.test/deep/e"];
+    let parts: String = parts.iter().map(|source| format!("{};", include(source))).collect();
+    let origin = Origin::start(move |request| match &*request.target {
+        "/p/1" => said(&include("/deep/parts/a")),
+        "/deep/parts/a" => said(&parts),
+        target => Reply::html(target),
+    });
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    let expected = "/deep/parts/b;/deep/parts/b;/deep/c;/deep/parts/a?d;/deep/e;;";
+    assert_eq!(proxy.get("/p/1").send().text(), expected);
+}

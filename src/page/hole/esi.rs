@@ -110,12 +110,12 @@ const NAMES: [&[u8]; 6] = [
 ];
 
 impl Tags {
-    pub(super) fn cut(&mut self, part: Bytes, cuts: &mut VecDeque<Cut>) {
+    pub(super) fn cut(&mut self, part: &Bytes, cuts: &mut VecDeque<Cut>) {
         if self.held.is_empty() {
-            let left = self.cut_whole(&part, false, |range| part.slice(range), cuts);
+            let left = self.cut_whole(part, false, |range| part.slice(range), cuts);
             self.held.extend_from_slice(&part[part.len() - left..]);
         } else {
-            self.held.extend_from_slice(&part);
+            self.held.extend_from_slice(part);
             self.cut_held(false, cuts);
         }
     }
@@ -375,7 +375,7 @@ mod tests {
     fn cut_in(text: &str, size: usize) -> String {
         let (mut tags, mut cuts) = (Tags::default(), VecDeque::new());
         for piece in text.as_bytes().chunks(size) {
-            tags.cut(Bytes::copy_from_slice(piece), &mut cuts);
+            tags.cut(&Bytes::copy_from_slice(piece), &mut cuts);
         }
         tags.end(&mut cuts);
         let shown: Vec<u8> = cuts
@@ -476,7 +476,7 @@ mod tests {
             for size in [1, 1_000, 1_000_000] {
                 let (mut tags, mut cuts) = (Tags::default(), VecDeque::new());
                 for piece in text.as_bytes().chunks(size) {
-                    tags.cut(Bytes::copy_from_slice(piece), &mut cuts);
+                    tags.cut(&Bytes::copy_from_slice(piece), &mut cuts);
                     assert!(tags.held.len() <= TAG_MAX + REMOVED_MAX + 64 + size, "{repeated}");
                 }
                 tags.end(&mut cuts);

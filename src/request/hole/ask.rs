@@ -27,7 +27,7 @@ use super::super::verify::Asking;
 use super::super::visitor::{self, Visitor};
 use super::super::watch::Heard;
 use super::super::{Body, Case, Room, asked, endpoint, forward, gate, outgoing, reply, route_of};
-use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own};
+use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own, target};
 use crate::clock::unix_now;
 use crate::http::media::{self, Kind};
 use crate::http::template::escape_html;
@@ -43,8 +43,8 @@ pub(super) struct Asker {
     client: Rc<Client>,
     /// The head of the requests, but for their targets.
     head: Parts,
-    /// The page's own target, against which others are resolved.
-    page: String,
+    /// The target of the page, or of the part of it, whose holes these are: others are resolved against it.
+    base: String,
     admitted: Admitted,
     visitor: Visitor,
     /// The page's charset, into which contents are brought.
@@ -118,7 +118,7 @@ impl Asker {
             room: Rc::clone(case.room),
             client: case.client.beside(),
             head: head(case),
-            page: case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned(),
+            base: target(case),
             admitted: case.admitted.clone(),
             visitor: case.visitor.clone(),
             encoding,
@@ -127,13 +127,13 @@ impl Asker {
         })
     }
 
-    /// The same for holes within the content of a hole.
-    pub(super) fn within(&self, encoding: &'static Encoding) -> Rc<Self> {
+    /// The same for holes within the content of a hole that is at `base`.
+    pub(super) fn within(&self, base: String, encoding: &'static Encoding) -> Rc<Self> {
         Rc::new(Self {
             room: Rc::clone(&self.room),
             client: Rc::clone(&self.client),
             head: self.head.clone(),
-            page: self.page.clone(),
+            base,
             admitted: self.admitted.clone(),
             visitor: self.visitor.clone(),
             encoding,
@@ -187,7 +187,7 @@ impl Asker {
     }
 
     async fn included(&self, source: &str) -> Result<Content, Unfilled> {
-        let target = forward::same_site(&self.admitted, &self.page, source);
+        let target = forward::same_site(&self.admitted, &self.base, source);
         self.content(&target.ok_or(Unfilled::Elsewhere)?, None, Takes::Text).await
     }
 
@@ -336,7 +336,7 @@ impl Asker {
             Case { room, client, head: &head, admitted, route, visitor, now, heard, is_hole };
         let mut trail = Trail::of_hole(room, client, &head);
         let response = reply(&case, item.as_ref(), None, &mut trail).await?;
-        Ok(fill_within(route, response, self))
+        Ok(fill_within(&case, response, self))
     }
 }
 

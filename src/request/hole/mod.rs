@@ -18,6 +18,7 @@ use ::http::header::{
     IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, TRAILER, VARY,
 };
 use ::http::request::Parts;
+use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
 use self::ask::Asker;
@@ -166,16 +167,21 @@ pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -
 
 /// The content of a hole with its own filled, where its route has ESI. What is behind the last depth is not
 /// asked for.
-fn fill_within(route: &Route, response: Response<Body>, asker: &Asker) -> Response<Body> {
-    let has_tags = Way::of(route, &response) == Some(Way::Tags)
+fn fill_within(case: &Case<'_>, response: Response<Body>, asker: &Asker) -> Response<Body> {
+    let has_tags = Way::of(case.route, &response) == Some(Way::Tags)
         && Coding::of(response.headers()) == Some(Coding::Identity);
     let Some(encoding) = hole::encoding(response.headers()).filter(|_| has_tags) else {
         return response;
     };
-    let asker = asker.within(encoding);
+    let asker = asker.within(target(case), encoding);
     response.map(|body| {
         Body::filling(Filling::new(body, Knife::tags(), Places::default(), asker, None))
     })
+}
+
+/// What a request asks for, against which the sources in its answer are resolved (RFC 3986 §5.1.3).
+fn target(case: &Case<'_>) -> String {
+    case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
 }
 
 /// What is kept of markup that has no end, in bytes.

@@ -168,7 +168,7 @@ impl Filling {
             }
             let part = self.rest.split_to(self.rest.len().min(STRIDE));
             if !part.is_empty() {
-                self.knife.cut(part, &mut self.cuts);
+                self.knife.cut(&part, &mut self.cuts);
             }
             while let Some(cut) = self.cuts.pop_front() {
                 let piece = match cut {
