@@ -668,3 +668,19 @@ fn a_page_stored_with_empty_holes_stays_so_when_it_is_called_right() {
     }
     assert_eq!(pages_seen(&origin), seen);
 }
+
+#[test]
+fn the_answer_that_logs_out_shows_the_old_name_in_no_hole() {
+    let origin = shop(|request| match (request.path(), request.header("cookie")) {
+        ("/p/out", _) => Reply::html("<b id=name>you</b><i id=cart>none</i>")
+            .header("Anteroom-Logout", "1")
+            .header("Set-Cookie", "known=; Path=/; Max-Age=0"),
+        (_, cookie) => Reply::html(&format!("{} {}", user(request), cookie.unwrap_or("nothing"))),
+    });
+    let name = r##"{ selector = "#name", fill = "user" }"##;
+    let proxy = Proxy::embedded(&origin, &with(&format!("{name}, {CART}")));
+    let alice = log_in(&proxy, "alice");
+    let cookies = format!("{alice}; known=alice");
+    let answer = proxy.get("/p/out").cookie(&cookies).send();
+    assert_eq!(answer.text(), "<b id=name>you</b><i id=cart>nobody nothing</i>");
+}

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::Frame;
 
+use super::super::visitor::Visitor;
 use super::super::{Body, BodyError};
 use super::ask::{Asker, Coming, Content};
 use super::zip::Zip;
@@ -58,12 +59,12 @@ impl Slot {
 
 impl Places {
     /// Begins to ask for all of them, side by side.
-    pub(super) fn begin(fragments: &[Fragment], asker: &Rc<Asker>) -> Self {
-        let is_nobody = asker.visitor().class == VisitorClass::Anonymous;
+    pub(super) fn begin(fragments: &[Fragment], asker: &Rc<Asker>, visitor: &Rc<Visitor>) -> Self {
+        let is_nobody = visitor.class == VisitorClass::Anonymous;
         let place = |fragment: &Fragment| {
             let slot = match fragment.only_sessions && is_nobody {
                 true => Slot::None,
-                false => Slot::of(asker.fragment(fragment)),
+                false => Slot::of(asker.fragment(fragment, visitor)),
             };
             let fallback = fragment.fallback.as_deref().map(|text| asker.encoded(text));
             Place { slot, fallback }
