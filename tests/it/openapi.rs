@@ -75,7 +75,8 @@ impl Described {
             self.holds(&self.behind(header)["schema"], &json!(value))?;
         }
         let Some(content) = response.get("content") else {
-            return answer.body.bytes.is_empty().then(String::new).ok_or("a body".to_owned());
+            let is_empty = answer.body.bytes.is_empty();
+            return is_empty.then(String::new).ok_or_else(|| answer.text());
         };
         let kind = answer.header("content-type").ok_or("no Content-Type")?.to_owned();
         let schema =
