@@ -104,7 +104,7 @@ impl Described {
                         Some("object") => value.is_object(),
                         Some("array") => value.is_array(),
                         Some("string") => value.is_string(),
-                        Some("integer") => value.is_i64(),
+                        Some("integer") => value.as_f64().is_some_and(|n| n.fract() == 0.0),
                         Some("number") => value.is_number(),
                         Some("null") => value.is_null(),
                         _ => false,
@@ -151,7 +151,8 @@ impl Described {
                 "maxItems" => value.as_array().is_none_or(|a| a.len() as u64 <= number(wanted)),
                 "minLength" => letters(value).is_none_or(|count| count >= number(wanted)),
                 "maxLength" => letters(value).is_none_or(|count| count <= number(wanted)),
-                "maximum" => value.as_i64().is_none_or(|n| n <= wanted.as_i64().unwrap()),
+                "maximum" => value.as_f64().is_none_or(|n| n <= wanted.as_f64().unwrap()),
+                "minimum" => value.as_f64().is_none_or(|n| n >= wanted.as_f64().unwrap()),
                 "pattern" => {
                     let pattern = Regex::new(wanted.as_str().unwrap()).unwrap();
                     value.as_str().is_none_or(|text| pattern.is_match(text))
@@ -325,6 +326,13 @@ fn a_change_is_taken_where_the_schema_takes_it() {
         json!({ "item": "mug", "count": 1_000_000 }),
         json!({ "item": "mug", "count": 1_000_001 }),
         json!({ "item": "mug", "count": 1.5 }),
+        // A whole number, however it is written.
+        json!({ "item": "mug", "count": 3.0 }),
+        json!({ "item": "mug", "count": 1e6 }),
+        json!({ "item": "mug", "count": 1e300 }),
+        json!({ "item": "mug", "count": u64::MAX }),
+        json!({ "item": "mug", "count": i64::MIN }),
+        json!({ "item": "mug", "count": -1e300 }),
         json!({ "item": "mug", "count": "1" }),
         json!({ "item": "", "count": 1 }),
         json!({ "item": "x".repeat(129), "count": 1 }),
