@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use super::apps::App;
 use super::fragment::Esi;
 use super::plan::{
     Address, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie,
@@ -373,6 +374,11 @@ impl<'a> Check<'a> {
         for (key, _) in times.iter().filter(|(_, is_said)| *is_said && verify.path.is_some()) {
             self.problem(key, "is not for sessions of which [session.verify] asks the app");
         }
+        if let Some(app) = session.app.filter(|app| !app.names_users())
+            && verify.path.is_none()
+        {
+            self.warning("session.app", unnamed(app));
+        }
         self.verification(verify);
         self.log_in_rule(login, verify);
     }
@@ -398,6 +404,7 @@ impl<'a> Check<'a> {
         let session = &self.plan.session;
         if verify.path.is_some()
             && session.part.is_none()
+            && session.app.is_none()
             && let Some(cookie) = session.cookies.iter().find(signed)
         {
             let text = format!(
@@ -767,7 +774,10 @@ impl<'a> Check<'a> {
             (route.override_ttl.is_none(), "override_ttl beside it"),
             (route.share != Share::Anonymous, "share = \"anonymous\""),
             (any_path && route.override_ttl.is_none(), "a match.path that is not /**"),
-            (!self.places.said("session.cookie"), "[session] cookie to be said"),
+            (
+                !self.places.said("session.cookie") && self.plan.session.app.is_none(),
+                "[session] cookie to be said",
+            ),
             (self.plan.session.cookies.is_empty(), "a [session] cookie"),
         ];
         for (missing, need) in needs {
@@ -836,4 +846,18 @@ fn overlap(a: &Pattern, b: &Pattern) -> bool {
 /// Whether two networks have an address in common: then one lies within the other.
 fn meet(one: &IpNet, other: &IpNet) -> bool {
     one.contains(other) || other.contains(one)
+}
+
+/// What is missing where an app has no page of its own that says who is logged in.
+fn unnamed(app: App) -> &'static str {
+    match app {
+        App::Php | App::WordPress | App::MediaWiki => {
+            "PHP's session cookie alone says nothing: visitors who have one are unknown, and forwarded; name \
+             the page that says who is logged in, by [session.verify] path, user and nobody"
+        }
+        App::Django | App::Tomcat => {
+            "the name that is typed at a log-in is a label only, and visitors with an older session are \
+             unknown; where a page says who is logged in, name it by [session.verify] path, user and nobody"
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! [`print()`] all walk it. Sources are laid over each other before it is walked, so that a
 //! problem names the file and line, the variable or the flag that it came from.
 
+mod apps;
 mod change;
 mod check;
 mod credential;
@@ -29,6 +30,7 @@ mod text;
 mod tls;
 mod unit;
 
+pub use apps::App;
 pub use fragment::{Esi, Fill, Fragment};
 pub use plan::{
     AccessFormat, Address, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard,

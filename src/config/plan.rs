@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::apps::App;
 use super::fragment::{Esi, Fragment};
 use super::secret::Secret;
 use super::servers::Servers;
@@ -360,6 +361,8 @@ pub enum StoreUrl {
 /// `[session]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
+    /// `app`, `"none"`: what is said of the sessions of a well-known app where nothing else is said.
+    pub app: Option<App>,
     /// `cookie`, `"login"`: names, or patterns with one `*`, of the cookies that may mean a
     /// person. The token is the value of the first of them that came.
     pub cookies: Vec<Pattern>,
@@ -920,6 +923,7 @@ impl StoreUrl {
 impl Default for Session {
     fn default() -> Self {
         Self {
+            app: None,
             cookies: vec![Pattern::Exact("login".to_owned())],
             mint: false,
             identity_header: ::http::HeaderName::from_static("x-anteroom-user"),

@@ -153,6 +153,10 @@ impl Walk for Reader<'_> {
         }
     }
 
+    fn preset(&mut self, set: impl FnOnce()) {
+        set();
+    }
+
     fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
         let path = self.path_of(name);
         let table = match self.ask(name) {

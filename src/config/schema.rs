@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::apps::APPS;
 use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::fragment::{EsiForm, FragmentForm, SHARES};
@@ -64,6 +65,13 @@ pub(super) trait Walk: Sized {
     /// The same, but a key without which there is no plan; `hint` says what to write.
     fn required<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>, hint: &str);
 
+    /// What is the default of keys that are met later, by the value of one that was met. Only who reads a plan
+    /// sets it.
+    fn preset(&mut self, set: impl FnOnce()) {
+        // Whoever else walks finds it in the plan.
+        drop(set);
+    }
+
     /// A table of further keys.
     fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self));
 
@@ -100,7 +108,11 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("store", |at| store(at, &mut plan.store));
     at.section("session", |at| session(at, &mut plan.session));
     at.section("visitor", |at| visitor(at, &mut plan.visitor));
-    at.section("cache", |at| cache(at, &mut plan.cache));
+    let app = plan.session.app;
+    at.section("cache", |at| {
+        at.preset(|| app.into_iter().for_each(|app| app.ignore(&mut plan.cache)));
+        cache(at, &mut plan.cache);
+    });
     at.section("views", |at| views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route);
     at.tables("cookies", COOKIES_MAX, &mut plan.cookies, Cookies::default, cookies);
@@ -203,6 +215,8 @@ fn store(at: &mut impl Walk, store: &mut Store) {
 }
 
 fn session(at: &mut impl Walk, session: &mut Session) {
+    at.key("app", &mut session.app, &Words(&APPS));
+    at.preset(|| session.app.into_iter().for_each(|app| app.set(session)));
     let cookies = List::of(Text { parse: text::cookie_pattern, show: Pattern::to_string });
     at.key("cookie", &mut session.cookies, &cookies);
     at.key("mint", &mut session.mint, &Flag);

@@ -4,6 +4,7 @@
 //! may be shared is decided in `page::verdict`, never here.
 
 mod admit;
+mod barred;
 mod body;
 mod cached;
 pub mod client;

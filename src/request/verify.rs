@@ -14,6 +14,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Ur
 use tokio::sync::watch;
 
 use super::admit::Admitted;
+use super::barred::Suspects;
 use super::client::Client;
 use super::visitor::Visitor;
 use super::watch::Heard;
@@ -28,7 +29,7 @@ use crate::metrics::Count;
 use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
 use crate::page::Look;
 use crate::page::coded;
-use crate::session::{Answer, Join, Lead, Remembered, Told};
+use crate::session::{Answer, Asks, Join, Lead, Remembered, Told};
 use crate::store::{BarStore, StoreError};
 
 /// The largest answer that is read, in bytes as it comes.
@@ -116,7 +117,7 @@ pub(super) async fn verify(
                 room.verified.count_use();
                 if is_due {
                     // Nobody waits for it.
-                    drop(ask(room, verify, whose, (client, admitted)));
+                    drop(ask(room, verify, whose, (client, admitted), Asks::Renewal));
                 }
             }
             return Ok(verdict);
@@ -126,7 +127,8 @@ pub(super) async fn verify(
     if room.verified.was_unclear(&whose.carried, whose.now) {
         return Ok(Verdict::Unknown);
     }
-    let Some(told) = ask(room, verify, whose, (client, admitted)) else {
+    let asks = Asks::Visitor(admitted.address);
+    let Some(told) = ask(room, verify, whose, (client, admitted), asks) else {
         return Ok(Verdict::Unknown);
     };
     if !is_renewal && let Some(asked) = room.verified.count_question() {
@@ -178,6 +180,7 @@ fn ask(
     verify: &Arc<Verify>,
     whose: Whose<'_>,
     (client, admitted): (&Rc<Client>, &Admitted),
+    asks: Asks,
 ) -> Option<watch::Receiver<Option<Told>>> {
     match room.verified.join(whose.carried) {
         Join::Full => None,
@@ -190,6 +193,8 @@ fn ask(
                 verify: Arc::clone(verify),
                 upstream,
                 token: whose.token.clone(),
+                suspects: Suspects::of(room, &whose.head.headers),
+                asks,
             };
             tokio::task::spawn_local(async move {
                 let told = question.carry_out(&lead, request).await;
@@ -244,6 +249,9 @@ struct Question {
     verify: Arc<Verify>,
     upstream: Rc<Upstream>,
     token: StoredToken,
+    /// The token in all its writings, and the others that came with it.
+    suspects: Suspects,
+    asks: Asks,
 }
 
 impl Question {
@@ -252,16 +260,18 @@ impl Question {
         let (sheet, store) = (&self.room.sheet, &self.room.store);
         let before = lead.before(store).await.ok()?;
         let asked = unix_now();
-        if store.is_barred(&self.token, asked).await.ok()? {
+        if self.suspects.are_barred(&self.room, asked).await.ok()? {
             let barred = Remembered { answer: Answer::Barred, asked };
             let ttl = self.verify.every;
             let kept = lead.remember(store, before.as_ref(), barred, ttl).await;
-            self.end().await?;
+            if store.is_barred(&self.token, asked).await.ok()? {
+                self.end().await?;
+            }
             return kept.ok().filter(|kept| *kept).map(|_| Answer::Barred);
         }
         sheet.count(Count::VerifyQuestions);
         let asking = async {
-            let turn = lead.turn().await;
+            let turn = lead.turn(self.asks).await;
             let answer = self.ask(request).await;
             drop(turn);
             answer

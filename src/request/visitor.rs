@@ -5,6 +5,7 @@ use std::rc::Rc;
 use ::http::request::Parts;
 
 use super::Room;
+use super::barred::Suspects;
 use super::verify::{self, Asking, Verdict};
 use crate::http::client_cert::ClientCertificate;
 use crate::http::cookie::{cookies, is_harmless};
@@ -239,10 +240,14 @@ pub(super) async fn recognise(
 ) -> Visitor {
     let rules = &room.settings.cookies;
     let verify = room.settings.verify.as_ref();
-    let (carried, has_unknown) = sort(rules, head, route, verify.is_some());
+    let Sorted { carried, has_unknown, is_odd } = sort(rules, head, route, verify.is_some());
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
+    if is_odd && verify.is_some() && brings_barred(room, head, now).await {
+        let nobody = nobody(None, in_url.or(unknown_cookie));
+        return Visitor { is_barred: true, ..nobody };
+    }
     match carried {
         Carried::Malformed => Visitor::unknown(in_url.unwrap_or(Reason::BadSessionCookie), None),
         Carried::Rivals(tokens) => {
@@ -321,12 +326,31 @@ fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
     }
 }
 
-/// Sorts the cookies: the session's token, with the hash of all such cookies where that is wanted, and
-/// whether there is one that nobody knows.
-fn sort(rules: &CookieRules, head: &Parts, route: &Route, hashes: bool) -> (Carried, bool) {
+/// Whether an app that looks for a session elsewhere than we do may find one that was logged out. Where the
+/// store is away it may.
+async fn brings_barred(room: &Room, head: &Parts, now: f64) -> bool {
+    let barred = Suspects::of(room, &head.headers).are_barred(room, now).await;
+    barred.unwrap_or_else(|error| {
+        tracing::debug!(%error, "it could not be looked up whether a token is barred");
+        false
+    })
+}
+
+/// The cookies, sorted.
+struct Sorted {
+    /// The session's.
+    carried: Carried,
+    /// Whether there is one that nobody knows.
+    has_unknown: bool,
+    /// Whether an app may find its session in another place than we do.
+    is_odd: bool,
+}
+
+/// Sorts the cookies. `verifies`: the app is asked about its session cookies, by the hash of all of them.
+fn sort(rules: &CookieRules, head: &Parts, route: &Route, verifies: bool) -> Sorted {
     let mut best: Option<(usize, &[u8])> = None;
     let mut came: Vec<(&[u8], &[u8])> = Vec::new();
-    let mut unknown = false;
+    let (mut has_unknown, mut may_be_session) = (false, false);
     for (name, value) in cookies(&head.headers) {
         match rules.class(name, route) {
             CookieClass::Session(rank) => {
@@ -335,7 +359,10 @@ fn sort(rules: &CookieRules, head: &Parts, route: &Route, hashes: bool) -> (Carr
                     best = Some((rank, value));
                 }
             }
-            CookieClass::Unknown => unknown = true,
+            CookieClass::Unknown => {
+                has_unknown = true;
+                may_be_session |= verifies && rules.may_be_session(name);
+            }
             CookieClass::Harmless | CookieClass::Keyed => {}
         }
     }
@@ -349,12 +376,13 @@ fn sort(rules: &CookieRules, head: &Parts, route: &Route, hashes: bool) -> (Carr
         }
         Some((_, value)) => match rules.token.token(value) {
             Some(token) => {
-                Carried::Token(token, hashes.then(|| rules.token.hash(&route.site, &came)))
+                Carried::Token(token, verifies.then(|| rules.token.hash(&route.site, &came)))
             }
             None => Carried::Malformed,
         },
     };
-    (carried, unknown)
+    let is_odd = may_be_session || matches!(carried, Carried::Malformed | Carried::Rivals(_));
+    Sorted { carried, has_unknown, is_odd }
 }
 
 /// Those of the values that are tokens, up to a bound.

@@ -46,6 +46,7 @@ mod page_contract;
 mod peers;
 mod personal;
 mod popularity;
+mod presets;
 mod purge;
 mod purge_contract;
 mod races;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use percent_encoding::percent_decode_str;
+
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
@@ -28,7 +30,7 @@ fn app() -> Origin {
     let users: Arc<Mutex<HashMap<String, String>>> = Arc::default();
     Origin::start(move |request| {
         let mut users = users.lock().unwrap();
-        let user = sid(request).and_then(|sid| users.get(sid).cloned());
+        let user = sid(request).and_then(|sid| users.get(&sid).cloned());
         match (request.path(), request.target.split_once('?')) {
             ("/whoami", _) => Reply::typed(
                 "application/json",
@@ -56,9 +58,12 @@ fn app() -> Origin {
     })
 }
 
-fn sid(request: &Request) -> Option<&str> {
+/// As PHP reads it: names and values are decoded, and the first of a name counts.
+fn sid(request: &Request) -> Option<String> {
     let cookies = request.header("cookie")?.split("; ");
-    cookies.filter_map(|cookie| cookie.strip_prefix("SID=")).next()
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let mut pairs = cookies.filter_map(|cookie| cookie.split_once('='));
+    pairs.find(|(name, _)| decoded(name) == "SID").map(|(_, value)| decoded(value))
 }
 
 /// Logs in, and returns the cookie.
@@ -88,6 +93,7 @@ on_both_stores!(
     a_cookie_that_is_taken_away_ends_the_session,
     a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says,
     a_session_that_is_revoked_stays_so_whatever_the_app_says,
+    a_token_that_was_logged_out_is_found_wherever_the_app_would_find_it,
 );
 
 fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
@@ -145,6 +151,33 @@ fn a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says(storage: &Sto
     let again = log_in(&proxy, "ann");
     assert_ne!(again, ann);
     assert_eq!(page(&proxy, &again).text(), "a page for ann");
+}
+
+fn a_token_that_was_logged_out_is_found_wherever_the_app_would_find_it(storage: &Storage) {
+    let origin = app();
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    let [ann, bob] = ["ann", "bob"].map(|user| log_in(&proxy, user));
+    assert_eq!(page(&proxy, &ann).text(), "a page for ann");
+    proxy.get("/logout").cookie(&ann).send();
+
+    let token = ann.strip_prefix("SID=").unwrap();
+    let many: String = (0..40).map(|number| format!("; SID=sid-of-nobody-{number}")).collect();
+    for cookie in [
+        format!("{ann}; SID=another-1"),
+        format!("%53ID={token}"),
+        format!("SID=%73{}", &token[1..]),
+        format!("%53ID=%73{}; {bob}", &token[1..]),
+        format!("SID=\"a\\\"; SID={token}"),
+        format!("{ann}{many}"),
+    ] {
+        for path in ["/page", "/other"] {
+            let after = proxy.post(path).cookie(&cookie).send();
+            assert_eq!(after.text(), "a page for anybody", "{cookie}");
+            assert_eq!(origin.last().header("cookie"), None, "the app does not see it: {cookie}");
+        }
+        assert_ne!(session(&proxy, &cookie).0, "known", "{cookie}");
+    }
+    assert_eq!(page(&proxy, &bob).text(), "a page for bob");
 }
 
 fn a_session_that_is_revoked_stays_so_whatever_the_app_says(storage: &Storage) {

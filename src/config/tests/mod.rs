@@ -8,7 +8,9 @@ mod shipped;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::apps::APPS;
 use super::*;
+use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
 
 /// The smallest useful file.
@@ -107,6 +109,29 @@ fn what_is_printed_reads_back_to_the_same_plan() {
     let written = print(&plan);
     assert_eq!(read(&file(&written)), plan, "{written}");
     assert_eq!(read(&file(&print(&usual()))), usual());
+}
+
+#[test]
+fn what_is_said_of_an_app_stands_unless_the_file_says_otherwise() {
+    let hosts = format!("{ORIGIN}hosts = \"example.com\"\n");
+    for (name, app) in APPS.into_iter().filter(|(_, app)| app.is_some()) {
+        let text = format!("{hosts}[session]\napp = \"{name}\"\n");
+        let plan = read(&file(&text));
+        assert_eq!(plan.session.app, app);
+        assert_ne!(plan.session.cookies, usual().session.cookies, "{name}");
+        let written = print(&plan);
+        assert_eq!(read(&file(&written)), plan, "{written}");
+        let own = format!("{text}cookie = \"mine\"\n[cache]\nignore_cookies = []\n");
+        let plan = read(&file(&own));
+        assert_eq!(plan.session.cookies, [Pattern::Exact("mine".to_owned())], "{name}");
+        assert!(plan.cache.ignore_cookies.is_empty(), "{name}");
+        assert_eq!(read(&file(&print(&plan))), plan, "{name}");
+    }
+    let wiki = format!("{hosts}[session]\napp = \"mediawiki\"\nverify.path = \"/w/api.php\"\n");
+    let verify = read(&file(&wiki)).session.verify;
+    assert_eq!(verify.path.as_deref(), Some("/w/api.php"));
+    assert!(verify.user.is_some() && verify.nobody.is_some());
+    assert_eq!(warnings(&wiki), [""; 0]);
 }
 
 fn file(text: &str) -> Sources {

@@ -557,6 +557,8 @@ fn what_an_operator_may_regret_is_warned_of() {
             "[[route]]\nfragments = [{ selector = \"b\", fill = \"user\" }]",
             "[[route]] fragments: share = \"anonymous\": visitors with a login",
         ),
+        ("[session]\napp = \"php\"", "[session] app: PHP's session cookie alone says nothing"),
+        ("[session]\napp = \"django\"", "[session] app: the name that is typed at a log-in is a"),
         (
             "[[route]]\nmatch.path = [\"/a\", \"/b\"]\n[[route]]\nmatch.path = \"/b\"",
             "[[route]]: is never reached: \"/a\" before it",
