@@ -51,6 +51,8 @@ pub struct ListedSession {
     pub id: String,
     /// Whose it is.
     pub user: String,
+    /// Whether the app has said so. Else he has called himself that at a log-in.
+    pub confirmed: bool,
     /// The Unix time of its log-in, or when it was first seen, if that is known.
     pub since: Option<f64>,
     /// The Unix time when it was last seen.
@@ -291,6 +293,7 @@ impl Clerk {
         ListedSession {
             id: session.token.public_id(self.sessions.storage()),
             user: String::from_utf8_lossy(session.user.as_bytes()).into_owned(),
+            confirmed: session.user.is_confirmed(),
             since: session.since,
             seen: session.seen,
             over: self.sessions.terms(unix_now()).are_over(session.since, session.seen),

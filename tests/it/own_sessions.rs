@@ -9,6 +9,7 @@ use percent_encoding::percent_decode_str;
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
+use crate::support::wait_until;
 
 /// By rules alone.
 const RULES: &str = r#"
@@ -108,6 +109,15 @@ fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
     let seen = origin.last();
     assert_eq!(seen.header("x-anteroom-session"), Some("known"));
     assert_eq!(seen.header("x-anteroom-user"), None, "nobody but he has said who he is");
+    let mut list = Command::new(ANTEROOM);
+    list.args(["sessions", "list", "--json", "--config", "proxy.toml"]).current_dir(proxy.folder());
+    let mut listed = String::new();
+    wait_until("the visit is recorded", || {
+        listed = String::from_utf8(list.output().unwrap().stdout).unwrap();
+        !listed.is_empty()
+    });
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed["user"], &listed["confirmed"]), (&"ann".into(), &false.into()));
     // A token that nobody gave is nobody's in particular.
     assert_eq!(session(&proxy, "SID=sid-mallory-7").0, "unknown");
 }
