@@ -39,6 +39,7 @@ mod limits;
 mod listen;
 mod log;
 mod login;
+mod openapi;
 mod origins;
 mod outage;
 mod own_sessions;
