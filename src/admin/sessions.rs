@@ -125,7 +125,7 @@ pub struct Removed {
     pub cart_items: usize,
     /// Items that they had viewed.
     pub views: usize,
-    /// Carts that had been handed on, and stood in the stream `expired:`.
+    /// Carts that had been handed on, and stood in the stream `expired:` or waited for a receiver.
     pub handed_on: usize,
     /// Where the next piece begins.
     pub next: Option<String>,

@@ -4,6 +4,7 @@
 //! What one value may be is the business of its form.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use super::apps::App;
 use super::fragment::{Esi, Fill};
@@ -336,11 +337,42 @@ impl<'a> Check<'a> {
                 "\"stream\" is one in Redis; with the embedded store write \"file:\" and a path";
             self.problem("session.on_expire", text);
         }
+        self.abandoned_carts();
+        let session = &self.plan.session;
         if embedded && session.token_storage == TokenStorage::Plain {
             self.warning(
                 "session.token_storage",
                 "\"plain\" on the embedded store: who reads its files can be any visitor",
             );
+        }
+    }
+
+    /// Who is told of carts, and when.
+    fn abandoned_carts(&mut self) {
+        let session = &self.plan.session;
+        match (&session.on_expire, &session.webhook_secret) {
+            (OnExpire::Webhook(_), None) => self.problem(
+                "session.webhook_secret",
+                "is needed by on_expire = \"webhook:…\": who is told must see that it was us",
+            ),
+            (OnExpire::Webhook(url), Some(_)) => {
+                let host = url.server.host.trim_start_matches('[').trim_end_matches(']');
+                let is_near = host == "localhost"
+                    || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+                if url.server.scheme == Scheme::Http && !is_near {
+                    let text = "is http: names and carts can be read, and changed, on their way";
+                    self.warning("session.on_expire", text);
+                }
+            }
+            (OnExpire::None | OnExpire::Stream | OnExpire::File(_), _) => {}
+        }
+        let Some(idle) = session.cart_idle else { return };
+        if session.on_expire == OnExpire::None {
+            self.problem("session.cart_idle", "needs on_expire, which says who is told");
+        }
+        if session.idle_timeout.is_some_and(|timeout| timeout <= idle) {
+            let text = "must be shorter than idle_timeout: else the session is over by then";
+            self.problem("session.cart_idle", text);
         }
     }
 

@@ -131,6 +131,8 @@ pub enum Led {
         /// Whether it is known already that it is not, and why.
         waits: Option<Reason>,
     },
+    /// The page as it is kept, which is not as it came.
+    Landed(Arc<Entry>),
     /// The origin says that the page is right still, and it is as fresh as this says.
     Validated(Arc<Entry>),
     /// The page that another proxy of the fleet has fetched meanwhile.

@@ -83,7 +83,7 @@ impl Filler {
                 return false;
             }
             Err(Stop::InHoles(entry, reason)) => {
-                self.land_emptied(&fetch, flight, *entry, (reason, waiting)).await;
+                self.land_emptied(&fetch, flight, (*entry, lost), (reason, waiting)).await;
             }
             Err(Stop::Failed(error)) => {
                 tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
@@ -141,21 +141,27 @@ impl Filler {
         }
     }
 
-    /// What is one visitor's stands in the page's holes only: it is kept without that. Who waits has seen
-    /// nothing yet, and asks for himself, for what is in the flight is the page as it came.
+    /// What is one visitor's stands in the page's holes only: it is kept without that. What is in the flight
+    /// is the page as it came, of which nobody who waits has seen anything: they are given the one that is
+    /// kept, as those are who come later. So is the first to ask, unless he needs the cookie that it has lost.
     async fn land_emptied(
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
-        mut entry: Entry,
+        (mut entry, lost): (Entry, Lost),
         (reason, waiting): (Reason, Option<Lead>),
     ) {
         entry.tag();
+        let page = Arc::new(entry.clone());
         let to_store = self.keep(fetch, flight, entry);
-        flight.decide(Verdict::Refused(reason));
+        flight.decide_landed(Verdict::Landed(Arc::clone(&page)));
         flight.end_whole();
         if let Some(lead) = waiting {
-            say(lead.tell, Led::Again(reason));
+            let led = match lost {
+                Lost::Nothing => Led::Landed(page),
+                Lost::Named | Lost::All => Led::Again(reason),
+            };
+            say(lead.tell, led);
         }
         if !to_store.is_empty() {
             self.sheet.count(Count::Stored);

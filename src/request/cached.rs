@@ -597,6 +597,18 @@ async fn lead(
             }
             Fetched::begun(answer).await
         }
+        Ok(Led::Landed(page)) => match want.suits(&page) {
+            Ok(()) => {
+                let mut status = CacheStatus::forwarded(why(want, held), None);
+                status.stored = true;
+                let answer = landed(want, page, status).await;
+                if answer.is_ok() {
+                    trail.outcome(Outcome::Miss, Some(Reason::Miss));
+                }
+                Fetched::from(answer)
+            }
+            Err(reason) => Fetched::Forward(reason),
+        },
         Ok(Led::Validated(entry)) => match want.suits(&entry) {
             Ok(()) => Fetched::from(validated(want, entry, why(want, held), trail).await),
             Err(reason) => Fetched::Forward(reason),
@@ -619,16 +631,26 @@ async fn validated(
     why: Forward,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Reason> {
+    let mut status = CacheStatus::forwarded(why, None);
+    status.forwarded_status = Some(304);
+    status.stored = true;
+    let response = landed(want, entry, status).await?;
+    trail.outcome(Outcome::Revalidated, None);
+    Ok(response)
+}
+
+/// A page that has just been kept.
+async fn landed(
+    want: &Want<'_>,
+    entry: Arc<Entry>,
+    mut status: CacheStatus<'_>,
+) -> Result<Response<Body>, Reason> {
     // Forms belong to the page that memory has, which may be another one by now.
     let kept = want.case.room.pages.in_memory(&want.key, || want.sent(), want.now());
     let kept = kept.filter(|kept| want.suits(kept).is_ok());
     let is_kept = kept.is_some();
     let entry = kept.unwrap_or(entry);
     let ready = coder::ready(want.case, want.class, &entry, is_kept).await?;
-    trail.outcome(Outcome::Revalidated, None);
-    let mut status = CacheStatus::forwarded(why, None);
-    status.forwarded_status = Some(304);
-    status.stored = true;
     status.ttl = Some(entry.ttl(want.now()));
     Ok(deliver::ready(want.case, &ready, &status))
 }
@@ -649,38 +671,45 @@ async fn verdict(want: &Want<'_>, seat: &mut Seat) -> Verdict {
 
 /// Waits for another request's fetch.
 async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
-    let reason = match verdict(want, &mut seat).await {
-        Verdict::Shared(entry, length) => {
-            let same = variant_key(&want.key, &entry.vary, want.sent())
-                == variant_key(&want.key, &entry.vary, seat.sent());
-            // A purge by a tag of which nobody knew yet that the page has it.
-            let is_old = seat.is_later() && !want.case.room.pages.purged.is_current(&entry.marks);
-            let suits = match (same, is_old) {
-                // The guard may have read it for longer than it is fresh.
-                (true, false) if !entry.is_fresh(want.now()) => Err(Reason::Stale),
-                (true, false) => want.suits(&entry),
-                (true, true) => Err(Reason::Invalidated),
-                (false, _) => Err(Reason::Vary),
-            };
-            match suits {
-                Ok(()) => {
-                    let mut status = CacheStatus::forwarded(Forward::UriMiss, None);
-                    status.collapsed = true;
-                    status.ttl = Some(entry.ttl(want.now()));
-                    let answer = coming(want, &entry, (seat, length), &status).await;
-                    if answer.is_ok() {
-                        trail.outcome(Outcome::HitFlight, None);
-                    }
-                    return Fetched::begun(answer).await;
-                }
-                Err(reason) => reason,
-            }
-        }
-        Verdict::Refused(reason) => reason,
+    let (entry, length) = match verdict(want, &mut seat).await {
+        Verdict::Shared(entry, length) => (entry, Some(length)),
+        Verdict::Landed(page) => (page, None),
+        Verdict::Refused(reason) => return Fetched::Forward(reason),
         Verdict::Failed(why) => return Fetched::Failed(Error::OriginShared(why)),
-        Verdict::Pending => Reason::Origin,
+        Verdict::Pending => return Fetched::Forward(Reason::Origin),
     };
-    // A seat that is not read would hold up those that are.
-    drop(seat);
-    Fetched::Forward(reason)
+    if let Err(reason) = may_be_given(want, &seat, &entry) {
+        // A seat that is not read would hold up those that are.
+        drop(seat);
+        return Fetched::Forward(reason);
+    }
+    let mut status = CacheStatus::forwarded(Forward::UriMiss, None);
+    status.collapsed = true;
+    status.ttl = Some(entry.ttl(want.now()));
+    let answer = match length {
+        Some(length) => coming(want, &entry, (seat, length), &status).await,
+        None => {
+            drop(seat);
+            landed(want, entry, status).await
+        }
+    };
+    if answer.is_ok() {
+        trail.outcome(Outcome::HitFlight, None);
+    }
+    Fetched::begun(answer).await
+}
+
+/// Whether who waits for a page may have what has come, or why he is forwarded.
+fn may_be_given(want: &Want<'_>, seat: &Seat, entry: &Entry) -> Result<(), Reason> {
+    let same = variant_key(&want.key, &entry.vary, want.sent())
+        == variant_key(&want.key, &entry.vary, seat.sent());
+    // A purge by a tag of which nobody knew yet that the page has it.
+    let is_old = seat.is_later() && !want.case.room.pages.purged.is_current(&entry.marks);
+    match (same, is_old) {
+        // The guard may have read it for longer than it is fresh.
+        (true, false) if !entry.is_fresh(want.now()) => Err(Reason::Stale),
+        (true, false) => want.suits(entry),
+        (true, true) => Err(Reason::Invalidated),
+        (false, _) => Err(Reason::Vary),
+    }
 }

@@ -291,7 +291,7 @@ async fn answer(
     let response = reply(&case, item.as_ref(), Some(body), trail).await?;
     note_visit(&case, item, &response);
     Ok(match wanted {
-        Some(wanted) => hole::fill(&wanted, &case, response),
+        Some(wanted) => hole::fill(&wanted, &case, response).await,
         None => response,
     })
 }

@@ -27,8 +27,9 @@ use super::super::verify::Asking;
 use super::super::visitor::{self, Visitor};
 use super::super::watch::Heard;
 use super::super::{Body, Case, Room, asked, endpoint, forward, gate, outgoing, reply, route_of};
-use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own};
+use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own, target};
 use crate::clock::unix_now;
+use crate::http::aftermath::Aftermath;
 use crate::http::media::{self, Kind};
 use crate::http::template::escape_html;
 use crate::http::{forwarded, path};
@@ -43,12 +44,13 @@ pub(super) struct Asker {
     client: Rc<Client>,
     /// The head of the requests, but for their targets.
     head: Parts,
-    /// The page's own target, against which others are resolved.
-    page: String,
+    /// The target of the page, or of the part of it, whose holes these are: others are resolved against it.
+    base: String,
     admitted: Admitted,
     /// The page's own.
     route: Arc<Route>,
-    visitor: Visitor,
+    /// What the page's answer does to the visitor's cookies.
+    aftermath: Rc<Aftermath>,
     /// The page's charset, into which contents are brought.
     encoding: &'static Encoding,
     depth: usize,
@@ -114,41 +116,49 @@ enum Takes {
 }
 
 impl Asker {
-    pub(super) fn new(case: &Case<'_>, encoding: &'static Encoding) -> Rc<Self> {
+    pub(super) fn new(
+        case: &Case<'_>,
+        encoding: &'static Encoding,
+        aftermath: Aftermath,
+    ) -> Rc<Self> {
         let limits = &case.room.settings.holes;
         Rc::new(Self {
             room: Rc::clone(case.room),
             client: case.client.beside(),
             head: head(case),
-            page: case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned(),
+            base: target(case),
             admitted: case.admitted.clone(),
             route: Arc::clone(case.route),
-            visitor: case.visitor.clone(),
+            aftermath: Rc::new(aftermath),
             encoding,
             depth: 0,
             left: Rc::new(Cell::new(limits.count)),
         })
     }
 
-    /// The same for holes within the content of a hole.
-    pub(super) fn within(&self, encoding: &'static Encoding) -> Rc<Self> {
+    /// The same for holes within the content of a hole that is at `base`.
+    pub(super) fn within(&self, base: String, encoding: &'static Encoding) -> Rc<Self> {
         Rc::new(Self {
             room: Rc::clone(&self.room),
             client: Rc::clone(&self.client),
             head: self.head.clone(),
-            page: self.page.clone(),
+            base,
             admitted: self.admitted.clone(),
             route: Arc::clone(&self.route),
-            visitor: self.visitor.clone(),
+            aftermath: Rc::clone(&self.aftermath),
             encoding,
             depth: self.depth + 1,
             left: Rc::clone(&self.left),
         })
     }
 
-    /// The visitor for whom is asked.
-    pub(super) fn visitor(&self) -> &Visitor {
-        &self.visitor
+    /// The visitor as the page's answer leaves him.
+    pub(super) async fn visitor(&self, route: &Route, now: f64) -> Visitor {
+        let mut head = self.head.clone();
+        self.aftermath.apply(&mut head.headers, head.uri.path());
+        let asking = Asking::Of(&self.client, &self.admitted);
+        let visitor = visitor::recognise(&self.room, &head, route, now, asking).await;
+        visitor.over(self.admitted.certificate(&self.client))
     }
 
     /// A text in the page's charset.
@@ -157,7 +167,11 @@ impl Asker {
     }
 
     /// Begins to ask for what a fragment names.
-    pub(super) fn fragment(self: &Rc<Self>, fragment: &Fragment) -> Option<Coming> {
+    pub(super) fn fragment(
+        self: &Rc<Self>,
+        fragment: &Fragment,
+        visitor: &Rc<Visitor>,
+    ) -> Option<Coming> {
         let (this, share) = (Rc::clone(self), fragment.share);
         match &fragment.fill {
             Fill::From(target) => {
@@ -165,9 +179,9 @@ impl Asker {
                 self.begin(async move { this.content(&target, share, Takes::Html).await })
             }
             own @ (Fill::User | Fill::CartCount | Fill::Recent(_)) => {
-                let own = own.clone();
+                let (own, visitor) = (own.clone(), Rc::clone(visitor));
                 self.begin(async move {
-                    let text = own::html(&own, &this.visitor, &this.room).await;
+                    let text = own::html(&own, &visitor, &this.room).await;
                     let html = this.encoded(&text.ok_or(Unfilled::Status(StatusCode::NOT_FOUND))?);
                     this.charged(html)
                 })
@@ -191,7 +205,7 @@ impl Asker {
     }
 
     async fn included(&self, source: &str) -> Result<Content, Unfilled> {
-        let target = forward::same_site(&self.admitted, &self.page, source);
+        let target = forward::same_site(&self.admitted, &self.base, source);
         self.content(&target.ok_or(Unfilled::Elsewhere)?, None, Takes::Text).await
     }
 
@@ -318,6 +332,7 @@ impl Asker {
         let mut head = self.head.clone();
         head.uri = Uri::from(target.ok_or(Unfilled::Elsewhere)?);
         let path = head.uri.path();
+        self.aftermath.apply(&mut head.headers, path);
         if endpoint::is_ours(path) || !path.starts_with('/') {
             return Err(Unfilled::Elsewhere);
         }
@@ -340,7 +355,7 @@ impl Asker {
             Case { room, client, head: &head, admitted, route, visitor, now, heard, is_hole };
         let mut trail = Trail::of_hole(room, client, &head);
         let response = reply(&case, item.as_ref(), None, &mut trail).await?;
-        Ok(fill_within(route, response, self))
+        Ok(fill_within(&case, response, self))
     }
 }
 
