@@ -126,15 +126,15 @@ pub(crate) fn start(world: &Arc<World>) -> Origin {
             Health::Well if request.path() == "/whoami" => reply,
             Health::Well if fastrand::u8(..3) > 0 && !request.path().starts_with("/oops") => reply,
             Health::Well | Health::Slow => reply.after(slow),
-            Health::Failing => Reply::status("500 Oops").header("Content-Type", "text/html").body("no"),
-            Health::Breaking => {
-                Reply::status("200 OK")
-                    .header("Content-Type", "text/html")
-                    .header("Cache-Control", "max-age=60")
-                    .header("Content-Length", "1000")
-                    .bytes("<html>it breaks off")
-                    .closing()
+            Health::Failing => {
+                Reply::status("500 Oops").header("Content-Type", "text/html").body("no")
             }
+            Health::Breaking => Reply::status("200 OK")
+                .header("Content-Type", "text/html")
+                .header("Cache-Control", "max-age=60")
+                .header("Content-Length", "1000")
+                .bytes("<html>it breaks off")
+                .closing(),
         }
     })
 }
@@ -154,16 +154,19 @@ fn get(state: &mut State, request: &Request, seen: &Seen) -> Reply {
     let group = seen.user.map(|user| state.groups[state.users[user].group].clone());
     let number: usize = path.rsplit('/').next().and_then(|last| last.parse().ok()).unwrap_or(0);
     let text = match kind {
-        Kind::Partial => return Reply::html(&personal).header("Cache-Control", "private, max-age=60"),
-        Kind::Holes => {
-            "<b id=name>you</b> <i id=count>0</i> <p id=cart>nothing</p>".to_owned()
+        Kind::Partial => {
+            return Reply::html(&personal).header("Cache-Control", "private, max-age=60");
         }
+        Kind::Holes => "<b id=name>you</b> <i id=count>0</i> <p id=cart>nothing</p>".to_owned(),
         Kind::Oops => format!("<p>{}</p>", request.header("x-echo").unwrap_or("nothing")),
         Kind::Segment if number % 4 == 3 => personal,
         Kind::Segment => format!("<p>for {}</p>", group.as_deref().unwrap_or("everybody")),
         _ => personal,
     };
-    let body = state.say(&path, |number| page(number, &text));
+    let body = match kind {
+        Kind::Segment => state.say_again(&path, &text, |number| page(number, &text)),
+        _ => state.say(&path, |number| page(number, &text)),
+    };
     let page = Reply::html(&body).header("Cache-Tag", &format!("{}, all", kind.word()));
     let begins = matches!(kind, Kind::Strips | Kind::My | Kind::None) && seen.session.is_none();
     let page = match begins {

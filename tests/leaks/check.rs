@@ -84,17 +84,23 @@ impl Asked {
 
     pub(crate) fn text(&self) -> String {
         let Self { browser, session, proxy, method, path, does, .. } = self;
-        format!("browser {browser} in session {session:?} at proxy {proxy}: {method} {path} {does:?}")
+        format!(
+            "browser {browser} in session {session:?} at proxy {proxy}: {method} {path} {does:?}"
+        )
     }
 }
 
 /// Holds an answer against what is promised. Returns whether a visitor who must be known was.
 pub(crate) fn check(state: &mut State, asked: &Asked, answer: &Answer) -> Result<bool, String> {
-    let head: String = answer.fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+    let head: String =
+        answer.fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
     let body = plain(answer);
     for (mark, owner) in state.owners(&format!("{head}\n{body}")) {
         if !is_his(state, asked, owner) {
-            return Err(format!("{mark} is of {owner:?}, and {:?} was to see it\n{head}\n{body}", asked.user(state)));
+            return Err(format!(
+                "{mark} is of {owner:?}, and {:?} was to see it\n{head}\n{body}",
+                asked.user(state)
+            ));
         }
     }
     let is_page = asked.kind.is_some_and(|kind| kind != Kind::Partial);
@@ -117,7 +123,9 @@ pub(crate) fn check(state: &mut State, asked: &Asked, answer: &Answer) -> Result
     };
     match body.contains(own) {
         true => Ok(true),
-        false => Err(format!("{} has logged in, and is taken for nobody\n{head}\n{body}", user.name)),
+        false => {
+            Err(format!("{} has logged in, and is taken for nobody\n{head}\n{body}", user.name))
+        }
     }
 }
 

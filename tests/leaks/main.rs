@@ -15,7 +15,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "in a test a panic is the way to fail, and unwrap says where"
+    clippy::print_stdout,
+    reason = "in a test a panic is the way to fail, unwrap says where, and the seed is to be seen"
 )]
 
 mod app;

@@ -140,9 +140,8 @@ impl Play {
             self.come_with(session);
         }
         for browser in 0..THIEF {
-            let pending = (0..self.proxies.len()).flat_map(|proxy| {
-                [Kind::Plain, Kind::Segment, Kind::My].map(|kind| (proxy, kind))
-            });
+            let pending = (0..self.proxies.len())
+                .flat_map(|proxy| [Kind::Plain, Kind::Segment, Kind::My].map(|kind| (proxy, kind)));
             let pending: Vec<_> = pending.collect();
             let pending: Vec<_> = pending
                 .into_iter()
@@ -459,7 +458,8 @@ impl Play {
         let id = id.or_else(|| browser.junk.clone());
         let mut ask = self.proxies[asked.proxy].ask(asked.method, &asked.path);
         let theme = asked.has_theme.then(|| "theme=dark".to_owned());
-        let cookies = ["_ga=1".to_owned()].into_iter().chain(id.iter().map(|id| format!("SID={id}")));
+        let cookies =
+            ["_ga=1".to_owned()].into_iter().chain(id.iter().map(|id| format!("SID={id}")));
         let cookies: Vec<_> = cookies.chain(theme).collect();
         ask = ask.cookie(&cookies.join("; "));
         if asked.kind == Some(Kind::Oops)
@@ -488,7 +488,8 @@ impl Play {
     fn finish_one(&mut self, mut pending: Pending) -> Option<Answer> {
         let answer = pending.client.try_answer(pending.asked.method);
         let asked = pending.asked;
-        let Some(answer) = answer.filter(|answer| asked.method == "GET" || answer.body.whole) else {
+        let Some(answer) = answer.filter(|answer| asked.method == "GET" || answer.body.whole)
+        else {
             self.tally.unanswered += 1;
             if asked.is_well {
                 self.is_wrong(&format!("no answer to {}", asked.text()));

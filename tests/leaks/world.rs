@@ -93,6 +93,8 @@ pub(crate) struct State {
     counts: HashMap<u64, usize>,
     /// Path and body of all pages that the app has said, by their numbers.
     pub(crate) said: Vec<(String, String)>,
+    /// The numbers of those that stay the same, by path and text.
+    again: HashMap<(String, String), usize>,
     pub(crate) health: Health,
 }
 
@@ -110,6 +112,7 @@ impl World {
             by_id: HashMap::new(),
             counts: HashMap::new(),
             said: Vec::new(),
+            again: HashMap::new(),
             health: Health::Well,
         };
         for number in 0..GROUPS {
@@ -169,12 +172,27 @@ impl State {
         self.by_id.get(id).copied()
     }
 
-    /// Notes what the app says at a path, and returns the page's number.
+    /// What the app says at a path, by the number of the page.
     pub(crate) fn say(&mut self, path: &str, body: impl FnOnce(usize) -> String) -> String {
         let number = self.said.len();
         let body = body(number);
         self.said.push((path.to_owned(), body.clone()));
         body
+    }
+
+    /// The same of a page that is byte for byte as it was where `text` is.
+    pub(crate) fn say_again(
+        &mut self,
+        path: &str,
+        text: &str,
+        body: impl FnOnce(usize) -> String,
+    ) -> String {
+        let again = (path.to_owned(), text.to_owned());
+        if let Some(number) = self.again.get(&again) {
+            return self.said[*number].1.clone();
+        }
+        self.again.insert(again, self.said.len());
+        self.say(path, body)
     }
 
     /// Whose all is that bears a mark in a text.
