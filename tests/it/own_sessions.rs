@@ -238,6 +238,35 @@ fn a_token_that_was_logged_out_is_nobodys_however_many_proxies_find_it_out_at_on
 }
 
 #[test]
+fn a_log_out_counts_where_nothing_is_known_yet_of_the_log_in() {
+    let is_in = Arc::new(AtomicBool::new(false));
+    let origin = Origin::start(move |request| match (request.path(), sid(request)) {
+        ("/login", _) => {
+            is_in.store(true, Ordering::SeqCst);
+            Reply::unstored("welcome")
+        }
+        ("/logout", _) => {
+            Reply::unstored("bye").header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0")
+        }
+        ("/whoami", Some(_)) if is_in.load(Ordering::SeqCst) => {
+            Reply::typed("application/json", r#"{"id":7,"name":"ann"}"#)
+        }
+        ("/whoami", _) => Reply::typed("application/json", r#"{"id":0}"#),
+        (_, Some(_)) if is_in.load(Ordering::SeqCst) => Reply::unstored("a page for ann"),
+        _ => Reply::unstored("a page for anybody"),
+    });
+    let storage = Storage::redis();
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, VERIFY));
+    let ann = "SID=sid-of-ann-1";
+    assert_eq!(page(&other, ann).text(), "a page for anybody");
+    one.post("/login").cookie(ann).send();
+    other.post("/logout").cookie(ann).send();
+    for proxy in [&one, &other] {
+        assert_eq!(page(proxy, ann).text(), "a page for anybody");
+    }
+}
+
+#[test]
 fn a_log_in_over_a_session_leaves_nothing_of_it() {
     let origin = app();
     let proxy = Proxy::embedded(&origin, RULES);

@@ -1,6 +1,5 @@
 //! What happens, by chance.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +13,7 @@ use crate::support::client::{Answer, Client};
 use crate::support::origin::Origin;
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::wait_until;
-use crate::world::{Health, LogOut, USERS, World};
+use crate::world::{Health, LogOut, USERS, World, between};
 
 /// Browsers of each user, those of strangers, and one who comes with cookies of others.
 const BROWSERS_EACH: usize = 2;
@@ -64,7 +63,8 @@ pub(crate) struct Play {
     oops: u64,
     is_well: bool,
     has_store: bool,
-    told: VecDeque<String>,
+    began: Instant,
+    told: Vec<String>,
     wrong: Option<String>,
     pub(crate) tally: Tally,
     _origin: Origin,
@@ -98,7 +98,8 @@ impl Play {
             oops: 0,
             is_well: true,
             has_store: true,
-            told: VecDeque::new(),
+            began: Instant::now(),
+            told: Vec::new(),
             wrong: None,
             tally: Tally::default(),
             _origin: origin,
@@ -106,10 +107,17 @@ impl Play {
         }
     }
 
-    /// What is wrong by now, with what led to it.
+    /// What is wrong by now, with what led to it: what happened last, and all of that session.
     pub(crate) fn wrong(&self) -> Option<String> {
-        let told = Vec::from(self.told.clone()).join("\n");
-        self.wrong.as_ref().map(|wrong| format!("step {}: {wrong}\n{told}", self.step))
+        let wrong = self.wrong.as_ref()?;
+        let session =
+            between(wrong, "in session Some(", ")").map(|it| format!("session Some({it})"));
+        let last = self.told.len().saturating_sub(TOLD_MAX);
+        let told = self.told.iter().enumerate().filter(|(number, told)| {
+            *number >= last || session.as_ref().is_some_and(|session| told.contains(session))
+        });
+        let told: Vec<_> = told.map(|(_, told)| told.as_str()).collect();
+        Some(format!("step {}: {wrong}\n{}", self.step, told.join("\n")))
     }
 
     pub(crate) fn step(&mut self) {
@@ -326,7 +334,7 @@ impl Play {
         }
         let proxy = self.rng.usize(..self.proxies.len());
         let answer = self.order(proxy, "/sessions/revoke", &format!("{{\"user\":\"{name}\"}}"));
-        self.tell(format!("{name} is revoked: {} {}", answer.status, answer.text()));
+        self.tell(&format!("{name} is revoked: {} {}", answer.status, answer.text()));
         if answer.status != 200 {
             self.is_wrong(&format!("a revocation came to {answer:?}"));
         }
@@ -391,7 +399,7 @@ impl Play {
             5 => Fault::RedisPauses,
             _ => Fault::RedisDies,
         };
-        self.tell(format!("{fault:?}"));
+        self.tell(&format!("{fault:?}"));
         self.is_well = false;
         match fault {
             Fault::Origin(health) => {
@@ -427,7 +435,7 @@ impl Play {
             }
         }
         self.is_well = true;
-        self.tell("all is well".to_owned());
+        self.tell("all is well");
     }
 
     fn redis(&mut self, does: impl FnOnce(&mut crate::support::redis::RedisServer)) {
@@ -473,7 +481,7 @@ impl Play {
         if asked.method == "POST" {
             ask = ask.body(b"");
         }
-        self.tell(asked.text());
+        self.tell(&asked.text());
         let asked = Asked { sent: Instant::now(), ..asked };
         Pending { asked, client: ask.start() }
     }
@@ -498,7 +506,7 @@ impl Play {
             return None;
         };
         let status = answer.cache_status().to_owned();
-        self.tell(format!("{} for {}: {status}", answer.status, asked.text()));
+        self.tell(&format!("{} for {}: {status}", answer.status, asked.text()));
         self.tally.answers += 1;
         let mut state = self.world.state();
         let checked = check(&mut state, &asked, &answer);
@@ -572,13 +580,11 @@ impl Play {
         self.wrong.get_or_insert_with(|| wrong.to_owned());
     }
 
-    fn tell(&mut self, told: String) {
+    fn tell(&mut self, told: &str) {
         if self.wrong.is_some() {
             return;
         }
-        if self.told.len() >= TOLD_MAX {
-            self.told.pop_front();
-        }
-        self.told.push_back(told);
+        let after = self.began.elapsed().as_millis();
+        self.told.push(format!("{after} ms: {told}"));
     }
 }
