@@ -33,7 +33,7 @@ use play::Play;
 use support::proxy::Storage;
 
 /// Steps where nobody says how many.
-const STEPS: u64 = 260;
+const STEPS: u64 = 200;
 
 /// Whether one of the two has found something: the other need not go on.
 static FOUND: AtomicBool = AtomicBool::new(false);

@@ -24,6 +24,8 @@ const THIEF: usize = USERS * BROWSERS_EACH + STRANGERS;
 const TOKEN: &str = "the-token-of-the-operator";
 /// Pages of a kind.
 const PAGES: usize = 3;
+/// Something fails in each of so many steps, and in others by chance.
+const FAULT_EVERY: u64 = 40;
 /// So much of what happened is told with what was wrong.
 const TOLD_MAX: usize = 60;
 
@@ -123,13 +125,14 @@ impl Play {
     pub(crate) fn step(&mut self) {
         self.step += 1;
         match self.rng.u8(..100) {
+            _ if self.step % FAULT_EVERY == 0 => self.fault(),
             0..50 => self.burst(),
             50..66 => self.log_in_or_out(),
             66..72 => self.change(),
             72..80 => self.oops(),
             80..85 => self.purge(),
             85..88 => self.revoke(),
-            88..97 => self.steal(),
+            88..98 => self.steal(),
             _ => self.fault(),
         }
     }
