@@ -133,6 +133,12 @@ pub enum Count {
     CartsHandedOn,
     /// Times that a cart could not be handed on, so that its session waits.
     CartsRefused,
+    /// Events that a webhook took.
+    CartEventsDelivered,
+    /// Times that a webhook did not take one.
+    CartEventsFailed,
+    /// Events that went for want of room before a webhook took them.
+    CartEventsDropped,
     /// Rows fetched and kept.
     RowsFetched,
     /// Rows that could not be fetched.
@@ -152,7 +158,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 41] = [
+    const ALL: [(Self, &'static str, &'static str); 44] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -237,6 +243,21 @@ impl Count {
             Self::CartsRefused,
             "anteroom_carts_refused",
             "Times that an abandoned cart could not be handed on",
+        ),
+        (
+            Self::CartEventsDelivered,
+            "anteroom_cart_events_delivered",
+            "Abandoned carts that the webhook took",
+        ),
+        (
+            Self::CartEventsFailed,
+            "anteroom_cart_events_failed",
+            "Times that the webhook did not take one",
+        ),
+        (
+            Self::CartEventsDropped,
+            "anteroom_cart_events_dropped",
+            "Abandoned carts that went for want of room before the webhook took them",
         ),
         (Self::RowsFetched, "anteroom_rows_fetched", "Rows fetched and kept"),
         (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),

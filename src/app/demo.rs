@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::{App, StartError, runtime};
-use crate::config::{AccessFormat, Listen, OriginUrl, Plan, Route, Share, StoreUrl};
+use crate::config::{AccessFormat, Endpoint, Listen, OriginUrl, Plan, Route, Share, StoreUrl};
 use crate::demo::{Settings, Shop, serve};
 use crate::http::path::PathPattern;
 
@@ -75,7 +75,8 @@ impl Demo {
              curl -so /dev/null -D - -w '%{{time_total}} s\\n' {site}/item/umbrella\n\
              A visitor logs in: a page of his own, which nobody else gets:\n  \
              curl -sL -b '' -d user=ada {site}/login | grep -E 'Hello|Made by'\n\
-             In the browser her cart fills pages that are the same for everyone, from /_anteroom/cart.\n\
+             In the browser her name and cart fill pages that are the same for everyone, from /_anteroom/;\n\
+             {site}/example is such a page, to begin with.\n\
              \n\
              Sessions are kept in {folder}. End with Ctrl-C.",
             folder = self.folder.display(),
@@ -125,8 +126,9 @@ fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
     plan.admin.address = None;
     plan.admin.socket = None;
     plan.log.access = AccessFormat::Off;
+    plan.visitor.endpoints.push(Endpoint::Top);
     // The goods are the same for everyone. `/account` is left to the default, which protects it.
-    plan.routes = ["/", "/cart", "/item/{item}"]
+    plan.routes = ["/", "/cart", "/item/{item}", "/example"]
         .iter()
         .filter_map(|path| PathPattern::parse(path).ok())
         .map(|path| Route {

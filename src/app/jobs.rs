@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hints::Hints;
 use super::parts::{self, Shared};
-use super::{origins, rows};
+use super::{origins, rows, webhook};
 use crate::config::Plan;
 use crate::metrics::Sheet;
 use crate::store::AnyStore;
@@ -136,6 +136,7 @@ fn of_turn(
         tokio::task::spawn_local(task::drive(clean, Arc::clone(sheet), stop.clone())),
     ];
     jobs.extend(rows::start(plan, shared, sheet, lane, stop));
+    jobs.extend(webhook::start(plan, shared, sheet, lane, stop));
     jobs.extend(origins::start_checks(plan, shared, sheet, stop));
     jobs
 }

@@ -14,6 +14,7 @@ mod reload;
 mod rows;
 mod tls;
 mod turn;
+mod webhook;
 mod worker;
 
 use std::io;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 
 use ::http::uri::PathAndQuery;
@@ -57,6 +59,8 @@ pub(super) struct Shared {
     pub(super) tunnels: Arc<Crowd>,
     pub(super) reloads: Arc<Reloads>,
     pub(super) hints_told: Arc<Told>,
+    /// Carts that wait for their webhook.
+    pub(super) events_waiting: Arc<AtomicU64>,
 }
 
 impl Shared {
@@ -85,6 +89,7 @@ impl Shared {
             tunnels: Arc::default(),
             reloads: Arc::default(),
             hints_told: Arc::default(),
+            events_waiting: Arc::default(),
         })
     }
 
@@ -92,6 +97,9 @@ impl Shared {
     pub(super) fn register(&self, log: Option<&Arc<AccessLog>>, store: &OpenStore) {
         let metrics = &self.metrics;
         origins::register(&self.origins, metrics);
+        let waiting = Arc::clone(&self.events_waiting);
+        let help = "Abandoned carts that wait for the webhook";
+        metrics.gauge("anteroom_cart_events_waiting", help, move || waiting.load(Relaxed));
         let caps = Arc::clone(&self.caps);
         metrics
             .gauge("anteroom_connections", "Client connections open", move || caps.open() as u64);
@@ -337,8 +345,9 @@ pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {
         config::OnExpire::None => return None,
         config::OnExpire::Stream => OnExpire::Stream,
         config::OnExpire::File(path) => OnExpire::File(ExpiredFile::new(path.clone())),
+        config::OnExpire::Webhook(_) => OnExpire::Queue,
     };
-    Some(Expiring::new(on_expire, session.token_storage))
+    Some(Expiring::new(on_expire, session.cart_idle, session.token_storage))
 }
 
 fn endpoint(endpoint: config::Endpoint) -> Endpoint {

@@ -83,8 +83,9 @@ fn line(session: &ListedSession) -> String {
         time.map_or_else(|| "?".to_owned(), |at| format!("{:.0} s", (now - at).max(0.0)))
     };
     let (user, over) = (session.user.escape_debug(), if session.over { "  over" } else { "" });
+    let label = if session.confirmed { "" } else { " (by his own word)" };
     let (since, seen) = (ago(session.since), ago(session.seen));
-    format!("{}  {user}  logged in {since} ago, seen {seen} ago{over}", session.id)
+    format!("{}  {user}{label}  logged in {since} ago, seen {seen} ago{over}", session.id)
 }
 
 fn held(path: &Path, mut meant: SessionsMeant) -> Result<Vec<HeldSession>, u8> {

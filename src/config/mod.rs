@@ -36,7 +36,7 @@ pub use plan::{
     AccessFormat, Address, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard,
     Limits, Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate,
     Route, Rows, SameSite, SecureCookie, SegmentProof, Session, SetCookie, Share, StatusDetail,
-    Store, StoreUrl, Tls, TlsVersion, Trait, Views, Visitor,
+    Store, StoreUrl, Tls, TlsVersion, Trait, Views, Visitor, WebhookUrl,
 };
 pub use print::print;
 pub use problem::{Place, Problem, Warning};

@@ -397,6 +397,10 @@ pub struct Session {
     pub clean_carts: bool,
     /// `on_expire`, `"none"`: where carts go whose sessions are cleaned.
     pub on_expire: OnExpire,
+    /// `webhook_secret`: the key of the HMAC over what a webhook is told.
+    pub webhook_secret: Option<Secret>,
+    /// `cart_idle`, `"none"`: after how long without a visit a cart is told of while its session goes on.
+    pub cart_idle: Option<Duration>,
     /// `token_from`, `"value"` (false) or `"sha256"`: whether the token is the SHA-256 of the cookie.
     pub token_is_digest: bool,
     /// `part`: of which part of it, where not of all.
@@ -418,6 +422,17 @@ pub enum OnExpire {
     Stream,
     /// To this file, a line of JSON each.
     File(PathBuf),
+    /// To this URL, in a POST each.
+    Webhook(WebhookUrl),
+}
+
+/// Who is told of carts whose sessions are cleaned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookUrl {
+    /// Whom to connect to.
+    pub server: OriginUrl,
+    /// Path and query.
+    pub target: String,
 }
 
 /// The `SameSite` attribute of our cookie.
@@ -940,6 +955,8 @@ impl Default for Session {
             clean_every: Duration::from_secs(1),
             clean_carts: true,
             on_expire: OnExpire::None,
+            webhook_secret: None,
+            cart_idle: None,
             token_is_digest: false,
             part: None,
             verify: Verify::default(),

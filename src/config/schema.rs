@@ -242,6 +242,8 @@ fn session(at: &mut impl Walk, session: &mut Session) {
     at.key("clean_every", &mut session.clean_every, &TIMEOUT);
     at.key("clean_carts", &mut session.clean_carts, &Flag);
     at.key("on_expire", &mut session.on_expire, &Text { parse: on_expire, show: show_on_expire });
+    at.key("webhook_secret", &mut session.webhook_secret, &Optional(SecretRef));
+    at.key("cart_idle", &mut session.cart_idle, &Either("none", LIFETIME));
     let token_from = [("value", false), ("sha256", true)];
     at.key("token_from", &mut session.token_is_digest, &Words(&token_from));
     at.key("part", &mut session.part, &Optional(sessions::expression()));
@@ -451,11 +453,14 @@ pub(super) fn named(parse: fn(&str) -> Result<String, String>) -> Text<String> {
 }
 
 fn on_expire(text: &str) -> Result<OnExpire, String> {
+    if let Some(url) = text.strip_prefix("webhook:") {
+        return text::webhook_url(url).map(OnExpire::Webhook);
+    }
     match (text, text.strip_prefix("file:")) {
         ("none", _) => Ok(OnExpire::None),
         ("stream", _) => Ok(OnExpire::Stream),
         (_, Some(path)) if !path.is_empty() => Ok(OnExpire::File(PathBuf::from(path))),
-        _ => Err("\"none\", \"stream\" or \"file:\" and a path".to_owned()),
+        _ => Err(r#""none", "stream", "file:" and a path, or "webhook:" and a URL"#.to_owned()),
     }
 }
 
@@ -464,6 +469,7 @@ fn show_on_expire(on_expire: &OnExpire) -> String {
         OnExpire::None => "none".to_owned(),
         OnExpire::Stream => "stream".to_owned(),
         OnExpire::File(path) => format!("file:{}", path.to_string_lossy()),
+        OnExpire::Webhook(url) => format!("webhook:{}", text::show_webhook_url(url)),
     }
 }
 

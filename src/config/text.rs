@@ -6,9 +6,10 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use ::http::uri::PathAndQuery;
 use ipnet::{IpNet, Ipv6Net};
 
-use super::plan::{Address, OriginUrl, Trait};
+use super::plan::{Address, OriginUrl, Trait, WebhookUrl};
 use crate::http::forwarded;
 use crate::http::host::Scheme;
 use crate::http::lenient;
@@ -133,6 +134,27 @@ pub(super) fn origin_url(text: &str) -> Result<OriginUrl, String> {
     let (host, port) = host_and_port(authority).ok_or_else(expected)?;
     let port = port.unwrap_or(usual);
     Ok(OriginUrl { scheme, ..OriginUrl::http(host, port) })
+}
+
+/// The URL of a webhook: `http://` or `https://`, and a path and a query if it has them.
+pub(super) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
+    let expected = || {
+        r#"a URL such as "https://crm.example.com/carts", without user and fragment, behind "webhook:""#
+            .to_owned()
+    };
+    let authority = text.find("://").ok_or_else(expected)? + 3;
+    let end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |end| authority + end);
+    let (server, target) = text.split_at(end);
+    let server = origin_url(server).map_err(|_| expected())?;
+    let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+    let is_plain = target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    let is_target = is_plain && target.parse::<PathAndQuery>().is_ok();
+    is_target.then_some(WebhookUrl { server, target }).ok_or_else(expected)
+}
+
+/// The URL that [`webhook_url`] reads back.
+pub(super) fn show_webhook_url(url: &WebhookUrl) -> String {
+    format!("{}{}", show_origin_url(&url.server), url.target)
 }
 
 /// Whether it is a path from the root on, and not the half of a URL.
@@ -484,6 +506,24 @@ fn is_token(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_webhook_is_a_server_and_a_target() {
+        for (text, shown) in [
+            ("https://Crm.Example", "https://crm.example:443/"),
+            ("http://127.0.0.1:8000/Carts?a=B", "http://127.0.0.1:8000/Carts?a=B"),
+            ("http://[::1]?q", "http://[::1]:80/?q"),
+        ] {
+            let url = webhook_url(text).unwrap();
+            assert_eq!(show_webhook_url(&url), shown);
+            assert_eq!(webhook_url(shown), Ok(url), "{text}");
+        }
+        for text in
+            ["", "crm", "unix:/run/a", "unix:///run/a", "https://", "https:///a", "http://a/\u{e9}"]
+        {
+            webhook_url(text).expect_err(text);
+        }
+    }
 
     #[test]
     fn an_origin_is_a_host_and_a_port() {

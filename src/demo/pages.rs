@@ -67,6 +67,11 @@ pub(super) fn account(user: &str, session: &str, made: Made) -> Html {
     frame("Your account", "personal", &main, made)
 }
 
+/// The example of the documents: a page for everybody, whose script asks for what is the visitor's own.
+pub(super) fn example() -> Html {
+    Html::fill(include_str!("../../docs/browser/page.html"), &[])
+}
+
 /// A page that only says something: what happened, and one sentence about it.
 pub(super) fn message(title: &str, about: &str, made: Made) -> Html {
     let main = Html::fill(

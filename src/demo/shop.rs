@@ -36,6 +36,7 @@ use crate::ident::USER_MAX;
 /// | `/login` | the log-in form; a POST of `user` logs that user in |
 /// | `/logout` | a POST logs out |
 /// | `/account` | the personal page |
+/// | `/example` | a page for everybody that asks the proxy for what is the visitor's own |
 /// | `/origin-stats` | requests so far, as JSON: `{"total":2,"by_path":{"/":2}}` |
 #[derive(Debug)]
 pub struct Shop {
@@ -80,6 +81,10 @@ impl Shop {
             Route::Cart => page(StatusCode::OK, pages::cart(self.made().await)),
             Route::Login => page(StatusCode::OK, pages::login(None, self.made().await)),
             Route::Account => self.account(headers).await,
+            Route::Example => {
+                self.made().await;
+                page(StatusCode::OK, pages::example())
+            }
             Route::File(file) => static_file(file, headers),
             Route::Stats => self.stats(),
             Route::Logout | Route::Unknown => {
@@ -216,6 +221,7 @@ enum Route {
     Login,
     Logout,
     Account,
+    Example,
     File(&'static File),
     Stats,
     Unknown,
@@ -229,6 +235,7 @@ impl Route {
             "/login" => Self::Login,
             "/logout" => Self::Logout,
             "/account" => Self::Account,
+            "/example" => Self::Example,
             "/origin-stats" => Self::Stats,
             _ => Self::named(path).unwrap_or(Self::Unknown),
         }

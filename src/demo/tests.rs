@@ -28,7 +28,7 @@ fn the_front_page_links_every_item() {
 #[test]
 fn pages_say_nothing_about_caching_and_set_no_cookie() {
     visit(async |shop| {
-        for path in ["/", "/item/umbrella", "/login", "/account", "/static/shop.css"] {
+        for path in ["/", "/item/umbrella", "/login", "/account", "/example", "/static/shop.css"] {
             let page = shop.send(get(path).header("X-Anteroom-User", "ada"), "").await;
             assert_eq!(page.status(), StatusCode::OK, "{path}");
             for field in ["cache-control", "expires", "pragma", "vary", "set-cookie"] {
@@ -41,7 +41,7 @@ fn pages_say_nothing_about_caching_and_set_no_cookie() {
 #[test]
 fn public_pages_do_not_know_the_visitor() {
     visit(async |shop| {
-        for path in ["/", "/item/fern", "/login", "/nowhere"] {
+        for path in ["/", "/item/fern", "/login", "/nowhere", "/example"] {
             let page = shop.send(get(path).header("X-Anteroom-User", "ada-lovelace"), "").await;
             assert!(!page.body().contains("ada-lovelace"), "{path}");
         }

@@ -43,7 +43,7 @@ use crate::store::{AnyStore, PageStore};
 use fetched::Fetch;
 use lease::Leased;
 use refresh::ask_whether;
-use refuse::passes;
+use refuse::{is_leak, passes};
 
 /// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
 /// room, in seconds.
@@ -131,6 +131,8 @@ pub enum Led {
         /// Whether it is known already that it is not, and why.
         waits: Option<Reason>,
     },
+    /// The page as it is kept, which is not as it came.
+    Landed(Arc<Entry>),
     /// The origin says that the page is right still, and it is as fresh as this says.
     Validated(Arc<Entry>),
     /// The page that another proxy of the fleet has fetched meanwhile.
@@ -229,7 +231,8 @@ impl Filler {
             loss,
             person,
             traces,
-            withhold,
+            // What is answered to a visitor's own session is the answer to him, also where it breaks off.
+            withhold: withhold && !class.is_personal(),
             replaces,
             asked_at,
             came_at: unix_now(),
@@ -252,6 +255,9 @@ impl Filler {
                 self.refuse(&fetch, flight, came, reason, tell);
                 if outdates {
                     self.forget(&fetch).await;
+                }
+                if is_leak(reason) {
+                    self.speak_against(&fetch, flight, &[]).await;
                 }
                 false
             }

@@ -2,6 +2,7 @@
 //!
 //! No sockets, no store and no clock live here.
 
+pub mod aftermath;
 pub mod bearer;
 pub mod cache_control;
 pub mod cache_status;

@@ -38,6 +38,8 @@ pub enum BodyFault {
 pub enum Outgoing {
     /// None.
     Empty,
+    /// One of ours, which is sent at once.
+    Ours(Bytes),
     /// The client's, as it comes.
     Upload(Upload),
 }
@@ -412,6 +414,8 @@ impl Body for Outgoing {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
+            Self::Ours(body) if body.is_empty() => Poll::Ready(None),
+            Self::Ours(body) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
             Self::Upload(upload) => Pin::new(upload).poll_frame(cx),
         }
     }
@@ -419,6 +423,7 @@ impl Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
+            Self::Ours(body) => body.is_empty(),
             Self::Upload(upload) => upload.is_end_stream(),
         }
     }
@@ -426,6 +431,7 @@ impl Body for Outgoing {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
+            Self::Ours(body) => SizeHint::with_exact(body.len() as u64),
             Self::Upload(upload) => upload.size_hint(),
         }
     }

@@ -162,6 +162,7 @@ impl Origin {
         let copies = Copies::of(&request, &sender, was_kept || self.settings.has_peers);
         let (progress, has_body) = match request.body_mut() {
             Outgoing::Empty => (Progress::new(Duration::ZERO), false),
+            Outgoing::Ours(_) => (Progress::new(Duration::ZERO), true),
             Outgoing::Upload(upload) => (upload.sets_out(), true),
         };
         if sender.is_shared() {

@@ -38,6 +38,8 @@ pub enum Verdict {
     /// The response may be shared: its head, and the length of its body where that is known. The
     /// body is read from the flight.
     Shared(Arc<Entry>, Option<u64>),
+    /// The page as it is kept, whole. It is not what came: nobody reads that from the flight.
+    Landed(Arc<Entry>),
 }
 
 /// Why there is no response.
@@ -280,6 +282,8 @@ impl Flight {
             && match &lock(&self.state).verdict {
                 Verdict::Shared(entry, _) => purged.is_current(&entry.marks) && entry.is_fresh(now),
                 Verdict::Pending | Verdict::Refused(_) | Verdict::Failed(_) => true,
+                // It is where requests look first.
+                Verdict::Landed(_) => false,
             }
     }
 

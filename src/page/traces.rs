@@ -125,6 +125,20 @@ impl Traces {
     }
 
     fn add(&mut self, finding: Finding, text: &[u8], place: Place) {
+        self.add_cased(finding, text, place);
+        // A page is compared in ASCII's lower case: what is beyond that is looked for as it is usually written.
+        let Ok(text) = std::str::from_utf8(text) else { return };
+        if !text.is_ascii() {
+            let lower = text.to_lowercase();
+            let rest = lower.chars().next().map_or(0, char::len_utf8);
+            let capital = lower[..rest].to_uppercase() + &lower[rest..];
+            for cased in [lower, capital, text.to_uppercase()] {
+                self.add_cased(finding, cased.as_bytes(), place);
+            }
+        }
+    }
+
+    fn add_cased(&mut self, finding: Finding, text: &[u8], place: Place) {
         // Of what is cut the word goes on.
         let place = if text.len() > MARK_BYTES_MAX { Place::Anywhere } else { place };
         let text = text[..text.len().min(MARK_BYTES_MAX)].to_ascii_lowercase();
@@ -444,6 +458,7 @@ mod tests {
         let mut traces = Traces::default();
         traces.user(b"alice");
         traces.user("Zoë.Müller".as_bytes());
+        traces.user("éloïse".as_bytes());
         traces.user(b"bob");
         traces.user(b"17");
         traces.attribute(b"alice@example.com");
@@ -497,6 +512,9 @@ mod tests {
             ("/u?q=hi%20alice", Finding::LeakUser),
             ("zoë.müller", Finding::LeakUser),
             ("Zo&euml;.M&uuml;ller", Finding::LeakUser),
+            ("ZOË.MÜLLER", Finding::LeakUser),
+            ("Éloïse's cart", Finding::LeakUser),
+            ("<b>ÉLOÏSE</b>", Finding::LeakUser),
             ("Zo&#235;.M&#xfc;ller", Finding::LeakUser),
             ("Zo%C3%AB.M%C3%BCller", Finding::LeakUser),
             ("Zo\\u00eb.M\\u00fcller", Finding::LeakUser),

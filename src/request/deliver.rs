@@ -9,7 +9,7 @@ use hyper::ext::ReasonPhrase;
 
 use super::coder::Ready;
 use super::outgoing::StatusDetail;
-use super::{Body, Case, Room};
+use super::{Body, Case, Room, hole};
 use crate::http::cache_control::CacheControl;
 use crate::http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
 use crate::http::conditional::{self, Condition};
@@ -84,7 +84,9 @@ pub(super) fn own(
         keep_private(&mut head.headers);
     }
     put_status(case.room, &mut head.headers, status);
-    Response::from_parts(head, Body::origin(body))
+    let mut response = Response::from_parts(head, Body::origin(body));
+    hole::note(case.route, &mut response);
+    response
 }
 
 /// Removes the sessions that an origin would give visitors which has no part in them, and what would end
@@ -309,5 +311,6 @@ fn head(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Bo
     {
         response.extensions_mut().insert(phrase);
     }
+    hole::note(case.route, &mut response);
     response
 }

@@ -291,7 +291,7 @@ async fn answer(
     let response = reply(&case, item.as_ref(), Some(body), trail).await?;
     note_visit(&case, item, &response);
     Ok(match wanted {
-        Some(wanted) => hole::fill(&wanted, &case, response),
+        Some(wanted) => hole::fill(&wanted, &case, response).await,
         None => response,
     })
 }
@@ -359,6 +359,10 @@ async fn access(case: &Case<'_>, item: Option<&Item>, has_body: bool, look: Look
         // SECURITY: without a user such a page would have no owner.
         Access::Shared(class) if class.is_personal() && case.visitor.known().is_none() => {
             Access::Bypass(Reason::UnknownToken)
+        }
+        // What is static by proof needs no proof of a segment.
+        Access::Shared(ShareClass::Segment) if cached::is_kept_for_strangers(case, look).await => {
+            Access::StaticOnly(Reason::Login)
         }
         access => access,
     }

@@ -29,7 +29,7 @@ use crate::metrics::Count;
 use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
 use crate::page::Look;
 use crate::page::coded;
-use crate::session::{Answer, Join, Lead, Remembered, Told};
+use crate::session::{Answer, Asks, Join, Lead, Remembered, Told};
 use crate::store::{BarStore, StoreError};
 
 /// The largest answer that is read, in bytes as it comes.
@@ -133,7 +133,7 @@ async fn find_out(
                 room.verified.count_use();
                 if is_due {
                     // Nobody waits for it.
-                    drop(ask(room, verify, whose, (client, admitted)));
+                    drop(ask(room, verify, whose, (client, admitted), Asks::Renewal));
                 }
             }
             return Ok(verdict);
@@ -143,7 +143,8 @@ async fn find_out(
     if room.verified.was_unclear(&whose.carried, whose.now) {
         return Ok(Verdict::Unknown);
     }
-    let Some(told) = ask(room, verify, whose, (client, admitted)) else {
+    let asks = Asks::Visitor(admitted.address);
+    let Some(told) = ask(room, verify, whose, (client, admitted), asks) else {
         return Ok(Verdict::Unknown);
     };
     if !is_renewal && let Some(asked) = room.verified.count_question() {
@@ -195,6 +196,7 @@ fn ask(
     verify: &Arc<Verify>,
     whose: Whose<'_>,
     (client, admitted): (&Rc<Client>, &Admitted),
+    asks: Asks,
 ) -> Option<watch::Receiver<Option<Told>>> {
     match room.verified.join(whose.carried) {
         Join::Full => None,
@@ -208,6 +210,7 @@ fn ask(
                 upstream,
                 token: whose.token.clone(),
                 suspects: Suspects::of(room, &whose.head.headers),
+                asks,
             };
             tokio::task::spawn_local(async move {
                 let told = question.carry_out(&lead, request).await;
@@ -264,6 +267,7 @@ struct Question {
     token: StoredToken,
     /// The token in all its writings, and the others that came with it.
     suspects: Suspects,
+    asks: Asks,
 }
 
 impl Question {
@@ -283,7 +287,7 @@ impl Question {
         }
         sheet.count(Count::VerifyQuestions);
         let asking = async {
-            let turn = lead.turn().await;
+            let turn = lead.turn(self.asks).await;
             let answer = self.ask(request).await;
             drop(turn);
             answer

@@ -1,17 +1,22 @@
-//! Abandoned carts: the cart of a session that is cleaned is handed on.
+//! Abandoned carts: the cart of a session that is cleaned, or idle, is handed on.
 //!
 //! That a session goes and its cart is handed on is one step of the store's. For a file that is a
 //! step into the store's outbox: what is in there is written to the file, and removed when the disk
 //! has it. A crash in between finds the outbox again, and what the file has of it already is not
-//! written twice.
+//! written twice. For a webhook it is a step into the store's queue, from which others deliver.
 
 use crate::ident::TokenStorage;
-use crate::store::{Cursor, Evicted, Eviction, Farewell, SessionStore, StoreError};
+use crate::store::{
+    Cursor, EventStore, Evicted, Eviction, Farewell, Idle, IdleTold, SessionStore, StoreError,
+};
 
 pub use super::expired_file::ExpiredFile;
 
 /// Entries that the stream `expired:` keeps, about.
 pub const STREAM_MAX: u64 = 100_000;
+
+/// Events that wait for a webhook, at most: of more the oldest go.
+pub const QUEUE_MAX: u64 = 100_000;
 
 /// Where abandoned carts are handed on.
 #[derive(Debug)]
@@ -20,6 +25,19 @@ pub enum OnExpire {
     Stream,
     /// To this file.
     File(ExpiredFile),
+    /// Into the queue of events, which a webhook gets.
+    Queue,
+}
+
+impl OnExpire {
+    /// What the store does with carts for it.
+    fn farewell(&self, storage: TokenStorage) -> Farewell {
+        match self {
+            Self::Stream => Farewell::Stream { storage, keep: STREAM_MAX },
+            Self::File(_) => Farewell::Outbox { storage },
+            Self::Queue => Farewell::Queue { storage, keep: QUEUE_MAX },
+        }
+    }
 }
 
 /// What a step of cleaning did.
@@ -29,6 +47,8 @@ pub struct Cleaned {
     pub removed: usize,
     /// Carts handed on.
     pub handed_on: usize,
+    /// Events that went for want of room.
+    pub dropped: usize,
     /// Sessions that stay because their carts cannot be handed on.
     pub waiting: usize,
     /// Why they cannot.
@@ -45,6 +65,7 @@ impl Cleaned {
     fn take(&mut self, evicted: Evicted) {
         self.removed += evicted.removed;
         self.waiting += evicted.waiting;
+        self.dropped += evicted.dropped;
         self.more = evicted.more;
         self.cursor = evicted.cursor;
         self.refusal = self.refusal.take().or(evicted.refusal);
@@ -65,18 +86,45 @@ pub async fn clean_expiring<S: SessionStore>(
     let mut cleaned = Cleaned { cursor: from.clone(), ..Cleaned::default() };
     let result = match on_expire {
         None => evict(store, how, from, Farewell::Keep, &mut cleaned).await.map(drop),
-        Some(OnExpire::Stream) => {
-            let farewell = Farewell::Stream { storage, keep: STREAM_MAX };
-            let told = evict(store, how, from, farewell, &mut cleaned).await;
-            told.map(|handed_on| cleaned.handed_on += handed_on)
-        }
-        Some(OnExpire::File(file)) => {
-            clean_into(file, store, how, from, Farewell::Outbox { storage }, now, &mut cleaned)
-                .await
+        Some(on_expire) => {
+            let farewell = on_expire.farewell(storage);
+            if let OnExpire::File(file) = on_expire {
+                clean_into(file, store, how, from, farewell, now, &mut cleaned).await
+            } else {
+                let told = evict(store, how, from, farewell, &mut cleaned).await;
+                told.map(|handed_on| cleaned.handed_on += handed_on)
+            }
         }
     };
     cleaned.failure = result.err();
     cleaned
+}
+
+/// Hands on to `on_expire` the carts of sessions that are idle and have not been told of, at most a batch.
+pub async fn tell_idle<S: SessionStore + EventStore>(
+    store: &S,
+    idle: Idle,
+    on_expire: &mut OnExpire,
+    storage: TokenStorage,
+    now: f64,
+) -> Cleaned {
+    let mut told = Cleaned::default();
+    let result = async {
+        let farewell = on_expire.farewell(storage);
+        let IdleTold { handed_on, more, refusal } = store.tell_idle(idle, &farewell).await?;
+        (told.more, told.refusal) = (more, refusal);
+        match on_expire {
+            OnExpire::File(file) if handed_on > 0 => {
+                return empty_outbox(file, store, now, &mut told).await;
+            }
+            // What an earlier step has left there is written by the next one.
+            OnExpire::File(_) => {}
+            OnExpire::Stream | OnExpire::Queue => told.handed_on += handed_on,
+        }
+        Ok(())
+    };
+    let failure = result.await.err();
+    Cleaned { failure, ..told }
 }
 
 /// A step of the store's; how many carts it handed on.

@@ -10,10 +10,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
-
-use crate::ident::Item;
-use crate::store::Expired;
+use crate::store::{Expired, Why};
 
 /// How much of the file's end is read back to find what was written before a crash, in bytes: more
 /// than the lines of a whole outbox.
@@ -23,11 +20,17 @@ const BEGINNING: &[u8] = br#"{"cart":["#;
 /// Who may read and write the file.
 const MODE: u32 = 0o600;
 
-/// A session in the file: its id, and when it was seen, in milliseconds of Unix time.
-type Written = (String, i64);
+/// What tells an event in the file from all others: see [`Expired::event`].
+type Written = String;
 
-fn milliseconds(seen: f64) -> i64 {
-    (seen * 1e3).round() as i64
+/// The event that a line tells of. One of an earlier version does not say it, and is of a session that was
+/// cleaned.
+fn told(line: &serde_json::Value) -> Option<Written> {
+    if let Some(event) = line["event"].as_str() {
+        return Some(event.to_owned());
+    }
+    let milliseconds = (line["seen"].as_f64()? * 1e3).round() as i64;
+    Some(format!("{}-{milliseconds}-{}", line["id"].as_str()?, Why::Expired.as_str()))
 }
 
 /// A file of JSON lines, mode 0600.
@@ -71,8 +74,7 @@ impl ExpiredFile {
 
     /// Appends a line for each session that has none yet; the disk has them all when it returns.
     pub(super) async fn write(&mut self, expired: &[Expired], now: f64) -> Result<(), String> {
-        let known = |one: &Expired| (one.id.clone(), milliseconds(one.seen));
-        self.append(expired.iter().map(|one| (known(one), line(one, now))).collect()).await
+        self.append(expired.iter().map(|one| (one.event(), line(one, now))).collect()).await
     }
 
     /// The outbox is empty: what was written cannot come again.
@@ -203,30 +205,21 @@ fn read_back(file: &mut File) -> io::Result<HashSet<Written>> {
     } else if !cut.is_empty() {
         file.write_all(b"\n")?;
     }
-    let told = |line: &[u8]| {
-        let line: serde_json::Value = serde_json::from_slice(line).ok()?;
-        Some((line["id"].as_str()?.to_owned(), milliseconds(line["seen"].as_f64()?)))
-    };
-    Ok(lines.split(|byte| *byte == b'\n').filter_map(told).collect())
+    let told_in = |line: &[u8]| told(&serde_json::from_slice(line).ok()?);
+    Ok(lines.split(|byte| *byte == b'\n').filter_map(told_in).collect())
 }
 
+/// The event and the time of writing, which is named by why it is told.
 fn line(one: &Expired, now: f64) -> String {
-    let item = |(item, count): &(Item, i64)| json!({ "item": item.as_str(), "count": count });
-    let user = one.user.as_ref().map(|user| String::from_utf8_lossy(user.as_bytes()));
-    let line = json!({
-        "id": one.id,
-        "user": user,
-        "seen": one.seen,
-        "expired": now,
-        "cart": one.cart.iter().map(item).collect::<Vec<_>>(),
-    });
+    let mut line = one.to_json();
+    line[one.why.as_str()] = now.into();
     format!("{line}\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ident::User;
+    use crate::ident::{Item, User};
 
     fn expired(number: u32) -> Expired {
         Expired {
@@ -234,6 +227,8 @@ mod tests {
             user: User::new(b"ann"),
             seen: 1.5 + f64::from(number),
             cart: vec![(Item::new("mug").unwrap(), 2)],
+            viewed: vec![(Item::new("tea").unwrap(), 1.0)],
+            why: Why::Expired,
         }
     }
 
@@ -268,6 +263,19 @@ mod tests {
             file.write(&[expired(1), expired(2), expired(3)], 10.0).await.unwrap();
             assert_eq!(ids(&path), ["id-1", "id-2", "id-3"], "cut at {cut}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_version_wrote_is_not_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("expired.jsonl");
+        let early = r#"{"cart":[{"count":2,"item":"mug"}],"expired":9.0,"id":"id-1","seen":2.5}"#;
+        std::fs::write(&path, format!("{early}\n")).unwrap();
+        let idle = Expired { why: Why::Idle, ..expired(1) };
+        ExpiredFile::new(path.clone()).write(&[expired(1), idle.clone()], 9.0).await.unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, format!("{early}\n{}", line(&idle, 9.0)));
+        assert!(line(&idle, 9.0).contains(r#""idle":9.0"#));
     }
 
     #[tokio::test]

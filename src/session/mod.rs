@@ -10,6 +10,7 @@ pub mod control;
 mod cookie;
 pub mod expire;
 mod expired_file;
+mod turns;
 mod verified;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use crate::store::{BarStore, LogIn, Rotation, SessionStore, StoreError, Terms, T
 
 pub use control::Rules;
 pub use cookie::{SameSite, Secure, SessionCookie};
+pub use turns::{Asks, Turn};
 pub use verified::{Answer, Join, Lead, Remembered, Told, Verified};
 
 /// Tokens remembered, at most; the least used are forgotten first.

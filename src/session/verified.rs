@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quick_cache::sync::Cache;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::watch;
 
+use super::turns::{Asks, Turn, Turns};
 use crate::ident::{CookieHash, User};
 use crate::store::{AnswerStore, StoreError};
 
@@ -20,8 +21,6 @@ const MEMO_MAX: usize = 100_000;
 const MEMO_TTL: f64 = 1.0;
 /// Visitors of whom the app is asked at a time, or who wait for that; others are unknown for now.
 const ASKING_MAX: usize = 50_000;
-/// Questions that are with the app at a time.
-const AT_ONCE: usize = 64;
 /// What was voided lately, as far as that matters to questions under way.
 const VOIDED_MAX: usize = 100_000;
 /// For how long nobody asks anew what the app has not said, in seconds.
@@ -100,7 +99,7 @@ pub struct Verified {
     /// Of whom the app has not said who he is, each with the Unix time.
     unclear: Cache<CookieHash, f64>,
     asking: Mutex<HashMap<CookieHash, watch::Receiver<Option<Told>>>>,
-    at_once: Semaphore,
+    turns: Turns,
     asked: AtomicU64,
     used: AtomicU64,
 }
@@ -114,7 +113,7 @@ impl Default for Verified {
             unheard: Cache::new(VOIDED_MAX),
             unclear: Cache::new(VOIDED_MAX),
             asking: Mutex::default(),
-            at_once: Semaphore::new(AT_ONCE),
+            turns: Turns::default(),
             asked: AtomicU64::new(0),
             used: AtomicU64::new(0),
         }
@@ -160,9 +159,8 @@ impl Drop for Lead {
 
 impl Lead {
     /// Waits for a turn with the app.
-    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // Nobody closes it.
-        self.verified.at_once.acquire().await.ok()
+    pub async fn turn(&self, asks: Asks) -> Turn<'_> {
+        self.verified.turns.take(asks).await
     }
 
     /// Whether what is being asked was voided meanwhile.

@@ -13,9 +13,9 @@ use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
     AnswerStore, BarStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, ControlStore, Cursor,
-    Demand, Evicted, Eviction, Farewell, Generation, Lease, Limits, LogIn, Moment, News, Outbox,
-    PageStore, PurgeStore, Rescaled, Rescaling, Rotation, Session, SessionStore, StoreError, Terms,
-    ViewStore, Visit, Walked,
+    Demand, EventStore, Evicted, Eviction, Farewell, Generation, Idle, IdleTold, Lease, Limits,
+    LogIn, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation, Session,
+    SessionStore, StoreError, Terms, ViewStore, Visit, WaitingEvent, Walked,
 };
 use crate::ident::{CookieHash, Item, PageKey, StoredToken, User};
 
@@ -447,6 +447,32 @@ impl ControlStore for AnyStore {
 
     async fn forget_user(&self, user: &User) -> Result<usize, StoreError> {
         delegate!(self, forget_user(user))
+    }
+}
+
+impl EventStore for AnyStore {
+    async fn tell_idle(&self, idle: Idle, farewell: &Farewell) -> Result<IdleTold, StoreError> {
+        delegate!(self, tell_idle(idle, farewell))
+    }
+
+    async fn events_waiting(&self) -> Result<u64, StoreError> {
+        delegate!(self, events_waiting())
+    }
+
+    async fn first_event(&self) -> Result<Option<WaitingEvent>, StoreError> {
+        delegate!(self, first_event())
+    }
+
+    async fn remove_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
+        delegate!(self, remove_event(event))
+    }
+
+    async fn put_back_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
+        delegate!(self, put_back_event(event))
+    }
+
+    async fn take_delivery(&self, who: u64, time: Duration) -> Result<bool, StoreError> {
+        delegate!(self, take_delivery(who, time))
     }
 }
 

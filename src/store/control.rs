@@ -152,8 +152,8 @@ pub trait ControlStore {
     ) -> impl Future<Output = Result<Walked<(StoredToken, User)>, StoreError>>;
 
     /// Removes what is left of a user who has no session any more: what stands in the index though
-    /// another program has ended it, and what was handed on into the stream `expired:`. Returns how many
-    /// carts that were.
+    /// another program has ended it, and what was handed on into the stream `expired:`, or waits for a
+    /// receiver. Returns how many carts that were.
     fn forget_user(&self, user: &User) -> impl Future<Output = Result<usize, StoreError>>;
 }
 

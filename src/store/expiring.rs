@@ -1,4 +1,5 @@
-//! What is handed on of sessions that are cleaned with their carts, and the outbox where it waits.
+//! What is handed on of sessions that are cleaned with their carts, or idle, and the outbox where it
+//! waits.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,8 @@ pub const EXPIRING_BATCH: u32 = 1000;
 /// A step ends early when the carts that it hands on come to this many bytes.
 pub const EXPIRING_BYTES: usize = 4 << 20;
 
-/// What becomes of sessions over the limit that have a cart.
+/// What becomes of sessions over the limit that have a cart. Those that are idle stay as they are, and
+/// their carts go the same ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
     /// They stay: their carts cannot be handed on now.
@@ -28,6 +30,34 @@ pub enum Farewell {
         /// How tokens are stored.
         storage: TokenStorage,
     },
+    /// They are put behind the events that wait for their receiver, each under its public id, and
+    /// removed.
+    Queue {
+        /// How tokens are stored.
+        storage: TokenStorage,
+        /// The most events that wait: of more the oldest go.
+        keep: u64,
+    },
+}
+
+/// Why a cart is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its session was cleaned.
+    Expired,
+    /// Its session has not been seen for a while, and goes on.
+    Idle,
+}
+
+impl Why {
+    /// How it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Idle => "idle",
+        }
+    }
 }
 
 /// How far a round of cleaning has come; the default is its beginning.
@@ -46,6 +76,8 @@ pub struct Evicted {
     pub removed: usize,
     /// Those of them whose carts were handed on.
     pub handed_on: usize,
+    /// Events that went for want of room, see [`Farewell::Queue`].
+    pub dropped: usize,
     /// Sessions that were left, for they have a cart.
     pub waiting: usize,
     /// There are more over the limit behind these.
@@ -61,35 +93,76 @@ pub struct Evicted {
 pub struct Expired {
     /// Its public id, see [`StoredToken::public_id`].
     pub id: String,
-    /// Whose it was; `None` where only `recent:` and a cart were left of it.
+    /// Whose it was, without attributes; `None` where only `recent:` and a cart were left of it.
     pub user: Option<User>,
     /// When it was last seen, in Unix time.
     pub seen: f64,
     /// Its cart.
     pub cart: Cart,
+    /// What it viewed last, each with the Unix time of the view, the newest first.
+    pub viewed: Vec<(Item, f64)>,
+    /// Why it is told of.
+    pub why: Why,
 }
 
 impl Expired {
-    /// The record that stands in the outbox: JSON. The time is text, so that no digit of it is lost.
-    pub(super) fn write(&self) -> Vec<u8> {
+    /// What tells this event from all others, and stays the same however often it is told.
+    #[must_use]
+    pub fn event(&self) -> String {
+        format!("{}-{}-{}", self.id, self.milliseconds(), self.why.as_str())
+    }
+
+    /// When it was last seen, in milliseconds of Unix time.
+    #[must_use]
+    pub fn milliseconds(&self) -> i64 {
+        (self.seen * 1e3).round() as i64
+    }
+
+    /// The event as it is told.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
         let item = |(item, count): &(Item, i64)| json!({ "item": item.as_str(), "count": count });
+        let view = |(item, seen): &(Item, f64)| json!({ "item": item.as_str(), "viewed": seen });
         let user = self.user.as_ref().map(|user| String::from_utf8_lossy(user.as_bytes()));
-        let record = json!({
+        json!({
+            "event": self.event(),
             "id": self.id,
             "user": user,
-            "seen": self.seen.to_string(),
+            "confirmed": self.user.as_ref().is_some_and(User::is_confirmed),
+            "seen": self.seen,
             "cart": self.cart.iter().map(item).collect::<Vec<_>>(),
-        });
+            "viewed": self.viewed.iter().map(view).collect::<Vec<_>>(),
+            "why": self.why.as_str(),
+        })
+    }
+
+    /// The record that stands in the outbox or waits for its receiver: JSON. The time is text, so that no
+    /// digit of it is lost.
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut record = self.to_json();
+        record["seen"] = self.seen.to_string().into();
         record.to_string().into_bytes()
     }
 
     /// Reads a record; `None` where it is none of ours.
-    fn read(record: &[u8]) -> Option<Self> {
+    pub(super) fn read(record: &[u8]) -> Option<Self> {
         let record: Value = serde_json::from_str(&String::from_utf8_lossy(record)).ok()?;
         let user = record["user"].as_str().and_then(|user| {
             // Bytes that are no text have become longer.
             User::new(&user.as_bytes()[..user.floor_char_boundary(USER_MAX)])
         });
+        let user = match record["confirmed"].as_bool() {
+            Some(false) => user.map(|user| user.unconfirmed()),
+            // An earlier version did not say.
+            Some(true) | None => user,
+        };
+        let view =
+            |view: &Value| Some((Item::new(view["item"].as_str()?)?, view["viewed"].as_f64()?));
+        let viewed = record["viewed"].as_array().into_iter().flatten().filter_map(view).collect();
+        let why = match record["why"].as_str() {
+            Some("idle") => Why::Idle,
+            _ => Why::Expired,
+        };
         let entry =
             |entry: &Value| Some((Item::new(entry["item"].as_str()?)?, entry["count"].as_i64()?));
         let mut cart: Cart = record["cart"].as_array()?.iter().filter_map(entry).collect();
@@ -97,7 +170,7 @@ impl Expired {
         let seen: f64 = record["seen"].as_str()?.parse().ok()?;
         // Another program's time may be anything; JSON knows no infinity.
         let seen = if seen.is_finite() { seen } else { 0.0 };
-        Some(Self { id: record["id"].as_str()?.to_owned(), user, seen, cart })
+        Some(Self { id: record["id"].as_str()?.to_owned(), user, seen, cart, viewed, why })
     }
 }
 
@@ -139,8 +212,23 @@ mod tests {
             user: User::new(b"ann"),
             seen: 1_790_000_000.123_456_7,
             cart: vec![(Item::new("a \"mug\"").unwrap(), 2), (Item::new("shoe").unwrap(), 1)],
+            viewed: vec![(Item::new("tea").unwrap(), 1.5), (Item::new("mug").unwrap(), 0.5)],
+            why: Why::Idle,
         };
-        assert_eq!(Expired::read(&expired.write()), Some(expired));
+        assert_eq!(expired.event(), "0123456789abcdef-1790000000123-idle");
+        assert_eq!(Expired::read(&expired.write()), Some(expired.clone()));
+        let label = expired.user.as_ref().map(User::unconfirmed);
+        let label = Expired { user: label, why: Why::Expired, ..expired };
+        assert_eq!(label.to_json()["confirmed"], false);
+        assert_eq!(Expired::read(&label.write()), Some(label));
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_read() {
+        let early = r#"{"id":"1","user":"ann","seen":"1.5","cart":[{"item":"mug","count":2}]}"#;
+        let read = Expired::read(early.as_bytes()).unwrap();
+        assert_eq!((read.user, read.why), (User::new(b"ann"), Why::Expired));
+        assert!(read.viewed.is_empty());
     }
 
     #[test]

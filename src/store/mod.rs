@@ -8,6 +8,7 @@ mod any;
 mod barred;
 mod control;
 pub mod embedded;
+mod events;
 mod expiring;
 mod purge;
 pub mod redis;
@@ -26,11 +27,13 @@ pub use self::barred::{BARRED_FOR, BARRED_MAX, BarStore};
 pub use self::control::{
     Bookmark, ControlStore, LogIn, NoBookmark, PER_USER_MAX, Session, Terms, WALK_MAX, Walked,
 };
+pub use self::events::{EventStore, Idle, IdleTold, WaitingEvent};
 pub use self::expiring::{
-    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox,
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox, Why,
 };
 pub use self::purge::{
-    CUT_OFF_AFTER, Generation, MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX, PurgeStore,
+    CUT_OFF_AFTER, Generation, LATER_MARKS, MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX,
+    PurgeStore,
 };
 pub use self::rows::{Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoredRow};
 use crate::ident::{Item, PageKey, StoredToken, User};

@@ -9,8 +9,8 @@ use crate::clock::unix_now;
 use crate::ident::TokenStorage;
 use crate::metrics::{Count, Sheet};
 use crate::session::clean::{clean_full_sessions, clean_sessions};
-use crate::session::expire::{OnExpire, clean_expiring};
-use crate::store::{AnyStore, Cursor, Eviction, SessionStore, StoreError};
+use crate::session::expire::{Cleaned, OnExpire, clean_expiring, tell_idle};
+use crate::store::{AnyStore, Cursor, Eviction, Idle, SessionStore, StoreError};
 
 /// For how long a process that hands carts on keeps others from it.
 const TURN: Duration = Duration::from_secs(5);
@@ -48,6 +48,8 @@ pub struct Clean {
 #[derive(Debug)]
 pub struct Expiring {
     on_expire: RefCell<OnExpire>,
+    /// For how long a session is not seen until its cart is told of, if there is such a time.
+    idle: Option<Duration>,
     storage: TokenStorage,
     /// This process, as the turns know it.
     who: u64,
@@ -65,11 +67,13 @@ struct Refusals {
 }
 
 impl Expiring {
-    /// Hands carts on to `on_expire`, of tokens that are stored as `storage` says.
+    /// Hands carts on to `on_expire`, of tokens that are stored as `storage` says: of sessions that are
+    /// cleaned, and of those that are not seen for `idle`, where that is some time.
     #[must_use]
-    pub fn new(on_expire: OnExpire, storage: TokenStorage) -> Self {
+    pub fn new(on_expire: OnExpire, idle: Option<Duration>, storage: TokenStorage) -> Self {
         Self {
             on_expire: RefCell::new(on_expire),
+            idle,
             storage,
             who: fastrand::u64(..),
             cursor: RefCell::default(),
@@ -138,23 +142,37 @@ impl Clean {
         let (from, target) = (expiring.cursor.borrow().clone(), is_open.then_some(&mut *on_expire));
         let (storage, time) = (expiring.storage, unix_now());
         let cleaned = clean_expiring(&self.store, how, &from, target, storage, time).await;
-        self.sheet.add(Count::SessionsCleaned, cleaned.removed as u64);
-        self.sheet.add(Count::CartsHandedOn, cleaned.handed_on as u64);
-        self.sheet.add(Count::CartsRefused, cleaned.waiting as u64);
-        if let Some(refusal) = &cleaned.refusal {
+        let mut open_still = self.take_note(expiring, &cleaned, now).await && is_open;
+        let (mut more, mut failure) = (cleaned.more, cleaned.failure);
+        // The next round begins with the oldest, except while they can only wait.
+        let ends = open_still && !more;
+        expiring.cursor.replace(if ends { Cursor::default() } else { cleaned.cursor });
+        open_still &= failure.is_none();
+        if let Some(after) = expiring.idle.filter(|_| open_still) {
+            let idle = Idle { until: time - after.as_secs_f64(), batch: self.batch };
+            let told = tell_idle(&self.store, idle, &mut on_expire, storage, time).await;
+            more |= self.take_note(expiring, &told, now).await && told.more;
+            failure = told.failure;
+        }
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(if more { Next::Again } else { Next::Idle }),
+        }
+    }
+
+    /// Counts what a step did; says whether carts may be handed on still.
+    async fn take_note(&self, expiring: &Expiring, done: &Cleaned, now: Instant) -> bool {
+        self.sheet.add(Count::SessionsCleaned, done.removed as u64);
+        self.sheet.add(Count::CartsHandedOn, done.handed_on as u64);
+        self.sheet.add(Count::CartsRefused, done.waiting as u64);
+        self.sheet.add(Count::CartEventsDropped, done.dropped as u64);
+        if let Some(refusal) = &done.refusal {
             expiring.refuse(refusal, now);
             self.give_turn_up(expiring).await;
-        } else if cleaned.handed_on > 0 {
+        } else if done.handed_on > 0 {
             expiring.resume();
         }
-        let open_still = is_open && cleaned.refusal.is_none();
-        // The next round begins with the oldest, except while they can only wait.
-        let ends = open_still && !cleaned.more;
-        expiring.cursor.replace(if ends { Cursor::default() } else { cleaned.cursor });
-        match cleaned.failure {
-            Some(failure) => Err(failure),
-            None => Ok(if cleaned.more { Next::Again } else { Next::Idle }),
-        }
+        done.refusal.is_none()
     }
 
     /// What has to go by now.
@@ -271,7 +289,7 @@ mod tests {
 
     fn into_file(path: &std::path::Path) -> Expiring {
         let file = ExpiredFile::new(path.to_owned());
-        Expiring::new(OnExpire::File(file), TokenStorage::Plain)
+        Expiring::new(OnExpire::File(file), None, TokenStorage::Plain)
     }
 
     #[test]

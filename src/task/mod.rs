@@ -5,6 +5,7 @@
 //! task again.
 
 mod clean;
+mod deliver;
 mod gone;
 mod health;
 mod log_outs;
@@ -24,6 +25,7 @@ use crate::metrics::{Count, Sheet};
 use crate::store::StoreError;
 
 pub use clean::{Clean, Expiring};
+pub use deliver::{Deliver, Refusals, Webhook, WebhookSecret};
 pub use gone::Gone;
 pub use health::Health;
 pub use log_outs::LogOuts;

@@ -48,6 +48,8 @@ fn an_answer_is_kept_by_nobody_and_read_by_no_other_site() {
             let answer = proxy.get(path).cookie(cookie).header("Origin", "http://evil.test").send();
             assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}");
             assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+            let policy = answer.header("cross-origin-resource-policy");
+            assert_eq!(policy, Some("same-origin"), "{path}");
             assert_eq!(answer.header("content-type"), Some(JSON), "{path}");
             assert!(answer.cache_status().ends_with("fwd=bypass; detail=endpoint"), "{path}");
             let cors = answer.fields.iter().any(|(name, _)| name.starts_with("access-control"));

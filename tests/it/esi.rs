@@ -225,3 +225,88 @@ fn a_page_on_its_way_streams_while_an_include_is_waited_for() {
     gate.open();
     assert!(client.until("end").contains("-late-"));
 }
+
+#[test]
+fn what_never_ends_is_served_as_it_came() {
+    let page = format!("1<esi:remove>2{}3", include("/partials/a"));
+    let origin = serving(&page);
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    for _ in 0..2 {
+        let text = proxy.get("/p/1").send().text();
+        assert_eq!(text, "1<esi:remove>2/partials/a of nobody3");
+    }
+}
+
+#[test]
+fn sources_in_a_part_are_resolved_against_the_part() {
+    let parts = ["b", "./b", "../c", "?d", "//shop.test/deep/e", "http://other.test/deep/e"];
+    let parts: String = parts.iter().map(|source| format!("{};", include(source))).collect();
+    let origin = Origin::start(move |request| match &*request.target {
+        "/p/1" => said(&include("/deep/parts/a")),
+        "/deep/parts/a" => said(&parts),
+        target => Reply::html(target),
+    });
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    let expected = "/deep/parts/b;/deep/parts/b;/deep/c;/deep/parts/a?d;/deep/e;;";
+    assert_eq!(proxy.get("/p/1").send().text(), expected);
+}
+
+#[test]
+fn the_answer_that_logs_out_shows_the_old_name_nowhere() {
+    let out = |reply: Reply| {
+        reply.header("Anteroom-Logout", "1").header("Set-Cookie", "known=; Path=/; Max-Age=0")
+    };
+    let origin = shop(move |request| match request.path() {
+        "/p/out" => out(Reply::html(&format!("{}|{}", include("/partials/a"), include("/p/part"))))
+            .header("Surrogate-Control", "content=\"ESI/1.0\""),
+        "/p/part" => said(&include("/partials/b")).header("Cache-Control", "no-store"),
+        _ => Reply::html(&format!(
+            "{} {}",
+            user(request),
+            request.header("cookie").unwrap_or("nothing")
+        )),
+    });
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    for method in ["POST", "GET"] {
+        let alice = log_in(&proxy, "alice");
+        let cookies = format!("{alice}; known=alice; theme=dark");
+        let answer = proxy.ask(method, "/p/out").cookie(&cookies).send();
+        assert_eq!(answer.text(), "nobody theme=dark|nobody theme=dark", "{method}");
+    }
+}
+
+#[test]
+fn the_answer_that_logs_in_is_filled_for_whom_it_logs_in() {
+    let origin = shop(|request| match request.path() {
+        "/p/in" => Reply::html(&include("/partials/a"))
+            .header("Surrogate-Control", "content=\"ESI/1.0\"")
+            .header("Anteroom-Login", "bob")
+            .header("Set-Cookie", "known=bob; Path=/; HttpOnly")
+            .header("Set-Cookie", "refresh=secret; Path=/auth")
+            .header("Set-Cookie", "step=2"),
+        _ => Reply::html(&format!("{} {}", user(request), request.header("cookie").unwrap())),
+    });
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    let alice = log_in(&proxy, "alice");
+    for cookie in ["known=none; theme=dark".to_owned(), format!("{alice}; known=alice; theme=dark")]
+    {
+        let text = proxy.post("/p/in").cookie(&cookie).send().text();
+        // A cookie without a path is for the folder of the page that sets it.
+        assert!(text.starts_with("bob theme=dark; known=bob; login="), "{text}");
+        for other in [&*alice, "alice", "secret", "step"] {
+            assert!(!text.contains(other), "{other} in {text}");
+        }
+    }
+}
+
+#[test]
+fn tags_are_carried_out_though_no_cache_is_told_of_the_page() {
+    // What is one user's is kept from caches, and with it goes the field that speaks of tags.
+    let origin = serving(&include("/partials/a"));
+    let proxy = Proxy::embedded(&origin, &with("true").replace("\"everyone\"", "\"user\""));
+    let alice = log_in(&proxy, "alice");
+    for is_hit in [false, true] {
+        let answer = proxy.get("/p/1").cookie(&alice).send();
+        assert_eq!((&*answer.text(), answer.is_hit()), ("/partials/a of alice", is_hit));
+    }
+}

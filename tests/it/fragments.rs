@@ -342,6 +342,29 @@ fn a_hole_is_shared_as_its_route_or_it_says() {
 }
 
 #[test]
+fn a_hole_of_a_segment_is_of_the_segment_of_its_page() {
+    let origin = shop(|request| match (request.path(), user(request)) {
+        ("/partials/cart", "alice" | "bob") => Reply::html("prices for trade"),
+        ("/partials/cart", _) => Reply::html("prices for retail"),
+        _ => stored(PAGE),
+    });
+    let settings = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n[[route]]\nmatch.path = \"/p/**\"\nshare = \"segment\"\n\
+                    segment = [\"attribute:group\"]\nfragments = [{ selector = \"#cart\", \
+                    from = \"/partials/cart\", share = \"segment\" }]\n";
+    let proxy = Proxy::embedded(&origin, settings);
+    let members = [("alice", "trade"), ("bob", "trade"), ("carol", "retail"), ("dave", "retail")];
+    let cookies = members.map(|(name, group)| log_in(&proxy, &format!("{name};group={group}")));
+    for _ in 0..3 {
+        for ((_, group), cookie) in members.iter().zip(&cookies) {
+            let answer = proxy.get("/p/1").cookie_at_home(cookie).send();
+            assert_eq!(answer.text(), page(&format!("prices for {group}")));
+        }
+    }
+    let asked = origin.seen().iter().filter(|seen| seen.path() == "/partials/cart").count();
+    assert_eq!(asked, 4, "two of each segment have proved it");
+}
+
+#[test]
 fn a_hole_is_asked_for_without_what_is_the_page_s() {
     let origin = carts();
     let proxy = Proxy::embedded(&origin, &with(CART));
@@ -601,4 +624,86 @@ fn a_page_that_varies_by_cookie_is_shared_among_sessions_where_it_has_holes() {
     assert_eq!((shared.text(), shared.is_hit()), (page("alice"), true));
     let other = proxy.get("/p/1").cookie(&format!("{alice}; lang=de")).send();
     assert_eq!((other.text(), other.is_hit()), (page("alice"), false));
+}
+
+#[test]
+fn all_who_wait_are_given_the_page_without_what_is_one_visitor_s() {
+    let gate = Gate::closed();
+    let inside = Arc::clone(&gate);
+    let origin = shop(move |request| match request.path() {
+        "/partials/cart" => Reply::html(user(request)),
+        _ => {
+            inside.pass();
+            stored(&form("secret", "<i>empty</i>"))
+        }
+    });
+    let proxy = Proxy::embedded(&origin, &with(CART));
+    let names: Vec<_> = (0..4).map(|number| format!("user{number}")).collect();
+    let cookies: Vec<_> = names.iter().map(|name| log_in(&proxy, name)).collect();
+    let mut clients = Vec::new();
+    for (number, cookie) in cookies.iter().enumerate() {
+        clients.push(proxy.get("/p/1").cookie(cookie).start());
+        if number == 0 {
+            wait_until("the page is asked for", || origin.busy() == 1);
+        }
+        wait_until("he waits", || proxy.metric("anteroom_waiting") == number as f64);
+    }
+    gate.open();
+    for (name, client) in names.iter().zip(&mut clients) {
+        assert_eq!(client.answer().text(), page(name));
+    }
+    assert_eq!(pages_seen(&origin), 1);
+    assert!(proxy.get("/p/1").cookie(&cookies[1]).send().is_hit());
+}
+
+#[test]
+fn a_page_stored_with_empty_holes_stays_so_when_it_is_called_right() {
+    let is_question = |request: &Request| request.header("if-none-match").is_some();
+    let origin = shop(move |request| match (request.path(), user(request)) {
+        ("/partials/cart", "bob") => Reply::status("500 Oops").body("no"),
+        ("/partials/cart", name) => Reply::html(name),
+        _ if is_question(request) => Reply::status("304 Not Modified")
+            .header("ETag", "\"stored\"")
+            .header("Content-Length", "1000")
+            .header("Cache-Control", "max-age=60"),
+        _ => Reply::html(&form("secret", "<i>empty</i>"))
+            .header("Cache-Control", "max-age=60")
+            .header("Age", "60")
+            .header("ETag", "\"stored\""),
+    });
+    let proxy = Proxy::embedded(&origin, &with(CART));
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    assert_eq!(proxy.get("/p/1").cookie(&alice).send().text(), page("alice"));
+    wait_until("the page is kept", || proxy.metric("anteroom_pages_stored_total") > 0.0);
+    // Stale as it is, it is asked about in the name of nobody.
+    let renewed = proxy.get("/p/1").cookie(&bob).send();
+    assert_eq!(renewed.text(), page(""), "{}", renewed.cache_status());
+    assert!(origin.seen().iter().any(is_question));
+    let seen = pages_seen(&origin);
+    for (ask, expected) in [
+        (proxy.get("/p/1"), "nobody"),
+        (proxy.get("/p/1").cookie(&alice), "alice"),
+        (proxy.get("/p/1").cookie(&bob), ""),
+        (proxy.get("/p/1").cookie(&bob).header("Sec-Fetch-Dest", "image"), ""),
+    ] {
+        let answer = ask.send();
+        assert_eq!((answer.text(), answer.is_hit()), (page(expected), true));
+    }
+    assert_eq!(pages_seen(&origin), seen);
+}
+
+#[test]
+fn the_answer_that_logs_out_shows_the_old_name_in_no_hole() {
+    let origin = shop(|request| match (request.path(), request.header("cookie")) {
+        ("/p/out", _) => Reply::html("<b id=name>you</b><i id=cart>none</i>")
+            .header("Anteroom-Logout", "1")
+            .header("Set-Cookie", "known=; Path=/; Max-Age=0"),
+        (_, cookie) => Reply::html(&format!("{} {}", user(request), cookie.unwrap_or("nothing"))),
+    });
+    let name = r##"{ selector = "#name", fill = "user" }"##;
+    let proxy = Proxy::embedded(&origin, &with(&format!("{name}, {CART}")));
+    let alice = log_in(&proxy, "alice");
+    let cookies = format!("{alice}; known=alice");
+    let answer = proxy.get("/p/out").cookie(&cookies).send();
+    assert_eq!(answer.text(), "<b id=name>you</b><i id=cart>nobody nothing</i>");
 }

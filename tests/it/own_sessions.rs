@@ -10,6 +10,7 @@ use percent_encoding::percent_decode_str;
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
+use crate::support::wait_until;
 
 /// By rules alone.
 const RULES: &str = r#"
@@ -109,6 +110,15 @@ fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
     let seen = origin.last();
     assert_eq!(seen.header("x-anteroom-session"), Some("known"));
     assert_eq!(seen.header("x-anteroom-user"), None, "nobody but he has said who he is");
+    let mut list = Command::new(ANTEROOM);
+    list.args(["sessions", "list", "--json", "--config", "proxy.toml"]).current_dir(proxy.folder());
+    let mut listed = String::new();
+    wait_until("the visit is recorded", || {
+        listed = String::from_utf8(list.output().unwrap().stdout).unwrap();
+        !listed.is_empty()
+    });
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed["user"], &listed["confirmed"]), (&"ann".into(), &false.into()));
     // A token that nobody gave is nobody's in particular.
     assert_eq!(session(&proxy, "SID=sid-mallory-7").0, "unknown");
 }
@@ -264,6 +274,28 @@ fn a_log_out_counts_where_nothing_is_known_yet_of_the_log_in() {
     for proxy in [&one, &other] {
         assert_eq!(page(proxy, ann).text(), "a page for anybody");
     }
+}
+
+#[test]
+fn a_log_in_or_log_out_ends_that_users_pages_in_all_sessions() {
+    let origin = app();
+    let settings =
+        format!("{RULES}[[route]]\nmatch.path = \"/page\"\nshare = \"user\"\nttl = \"60s\"\n");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let alice = log_in(&proxy, "alice");
+    let bob = log_in(&proxy, "bob");
+    let is_kept = || {
+        let before = page(&proxy, &alice).is_hit();
+        assert!(page(&proxy, &alice).is_hit());
+        before
+    };
+    assert!(!is_kept());
+    let again = log_in(&proxy, "alice");
+    assert!(!is_kept(), "a log-in may greet her everywhere");
+    proxy.get("/logout").cookie(&again).send();
+    assert!(!is_kept(), "a log-out of one session may mean all of them");
+    proxy.get("/logout").cookie(&bob).send();
+    assert!(is_kept());
 }
 
 #[test]

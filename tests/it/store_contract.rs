@@ -9,7 +9,7 @@ use anteroom::store::{
     AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, Demand, EXPIRING_BYTES, Evicted,
     Eviction, Expired, Farewell, Limits, Moment, OpenError, OpenStore, PageStore as _,
     PurgeStore as _, Rescaled, Rescaling, Rotation, SessionStore as _, Settings, StoreError,
-    StoreState, Terms, Url, ViewStore as _, Visit,
+    StoreState, Terms, Url, ViewStore as _, Visit, Why,
 };
 use anteroom::visit::VisitQueue;
 use bytes::Bytes;
@@ -345,6 +345,8 @@ async fn carts_stay_when_only_sessions_are_cleaned(bench: Bench) {
 const OUTBOX: Farewell = Farewell::Outbox { storage: TokenStorage::Plain };
 const STREAM: Farewell = Farewell::Stream { storage: TokenStorage::Plain, keep: 100_000 };
 
+const QUEUE: Farewell = Farewell::Queue { storage: TokenStorage::Plain, keep: 100_000 };
+
 impl Bench {
     async fn evict_expiring(
         &self,
@@ -378,6 +380,8 @@ fn expired(number: u8) -> Expired {
         user: Some(user("ann")),
         seen: f64::from(number) + 0.25,
         cart: vec![(item(1), 2)],
+        viewed: Vec::new(),
+        why: Why::Expired,
     }
 }
 
@@ -412,7 +416,8 @@ async fn carts_go_into_the_outbox_and_nobody_else_while_they_are_there(bench: Be
     let first = bench.evict_expiring(1, 3, &Cursor::default(), OUTBOX).await;
     assert_eq!(counts(&first), (3, 2, 0, true));
     let outbox = bench.store.outbox().await.unwrap();
-    assert_eq!(outbox.expired, [expired(0), expired(2)]);
+    let viewed = vec![(item(7), 2.25)];
+    assert_eq!(outbox.expired, [expired(0), Expired { viewed, ..expired(2) }]);
 
     let full = bench.evict_expiring(1, 3, &first.cursor, OUTBOX).await;
     assert_eq!(counts(&full), (1, 0, 1, false));
@@ -995,7 +1000,7 @@ async fn what_others_put_into_carts_is_handed_on_as_far_as_it_is_one() {
 
 #[tokio::test]
 async fn carts_that_a_stream_or_the_outbox_refuses_stay_with_their_sessions() {
-    for (key, farewell) in [("expired:", STREAM), ("expiring:", OUTBOX)] {
+    for (key, farewell) in [("expired:", STREAM), ("expiring:", OUTBOX), ("cartevents:", QUEUE)] {
         let bench = Bench::redis().await;
         let on = &mut bench.raw().await;
         bench.log_in_many(6, &[0, 2, 3]).await;

@@ -9,6 +9,7 @@ use crate::world::{Health, LogOut, Owner, State, World};
 
 /// How the proxies know it.
 pub(crate) const SETTINGS: &str = r##"
+client.trusted_proxies = ["127.0.0.1"]
 store.timeout = "1s"
 session.cookie = "SID"
 session.verify.path = "/whoami"

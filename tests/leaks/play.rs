@@ -473,6 +473,8 @@ impl Play {
             ["_ga=1".to_owned()].into_iter().chain(id.iter().map(|id| format!("SID={id}")));
         let cookies: Vec<_> = cookies.chain(theme).collect();
         ask = ask.cookie(&cookies.join("; "));
+        // Two users at one place prove nothing of their segment's page.
+        ask = ask.header("X-Forwarded-For", &format!("192.0.2.{}", asked.browser + 1));
         if asked.kind == Some(Kind::Oops)
             && let Some(id) = &id
         {

@@ -273,6 +273,15 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"store.url = "redis+sentinel://a""#,
         "[store] url: redis+sentinel: is not available; expected embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>",
     ),
+    (
+        r#"session.on_expire = "webhook:ftp://a""#,
+        r#"[session] on_expire: found "webhook:ftp://a"; expected a URL such as "https://crm.example.com/carts", without user and fragment, behind "webhook:""#,
+    ),
+    (r#"session.on_expire = "webhook:https://""#, "[session] on_expire: found"),
+    (r#"session.on_expire = "webhook:https://a@b/c""#, "[session] on_expire: found"),
+    (r#"session.on_expire = "webhook:https://a/b#c""#, "[session] on_expire: found"),
+    (r#"session.on_expire = "webhook:https://a/b c""#, "[session] on_expire: found"),
+    (r#"session.webhook_secret = "hunter2""#, "[session] webhook_secret: a secret does not stand"),
     (r#"store.url = "redis+cluster://a""#, "[store] url: redis+cluster: is not available"),
     (
         r#"origin.secret = "hunter2""#,
@@ -349,6 +358,28 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:4: [[route]] share: \"segment\" needs an origin with sessions = true",
     ),
     (
+        "[origins.blog]\nurl = \"http://b\"\n[[route]]\nmatch.path = \"/\"\nshare = \"everyone\"\n\
+         fragments = [{ selector = \"b\", from = \"/b\", share = \"user\" }]\n\
+         [[route]]\nmatch.path = \"/b\"\norigin = \"blog\"",
+        "proxy.toml:6: [[route]] fragments: \"user\" needs an origin with sessions = true",
+    ),
+    (
+        "[session]\ncookie = []\n[[route]]\nshare = \"everyone\"\n\
+         fragments = [{ selector = \"b\", from = \"/b\", share = \"user\" }]",
+        "proxy.toml:5: [[route]] fragments: \"user\" needs a [session] cookie",
+    ),
+    (
+        "[[route]]\nshare = \"everyone\"\nmatch.path = \"/\"\n\
+         fragments = [{ selector = \"b\", from = \"/b?c=d\", share = \"user\" }]\n\
+         [[route]]\nmatch.query = { c = \"d\" }\nstrip_set_cookie = [\"login\"]",
+        "proxy.toml:4: [[route]] fragments: a route of /b?c=d takes the session cookie login away, which \"user\" never does",
+    ),
+    (
+        "[[route]]\nshare = \"everyone\"\n\
+         fragments = [{ selector = \"b\", from = \"/b\", share = \"segment\" }]",
+        "proxy.toml:3: [[route]] fragments: share = \"segment\" for /b means the segment of this route, which needs share = \"segment\" itself; or let a route for /b say which segment",
+    ),
+    (
         "[session]\ncookie = []\n[[route]]\nshare = \"segment\"",
         "proxy.toml:4: [[route]] share: \"segment\" needs a [session] cookie",
     ),
@@ -412,6 +443,18 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[session]\ncookie_lifetime = \"30d\"",
         "proxy.toml:2: [session] cookie_lifetime: needs [session] mint = true: else the app begins sessions",
+    ),
+    (
+        "[session]\non_expire = \"webhook:https://crm/carts\"",
+        "proxy.toml:1: [session] webhook_secret: is needed by on_expire = \"webhook:…\": who is told must see that it was us",
+    ),
+    (
+        "[session]\ncart_idle = \"2h\"",
+        "proxy.toml:2: [session] cart_idle: needs on_expire, which says who is told",
+    ),
+    (
+        "[session]\non_expire = \"file:a\"\nidle_timeout = \"1h\"\ncart_idle = \"1h\"",
+        "proxy.toml:4: [session] cart_idle: must be shorter than idle_timeout: else the session is over by then",
     ),
     (
         "[session]\nmax_per_user = 3",
@@ -532,6 +575,10 @@ fn what_an_operator_may_regret_is_warned_of() {
     let sited = format!("{ORIGIN}hosts = \"example.com\"\n");
     assert_eq!(warnings(&sited), [""; 0]);
     for (text, expected) in [
+        (
+            "[session]\nwebhook_secret = { file = \"rustfmt.toml\" }\non_expire = \"webhook:http://crm/\"",
+            "[session] on_expire: is http: names and carts can be read, and changed, on their way",
+        ),
         (
             "[[listen]]\naddress = \"[::]:80\"\nproxy_protocol.from = \"::/0\"",
             "[[listen]] proxy_protocol.from: ::/0 is everyone",

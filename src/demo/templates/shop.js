@@ -1,11 +1,20 @@
-// The cart on pages that are the same for everybody: what is in it, the proxy tells at
-// /_anteroom/cart. Without this script the button on an item's page still works.
+// What is the visitor's own on pages that are the same for everybody: his name and what is in his cart,
+// the proxy tells at /_anteroom/. Without this script the button on an item's page still works.
 'use strict';
 
 const CART = '/_anteroom/cart';
 const badge = document.getElementById('cart-count');
 const list = document.getElementById('cart');
 const note = document.getElementById('cart-note');
+// Where the other tabs say who is logged in: all have the same cookie.
+const tabs = new BroadcastChannel('visitor');
+let shown;
+
+function greet(user) {
+  shown = user;
+  document.getElementById('account').textContent = user || 'Your account';
+  document.getElementById('log-in').hidden = Boolean(user);
+}
 
 function show(items) {
   const counts = new Map(items.map(({ item, count }) => [item, count]));
@@ -28,8 +37,12 @@ async function ask(how) {
   try {
     const answer = await fetch(CART, how);
     if (answer.ok) return show((await answer.json()).items);
-    const told = answer.status === 401 ? 'Log in to have a cart.' : (await answer.json()).error;
-    if (note) note.textContent = told;
+    const nobody = answer.status === 401;
+    if (nobody) {
+      greet(null);
+      show([]);
+    }
+    if (note) note.textContent = nobody ? 'Log in to have a cart.' : (await answer.json()).error;
   } catch {
     if (note) note.textContent = 'The cart cannot be shown now.';
   }
@@ -49,4 +62,22 @@ if (list) {
   });
   document.getElementById('cart-empty').addEventListener('click', () => ask({ method: 'DELETE' }));
 }
-ask();
+
+async function look() {
+  ask();
+  try {
+    const { user } = await (await fetch('/_anteroom/me')).json();
+    greet(user);
+    tabs.postMessage(user);
+  } catch {
+    greet(null);
+  }
+}
+
+tabs.addEventListener('message', ({ data }) => { if (data !== shown) look(); });
+// A browser that goes back shows a page that it kept, with what stood in it when it was left.
+addEventListener('pageshow', look);
+addEventListener('pagehide', () => {
+  greet(null);
+  show([]);
+});

@@ -65,9 +65,9 @@ impl Knife {
     }
 
     /// Cuts a further part of the page.
-    pub fn cut(&mut self, part: Bytes, cuts: &mut VecDeque<Cut>) {
+    pub fn cut(&mut self, part: &Bytes, cuts: &mut VecDeque<Cut>) {
         match self {
-            Self::Elements(elements) => elements.cut(&part, cuts),
+            Self::Elements(elements) => elements.cut(part, cuts),
             Self::Tags(tags) => tags.cut(part, cuts),
         }
     }
@@ -93,7 +93,7 @@ pub fn emptied<'s>(
     let ascii = AsciiCompatibleEncoding::new(encoding(&page.headers)?)?;
     let (mut knife, mut cuts) =
         (Knife::elements(selectors, usize::MAX, ascii, max), VecDeque::new());
-    knife.cut(body, &mut cuts);
+    knife.cut(&body, &mut cuts);
     knife.end(&mut cuts);
     let mut left = BytesMut::new();
     for cut in cuts {

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use serde::Deserialize;
-use serde_json::Value;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Number, Value};
 
 use super::super::owned;
 use super::{Call, InCart, Refusal, Told};
@@ -106,7 +107,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 #[serde(deny_unknown_fields)]
 struct Wish {
     item: Option<String>,
-    count: Option<i64>,
+    count: Option<Count>,
     items: Option<Vec<Line>>,
 }
 
@@ -114,7 +115,23 @@ struct Wish {
 #[serde(deny_unknown_fields)]
 struct Line {
     item: String,
-    count: i64,
+    count: Count,
+}
+
+/// A whole number, however it is written: to JSON, 2 and 2.0 are one.
+#[derive(Clone, Copy)]
+struct Count(i64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = Number::deserialize(from)?;
+        let whole = |number: f64| number.fract() == 0.0 && number >= i64::MIN as f64;
+        let count = number.as_i64().or_else(|| {
+            // What is over the largest is as large as that.
+            number.as_f64().filter(|&number| whole(number)).map(|number| number as i64)
+        });
+        count.map(Self).ok_or_else(|| D::Error::custom("a count is a whole number"))
+    }
 }
 
 fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, Refusal> {
@@ -137,10 +154,11 @@ fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, Refusal> {
 fn wanted(line: &Line) -> Result<(Item, i64), Refusal> {
     let item = Item::new(&line.item)
         .ok_or_else(|| malformed("an item has 1 to 128 bytes without control characters"))?;
-    if !is_count(line.count) {
+    let Count(count) = line.count;
+    if !is_count(count) {
         return Err(malformed("a count is 1,000,000 at most"));
     }
-    Ok((item, line.count))
+    Ok((item, count))
 }
 
 fn malformed(why: &str) -> Refusal {
@@ -163,6 +181,9 @@ mod tests {
         assert_eq!(parsed(r#" {"count":-7,"item":"mug"} "#), mug(-7));
         assert_eq!(parsed(r#"{"items":[{"item":"mug","count":1000000}]}"#), mug(1_000_000));
         assert_eq!(parsed(r#"{"items":[]}"#), Ok(Vec::new()));
+        // In JSON this is the same number.
+        assert_eq!(parsed(r#"{"item":"mug","count":2.0}"#), mug(2));
+        assert_eq!(parsed(r#"{"item":"mug","count":2e0}"#), mug(2));
     }
 
     #[test]
@@ -183,10 +204,12 @@ mod tests {
             (r#"{"items":[{"item":"mug","count":1,"x":0}]}"#, "unknown field `x`"),
             (r#"{"items":[{"item":"mug"}]}"#, "missing field `count`"),
             (r#"{"item":"mug","item":"tea","count":1}"#, "duplicate field"),
-            (r#"{"item":"mug","count":1.5}"#, "floating point"),
+            (r#"{"item":"mug","count":1.5}"#, "whole number"),
+            (r#"{"item":"mug","count":-1e300}"#, "whole number"),
+            (r#"{"item":"mug","count":1e300}"#, "1,000,000"),
             (r#"{"item":"mug","count":"1"}"#, "invalid type: string"),
             (r#"{"item":7,"count":1}"#, "invalid type: integer"),
-            (r#"{"item":"mug","count":18446744073709551615}"#, "invalid value"),
+            (r#"{"item":"mug","count":18446744073709551615}"#, "1,000,000"),
             (r#"{"item":"mug","count":1000001}"#, "1,000,000"),
             (r#"{"item":"","count":1}"#, "1 to 128"),
             (r#"{"item":"a\u0000","count":1}"#, "control"),

@@ -15,7 +15,7 @@ use ::http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
-use ::http::{HeaderValue, Method, Response, StatusCode};
+use ::http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use serde::Serialize;
@@ -35,6 +35,8 @@ use crate::log::VisitorClass;
 use crate::metrics::{Count, Outcome};
 use crate::reason::Reason;
 use crate::store::{SessionStore, StoreError, ViewStore};
+
+static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The first segment of what is ours.
 const PREFIX: &str = "_anteroom";
@@ -225,6 +227,8 @@ pub(super) async fn answer(
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // No other site's page may have it as its script or picture: not even unread, in its own process.
+    headers.insert(RESOURCE_POLICY.clone(), HeaderValue::from_static("same-origin"));
     // What was not read of the body would be taken for the next request.
     if !upload.is_read() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -27,8 +27,9 @@ use super::super::verify::Asking;
 use super::super::visitor::{self, Visitor};
 use super::super::watch::Heard;
 use super::super::{Body, Case, Room, asked, endpoint, forward, gate, outgoing, reply, route_of};
-use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own};
+use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own, target};
 use crate::clock::unix_now;
+use crate::http::aftermath::Aftermath;
 use crate::http::media::{self, Kind};
 use crate::http::template::escape_html;
 use crate::http::{forwarded, path};
@@ -43,10 +44,13 @@ pub(super) struct Asker {
     client: Rc<Client>,
     /// The head of the requests, but for their targets.
     head: Parts,
-    /// The page's own target, against which others are resolved.
-    page: String,
+    /// The target of the page, or of the part of it, whose holes these are: others are resolved against it.
+    base: String,
     admitted: Admitted,
-    visitor: Visitor,
+    /// The page's own.
+    route: Arc<Route>,
+    /// What the page's answer does to the visitor's cookies.
+    aftermath: Rc<Aftermath>,
     /// The page's charset, into which contents are brought.
     encoding: &'static Encoding,
     depth: usize,
@@ -112,39 +116,49 @@ enum Takes {
 }
 
 impl Asker {
-    pub(super) fn new(case: &Case<'_>, encoding: &'static Encoding) -> Rc<Self> {
+    pub(super) fn new(
+        case: &Case<'_>,
+        encoding: &'static Encoding,
+        aftermath: Aftermath,
+    ) -> Rc<Self> {
         let limits = &case.room.settings.holes;
         Rc::new(Self {
             room: Rc::clone(case.room),
             client: case.client.beside(),
             head: head(case),
-            page: case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned(),
+            base: target(case),
             admitted: case.admitted.clone(),
-            visitor: case.visitor.clone(),
+            route: Arc::clone(case.route),
+            aftermath: Rc::new(aftermath),
             encoding,
             depth: 0,
             left: Rc::new(Cell::new(limits.count)),
         })
     }
 
-    /// The same for holes within the content of a hole.
-    pub(super) fn within(&self, encoding: &'static Encoding) -> Rc<Self> {
+    /// The same for holes within the content of a hole that is at `base`.
+    pub(super) fn within(&self, base: String, encoding: &'static Encoding) -> Rc<Self> {
         Rc::new(Self {
             room: Rc::clone(&self.room),
             client: Rc::clone(&self.client),
             head: self.head.clone(),
-            page: self.page.clone(),
+            base,
             admitted: self.admitted.clone(),
-            visitor: self.visitor.clone(),
+            route: Arc::clone(&self.route),
+            aftermath: Rc::clone(&self.aftermath),
             encoding,
             depth: self.depth + 1,
             left: Rc::clone(&self.left),
         })
     }
 
-    /// The visitor for whom is asked.
-    pub(super) fn visitor(&self) -> &Visitor {
-        &self.visitor
+    /// The visitor as the page's answer leaves him.
+    pub(super) async fn visitor(&self, route: &Route, now: f64) -> Visitor {
+        let mut head = self.head.clone();
+        self.aftermath.apply(&mut head.headers, head.uri.path());
+        let asking = Asking::Of(&self.client, &self.admitted);
+        let visitor = visitor::recognise(&self.room, &head, route, now, asking).await;
+        visitor.over(self.admitted.certificate(&self.client))
     }
 
     /// A text in the page's charset.
@@ -153,7 +167,11 @@ impl Asker {
     }
 
     /// Begins to ask for what a fragment names.
-    pub(super) fn fragment(self: &Rc<Self>, fragment: &Fragment) -> Option<Coming> {
+    pub(super) fn fragment(
+        self: &Rc<Self>,
+        fragment: &Fragment,
+        visitor: &Rc<Visitor>,
+    ) -> Option<Coming> {
         let (this, share) = (Rc::clone(self), fragment.share);
         match &fragment.fill {
             Fill::From(target) => {
@@ -161,9 +179,9 @@ impl Asker {
                 self.begin(async move { this.content(&target, share, Takes::Html).await })
             }
             own @ (Fill::User | Fill::CartCount | Fill::Recent(_)) => {
-                let own = own.clone();
+                let (own, visitor) = (own.clone(), Rc::clone(visitor));
                 self.begin(async move {
-                    let text = own::html(&own, &this.visitor, &this.room).await;
+                    let text = own::html(&own, &visitor, &this.room).await;
                     let html = this.encoded(&text.ok_or(Unfilled::Status(StatusCode::NOT_FOUND))?);
                     this.charged(html)
                 })
@@ -187,7 +205,7 @@ impl Asker {
     }
 
     async fn included(&self, source: &str) -> Result<Content, Unfilled> {
-        let target = forward::same_site(&self.admitted, &self.page, source);
+        let target = forward::same_site(&self.admitted, &self.base, source);
         self.content(&target.ok_or(Unfilled::Elsewhere)?, None, Takes::Text).await
     }
 
@@ -314,6 +332,7 @@ impl Asker {
         let mut head = self.head.clone();
         head.uri = Uri::from(target.ok_or(Unfilled::Elsewhere)?);
         let path = head.uri.path();
+        self.aftermath.apply(&mut head.headers, path);
         if endpoint::is_ours(path) || !path.starts_with('/') {
             return Err(Unfilled::Elsewhere);
         }
@@ -325,7 +344,7 @@ impl Asker {
         let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
         limits.iter().try_for_each(|limits| turn.count(limits))?;
         let (route, item) = route_of(room, &head, &admitted);
-        let route = &shared_as(route, share);
+        let route = &shared_as(route, share, &self.route);
         let asking = Asking::Of(&self.client, &admitted);
         let visitor = visitor::recognise(room, &head, route, now, asking).await;
         let visitor = visitor.over(admitted.certificate(&self.client));
@@ -336,14 +355,14 @@ impl Asker {
             Case { room, client, head: &head, admitted, route, visitor, now, heard, is_hole };
         let mut trail = Trail::of_hole(room, client, &head);
         let response = reply(&case, item.as_ref(), None, &mut trail).await?;
-        Ok(fill_within(route, response, self))
+        Ok(fill_within(&case, response, self))
     }
 }
 
 /// The route, shared as the hole says.
-fn shared_as(route: &Arc<Route>, share: Option<Share>) -> Arc<Route> {
+fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Route> {
     match share {
-        Some(share) if share != route.share => Arc::new(Route { share, ..Route::clone(route) }),
+        Some(share) if share != route.share => Arc::new(route.shared_as(share, page)),
         _ => Arc::clone(route),
     }
 }

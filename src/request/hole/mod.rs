@@ -18,19 +18,21 @@ use ::http::header::{
     IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, TRAILER, VARY,
 };
 use ::http::request::Parts;
+use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
 use self::ask::Asker;
 pub(super) use self::stream::Filling;
 use self::stream::Places;
 use super::{Body, Case, deliver, outgoing, upgrade};
+use crate::http::aftermath::Aftermath;
 use crate::http::cache_control::CacheControl;
 use crate::http::coding::{Accepted, Coding};
 use crate::http::media::{self, Kind};
 use crate::http::vary::Vary;
 use crate::page::coded;
 use crate::page::hole::{self, Knife, esi};
-use crate::route::{Esi, Route};
+use crate::route::{Esi, Route, Share};
 
 /// How deep content is looked into for holes of its own: includes within includes.
 const DEPTH_MAX: usize = 3;
@@ -97,6 +99,18 @@ fn may_be_cut(route: &Route, head: &Parts) -> bool {
 /// What a client says of the part of a page that it has, or wants.
 static OF_A_PART: [HeaderName; 4] = [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE, RANGE];
 
+/// Beside a response: the app says that its tags of ESI are to be carried out.
+#[derive(Clone, Copy, Debug)]
+struct Said;
+
+/// Keeps in mind what a response says of ESI, where that counts: the field is taken away where caches between
+/// us and the visitor would keep for others by it what is his.
+pub(super) fn note(route: &Route, response: &mut Response<Body>) {
+    if route.esi == Esi::Said && esi::is_said(response.headers()) {
+        response.extensions_mut().insert(Said);
+    }
+}
+
 /// How a response is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -116,14 +130,18 @@ impl Way {
                 let has_any = !route.fragments.is_empty() && media::kind(headers) == Kind::Html;
                 has_any.then_some(Self::Elements)
             }
-            Esi::Said if !esi::is_said(headers) => None,
+            Esi::Said if response.extensions().get::<Said>().is_none() => None,
             Esi::Said | Esi::Always => media::is_compressible(headers).then_some(Self::Tags),
         }
     }
 }
 
 /// The response with its holes filled for the visitor, as it is read.
-pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -> Response<Body> {
+pub(super) async fn fill(
+    wanted: &Wanted,
+    case: &Case<'_>,
+    response: Response<Body>,
+) -> Response<Body> {
     let Some(way) = Way::of(case.route, &response) else { return response };
     let coder = &case.room.coder;
     let (mut head, body) = response.into_parts();
@@ -134,8 +152,9 @@ pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -
         return Response::from_parts(head, body);
     };
     // What is one visitor's own all over is not compressed: its length would tell (BREACH).
-    let is_zipped =
-        !body.is_ones_own() && accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
+    let is_own = body.is_ones_own();
+    let is_shared = !is_own && case.route.share != Share::User;
+    let is_zipped = is_shared && accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
     if is_zipped {
         let name = HeaderValue::from_static(Coding::Gzip.as_str());
         head.headers.insert(CONTENT_ENCODING, name);
@@ -146,7 +165,12 @@ pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -
     if case.head.method == Method::HEAD {
         return Response::from_parts(head, body);
     }
-    let asker = Asker::new(case, encoding);
+    // Who logs in or out by this very answer is filled in as whom it leaves him.
+    let aftermath = match is_own {
+        true => Aftermath::of(&head.headers, case.head.uri.path(), case.now as u64),
+        false => Aftermath::default(),
+    };
+    let asker = Asker::new(case, encoding, aftermath);
     let (knife, places) = match way {
         Way::Tags => (Knife::tags(), Places::default()),
         Way::Elements => {
@@ -157,7 +181,11 @@ pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -
                 return Response::from_parts(head, body);
             };
             let knife = Knife::elements(selectors, most, ascii, READ_MAX);
-            (knife, Places::begin(&route.fragments, &asker))
+            let visitor = match is_own {
+                true => asker.visitor(route, case.now).await,
+                false => case.visitor.clone(),
+            };
+            (knife, Places::begin(&route.fragments, &asker, &Rc::new(visitor)))
         }
     };
     let zip = is_zipped.then(zip::Zip::new);
@@ -166,16 +194,21 @@ pub(super) fn fill(wanted: &Wanted, case: &Case<'_>, response: Response<Body>) -
 
 /// The content of a hole with its own filled, where its route has ESI. What is behind the last depth is not
 /// asked for.
-fn fill_within(route: &Route, response: Response<Body>, asker: &Asker) -> Response<Body> {
-    let has_tags = Way::of(route, &response) == Some(Way::Tags)
+fn fill_within(case: &Case<'_>, response: Response<Body>, asker: &Asker) -> Response<Body> {
+    let has_tags = Way::of(case.route, &response) == Some(Way::Tags)
         && Coding::of(response.headers()) == Some(Coding::Identity);
     let Some(encoding) = hole::encoding(response.headers()).filter(|_| has_tags) else {
         return response;
     };
-    let asker = asker.within(encoding);
+    let asker = asker.within(target(case), encoding);
     response.map(|body| {
         Body::filling(Filling::new(body, Knife::tags(), Places::default(), asker, None))
     })
+}
+
+/// What a request asks for, against which the sources in its answer are resolved (RFC 3986 §5.1.3).
+fn target(case: &Case<'_>) -> String {
+    case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
 }
 
 /// What is kept of markup that has no end, in bytes.

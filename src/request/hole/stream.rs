@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::Frame;
 
+use super::super::visitor::Visitor;
 use super::super::{Body, BodyError};
 use super::ask::{Asker, Coming, Content};
 use super::zip::Zip;
@@ -19,6 +20,8 @@ use crate::route::Fragment;
 const STRIDE: usize = 32 * 1_024;
 /// How much of a page is read while a hole is waited for, in bytes.
 const AHEAD: usize = 256 * 1_024;
+/// In how many pieces that may be, nearly: a page may be nothing but tags.
+const LINE_MAX: usize = 1_024;
 
 /// What holes by selector are filled with, by their places.
 #[derive(Default)]
@@ -56,12 +59,12 @@ impl Slot {
 
 impl Places {
     /// Begins to ask for all of them, side by side.
-    pub(super) fn begin(fragments: &[Fragment], asker: &Rc<Asker>) -> Self {
-        let is_nobody = asker.visitor().class == VisitorClass::Anonymous;
+    pub(super) fn begin(fragments: &[Fragment], asker: &Rc<Asker>, visitor: &Rc<Visitor>) -> Self {
+        let is_nobody = visitor.class == VisitorClass::Anonymous;
         let place = |fragment: &Fragment| {
             let slot = match fragment.only_sessions && is_nobody {
                 true => Slot::None,
-                false => Slot::of(asker.fragment(fragment)),
+                false => Slot::of(asker.fragment(fragment, visitor)),
             };
             let fallback = fragment.fallback.as_deref().map(|text| asker.encoded(text));
             Place { slot, fallback }
@@ -148,6 +151,7 @@ impl Filling {
         let by_tags = matches!(self.knife, Knife::Tags(_));
         while !self.is_read
             && self.in_line < AHEAD
+            && self.line.len() < LINE_MAX
             && (by_tags || !matches!(self.line.front(), Some(Piece::Text(_))))
         {
             if self.rest.is_empty() {
@@ -163,10 +167,9 @@ impl Filling {
                     }
                 }
             }
-            let stride = if by_tags { self.rest.len() } else { self.rest.len().min(STRIDE) };
-            let part = self.rest.split_to(stride);
+            let part = self.rest.split_to(self.rest.len().min(STRIDE));
             if !part.is_empty() {
-                self.knife.cut(part, &mut self.cuts);
+                self.knife.cut(&part, &mut self.cuts);
             }
             while let Some(cut) = self.cuts.pop_front() {
                 let piece = match cut {
@@ -178,7 +181,10 @@ impl Filling {
                         self.in_line += own.len();
                         Piece::Element { place, own }
                     }
-                    Cut::Include(include) => Piece::Include(Slot::of(self.asker.include(include))),
+                    Cut::Include(include) => match self.asker.include(include) {
+                        Some(coming) => Piece::Include(Slot::Coming(coming)),
+                        None => continue,
+                    },
                 };
                 self.line.push_back(piece);
             }

@@ -222,7 +222,7 @@ impl ControlStore for EmbeddedStore {
     }
 
     /// The index has nobody else's entries here, and there is no stream.
-    async fn forget_user(&self, _user: &User) -> Result<usize, StoreError> {
-        Ok(0)
+    async fn forget_user(&self, user: &User) -> Result<usize, StoreError> {
+        self.forget_events(user).await
     }
 }

@@ -8,14 +8,35 @@ use super::record::{time_bits, time_of};
 use super::sessions::{Bytes, Tables, bytes_of, cart_of, read_cart};
 use crate::ident::{StoredToken, TokenStorage};
 use crate::store::{
-    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, Expired, Farewell, Outbox,
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, Expired, Farewell, Outbox, Why,
 };
 
 /// The order in which they came to records of carts that are handed on: `expiring:`.
 pub(super) const EXPIRING: TableDefinition<'static, u64, Bytes> = TableDefinition::new("expiring");
 
+/// Why no cart goes to a stream.
+pub(super) const NO_STREAMS: &str = "the embedded store has no streams";
+
 /// A session as it stands in `recent:`.
-type Place = (u64, Vec<u8>);
+pub(super) type Place = (u64, Vec<u8>);
+
+/// Where carts go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// How tokens are stored.
+    storage: TokenStorage,
+    /// The most events that wait, where they go to the queue; `None`: they go to the outbox.
+    queue: Option<u64>,
+}
+
+/// What handing a cart on did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PutOut {
+    /// How many bytes it took; none where there is no cart.
+    pub(super) bytes: usize,
+    /// Events that went for that.
+    dropped: usize,
+}
 
 impl Tables<'_> {
     pub(super) fn evict_expiring(
@@ -25,28 +46,25 @@ impl Tables<'_> {
         farewell: &Farewell,
     ) -> Result<Evicted, redb::Error> {
         let (oldest, behind) = self.behind(&from, how)?;
-        let outbox = match farewell {
-            Farewell::Outbox { storage } if self.expiring.is_empty()? => Some(*storage),
-            // There is no stream here: who wants one is told so by the configuration.
-            Farewell::Outbox { .. } | Farewell::Stream { .. } | Farewell::Keep => None,
-        };
+        let target = self.target(farewell)?;
         let mut evicted = Evicted { more: behind, cursor: from, ..Evicted::default() };
         if matches!(farewell, Farewell::Stream { .. }) {
-            evicted.refusal = Some("the embedded store has no streams".to_owned());
+            evicted.refusal = Some(NO_STREAMS.to_owned());
         }
         let mut bytes = 0;
         for (seen, token) in oldest {
             if let Some(known) = StoredToken::from_store(&token) {
-                if outbox.is_none() && self.cart.range(cart_of(&token))?.next().is_some() {
+                if target.is_none() && self.cart.range(cart_of(&token))?.next().is_some() {
                     evicted.waiting += 1;
                     evicted.cursor.left += 1;
                     evicted.cursor.last = Some((time_of(seen), known));
                     continue;
                 }
-                if let Some(storage) = outbox {
-                    let put = self.put_out(&known, time_of(seen), storage)?;
-                    bytes += put;
-                    evicted.handed_on += usize::from(put > 0);
+                if let Some(target) = target {
+                    let put = self.put_out(&known, time_of(seen), Why::Expired, target)?;
+                    bytes += put.bytes;
+                    evicted.handed_on += usize::from(put.bytes > 0);
+                    evicted.dropped += put.dropped;
                 }
                 self.revoke(&token)?;
             }
@@ -88,22 +106,44 @@ impl Tables<'_> {
         Ok((oldest, false))
     }
 
-    /// Puts a session's cart into the outbox; how many bytes that took. None where it has none.
-    fn put_out(
+    /// Where carts go; `None` where they cannot be handed on now.
+    pub(super) fn target(&self, farewell: &Farewell) -> Result<Option<Target>, redb::Error> {
+        Ok(match farewell {
+            Farewell::Outbox { storage } if self.expiring.is_empty()? => {
+                Some(Target { storage: *storage, queue: None })
+            }
+            Farewell::Queue { storage, keep } => {
+                Some(Target { storage: *storage, queue: Some(*keep) })
+            }
+            // There is no stream here: who wants one is told so by the configuration.
+            Farewell::Outbox { .. } | Farewell::Stream { .. } | Farewell::Keep => None,
+        })
+    }
+
+    /// Hands a session's cart on, if it has one.
+    pub(super) fn put_out(
         &mut self,
         token: &StoredToken,
         seen: f64,
-        storage: TokenStorage,
-    ) -> Result<usize, redb::Error> {
+        why: Why,
+        Target { storage, queue }: Target,
+    ) -> Result<PutOut, redb::Error> {
         let cart = read_cart(&self.cart, token)?;
         if cart.is_empty() {
-            return Ok(0);
+            return Ok(PutOut::default());
         }
-        let user = self.owner(bytes_of(token))?;
-        let record = Expired { id: token.public_id(storage), user, seen, cart }.write();
-        let next = self.expiring.last()?.map_or(0, |(last, _)| last.value() + 1);
-        self.expiring.insert(next, record.as_slice())?;
-        Ok(record.len())
+        let (user, viewed) = (self.owner(bytes_of(token))?, self.views(token)?);
+        let id = token.public_id(storage);
+        let record = Expired { id, user, seen, cart, viewed, why }.write();
+        let (bytes, mut dropped) = (record.len(), 0);
+        let table = if queue.is_some() { &mut self.events } else { &mut self.expiring };
+        let next = table.last()?.map_or(0, |(last, _)| last.value() + 1);
+        table.insert(next, record.as_slice())?;
+        while queue.is_some_and(|keep| table.len().is_ok_and(|length| length > keep)) {
+            table.pop_first()?;
+            dropped += 1;
+        }
+        Ok(PutOut { bytes, dropped })
     }
 
     pub(super) fn clear_outbox(&mut self, outbox: &Outbox) -> Result<usize, redb::Error> {

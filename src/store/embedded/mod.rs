@@ -8,6 +8,7 @@ mod answers;
 mod barred;
 mod control;
 mod disk;
+mod events;
 mod expiring;
 mod pages;
 mod popularity;

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::barred::BarTables;
 use super::disk::Disk;
+use super::events::{EVENTS, IDLE_TOLD};
 use super::expiring::EXPIRING;
 use super::record::{Record, time_bits, time_of};
 use super::rows::{self, RowStep, RowTables};
@@ -20,8 +21,8 @@ use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
 use crate::store::{
-    CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Outbox,
-    POPULARITY_MAX, Rescaling, Rotation, Visit,
+    CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Idle,
+    IdleTold, Outbox, POPULARITY_MAX, Rescaling, Rotation, Visit, WaitingEvent,
 };
 
 /// The format of the whole file. Another one is refused, not guessed at.
@@ -76,6 +77,12 @@ pub(super) enum SessionStep {
     },
     /// `clear_outbox`
     ClearOutbox(Outbox),
+    /// `tell_idle`; what it did goes to `reply`.
+    TellIdle { idle: Idle, farewell: Farewell, reply: oneshot::Sender<IdleTold> },
+    /// `remove_event`
+    RemoveEvent(WaitingEvent),
+    /// `put_back_event`
+    PutBackEvent(WaitingEvent),
     /// `count_views`
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
@@ -109,12 +116,15 @@ impl Ledger for SessionLedger {
             | SessionStep::Bar(..)
             | SessionStep::Cart { .. }
             | SessionStep::ChangeCart { .. }
-            | SessionStep::ClearOutbox(_) => true,
+            | SessionStep::ClearOutbox(_)
+            | SessionStep::TellIdle { .. }
+            | SessionStep::RemoveEvent(_) => true,
             // Before a cart is told of elsewhere, its session must be gone for good.
             SessionStep::EvictExpiring { farewell, .. } => *farewell != Farewell::Keep,
             SessionStep::Row(step) => step.must_be_durable(),
             SessionStep::Touch { .. }
             | SessionStep::Evict(_)
+            | SessionStep::PutBackEvent(_)
             | SessionStep::Count(_)
             | SessionStep::Rescale(_) => false,
         }
@@ -146,6 +156,8 @@ pub(super) struct Tables<'t> {
     pub(super) tokens: Table<'t, (Bytes, Bytes), ()>,
     pub(super) cart: Table<'t, (Bytes, Bytes), i64>,
     pub(super) expiring: Table<'t, u64, Bytes>,
+    pub(super) events: Table<'t, u64, Bytes>,
+    pub(super) idle_told: Table<'t, &'static str, (u64, Bytes)>,
     popularity: Table<'t, Bytes, f64>,
     barred: BarTables<'t>,
     rows: RowTables<'t>,
@@ -161,6 +173,8 @@ impl<'t> Tables<'t> {
             tokens: txn.open_table(TOKENS)?,
             cart: txn.open_table(CART)?,
             expiring: txn.open_table(EXPIRING)?,
+            events: txn.open_table(EVENTS)?,
+            idle_told: txn.open_table(IDLE_TOLD)?,
             popularity: txn.open_table(POPULARITY)?,
             barred: BarTables::open(txn)?,
             rows: RowTables::open(txn)?,
@@ -208,6 +222,14 @@ impl<'t> Tables<'t> {
                 Ok(1)
             }
             SessionStep::ClearOutbox(outbox) => self.clear_outbox(&outbox),
+            SessionStep::TellIdle { idle, farewell, reply } => {
+                let told = self.tell_idle(idle, &farewell)?;
+                // Nobody may be waiting any more: what was told is told all the same.
+                let _ = reply.send(told);
+                Ok(1)
+            }
+            SessionStep::RemoveEvent(event) => self.remove_event(&event),
+            SessionStep::PutBackEvent(event) => self.put_back_event(&event),
             SessionStep::Count(views) => {
                 for (item, count) in &views {
                     self.count(item, *count)?;
@@ -241,6 +263,12 @@ impl<'t> Tables<'t> {
         // Of him as he is now, whatever was said of him when the visit was seen.
         self.renew(bytes_of(token), &owner, *seen, items)?;
         Ok(true)
+    }
+
+    /// What a token viewed, the newest first.
+    pub(super) fn views(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, redb::Error> {
+        let stored = self.session.get(bytes_of(token))?;
+        Ok(stored.map(|stored| views_in(stored.value())).unwrap_or_default())
     }
 
     pub(super) fn owner(&self, token: &[u8]) -> Result<Option<User>, redb::Error> {
@@ -548,10 +576,14 @@ pub(super) fn viewed(
     token: &StoredToken,
 ) -> Result<Vec<(Item, f64)>, redb::Error> {
     let stored = txn.open_table(SESSION)?.get(bytes_of(token))?;
-    let record = stored.as_ref().and_then(|stored| Record::read(stored.value()));
-    let items = record.unwrap_or_default().items;
+    Ok(stored.map(|stored| views_in(stored.value())).unwrap_or_default())
+}
+
+/// The views of a stored record, the newest first.
+fn views_in(stored: &[u8]) -> Vec<(Item, f64)> {
+    let items = Record::read(stored).unwrap_or_default().items;
     let item = |(seen, item): &(u64, &[u8])| Some((item_of(item)?, time_of(*seen)));
-    Ok(items.iter().rev().filter_map(item).collect())
+    items.iter().rev().filter_map(item).collect()
 }
 
 fn item_of(bytes: &[u8]) -> Option<Item> {
@@ -587,6 +619,12 @@ pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Erro
     }
     for entry in txn.open_table(EXPIRING)?.iter()? {
         say("expiring:", &[], entry?.1.value());
+    }
+    for entry in txn.open_table(EVENTS)?.iter()? {
+        say("cartevents:", &[], entry?.1.value());
+    }
+    for entry in txn.open_table(IDLE_TOLD)?.iter()? {
+        say("cartidle:", &[], entry?.1.value().1);
     }
     for entry in txn.open_table(POPULARITY)?.iter()? {
         say("viewed:", &[], entry?.0.value());

@@ -151,8 +151,9 @@ impl ControlStore for RedisStore {
     }
 
     async fn forget_user(&self, user: &User) -> Result<usize, StoreError> {
-        let (keys, mut removed, mut from) = (self.keys(), 0, "-".to_owned());
+        let (keys, mut from) = (self.keys(), "-".to_owned());
         self.write(pipe().cmd("UNLINK").arg(keys.tokens(user))).await?;
+        let mut removed = self.forget_events(user).await?;
         loop {
             let mut command = redis::cmd("XRANGE");
             command.arg(&keys.expired).arg(&from).arg("+").arg("COUNT").arg(WALK_MAX);

@@ -19,8 +19,14 @@ pub(super) struct Keys {
     pub(super) expired: String,
     /// LIST of one batch at most: carts of sessions that were cleaned, until the file has them.
     pub(super) expiring: String,
+    /// LIST with a bound: carts that wait for their receiver.
+    pub(super) events: String,
+    /// STRING: up to which time idle sessions have been told of.
+    pub(super) idle_told: String,
     /// STRING with a time to live: who cleans.
     pub(super) cleaner: String,
+    /// STRING with a time to live: who delivers.
+    pub(super) deliverer: String,
     /// STRING with a time to live: when `viewed:` was rescaled last.
     pub(super) rescaled: String,
     /// HASH of a few hundred fields at most: bytes of pages, by the time when they expire.
@@ -29,7 +35,7 @@ pub(super) struct Keys {
     pub(super) purges: String,
     /// LIST with a bound: what the last purges hit.
     pub(super) purging: String,
-    /// STRING of a fixed length: the table of purges, and the last nonces.
+    /// STRING of at most 3.5 MiB: the first part of the table of purges, the last nonces, and the second part.
     pub(super) purged: String,
     /// HASH with a time to live: how many purges each process has seen, and since when all are in here.
     pub(super) seen: String,
@@ -55,7 +61,10 @@ impl Keys {
             popularity: format!("{prefix}viewed:"),
             expired: format!("{prefix}expired:"),
             expiring: format!("{prefix}expiring:"),
+            events: format!("{prefix}cartevents:"),
+            idle_told: format!("{prefix}cartidle:"),
             cleaner: format!("{prefix}cleaner:"),
+            deliverer: format!("{prefix}deliverer:"),
             rescaled: format!("{prefix}rescaled:"),
             page_bytes: format!("{prefix}pagebytes:"),
             purges: format!("{prefix}purges:"),

@@ -7,6 +7,7 @@ mod answers;
 mod barred;
 mod control;
 mod ear;
+mod events;
 mod keys;
 mod link;
 mod pages;
@@ -29,7 +30,7 @@ use super::{
     Evicted, Eviction, Farewell, Limits, LogIn, Outbox, PER_USER_MAX, POPULARITY_MAX, Rescaled,
     Rescaling, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
 };
-use crate::ident::{Item, StoredToken, User};
+use crate::ident::{Item, StoredToken, TokenStorage, User};
 
 /// Visits in one call of the script: longer ones would keep others waiting.
 const TOUCH_BATCH: usize = 50;
@@ -89,6 +90,26 @@ fn cart_of(held: Pairs) -> Cart {
     cart.sort_unstable();
     cart.truncate(CART_MAX);
     cart
+}
+
+/// Says to a script which sessions are meant: the token, when it was seen, and the id.
+fn add_sessions(
+    script: &mut redis::ScriptInvocation<'_>,
+    sessions: &Oldest,
+    storage: Option<TokenStorage>,
+) {
+    for (token, seen) in sessions {
+        // Lua knows no SHA-256: the ids go with the question.
+        let id = StoredToken::from_store(token)
+            .map(|token| storage.map_or_else(|| "-".to_owned(), |how| token.public_id(how)));
+        script.arg(token).arg(*seen).arg(id.unwrap_or_default());
+    }
+}
+
+/// Why a script handed no more carts on; empty: it did.
+fn refusal_of(refusal: &[u8]) -> Option<String> {
+    let refusal = String::from_utf8_lossy(refusal).into_owned();
+    Some(refusal).filter(|refusal| !refusal.is_empty())
 }
 
 /// Members of a ZSET that are items, in their order.
@@ -189,6 +210,14 @@ impl RedisStore {
         Ok(self.0.link.call(Call::Write, step).await?.unwrap_or_default())
     }
 
+    /// Takes or keeps a turn.
+    async fn take(&self, turn: &str, who: u64, time: Duration) -> Result<bool, StoreError> {
+        let mut script = script::TAKE_TURN.prepare_invoke();
+        script.key(turn);
+        script.arg(who).arg(u64::try_from(time.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX));
+        Ok(self.run(&script).await? > 0)
+    }
+
     async fn touch_batch(&self, visits: &[Visit]) -> Result<Vec<u8>, StoreError> {
         let mut script = script::TOUCH.prepare_invoke();
         script.key(&self.keys().login).key(&self.keys().recent);
@@ -239,34 +268,42 @@ impl RedisStore {
         let keys = self.keys();
         let mut script = script::EVICT_EXPIRING.prepare_invoke();
         script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
-        script.key(&keys.since).arg(how.keep).arg(keys.viewed_prefix()).arg(keys.cart_prefix());
+        script.key(&keys.since).key(&keys.events).arg(how.keep);
+        let storage = self.add_fate(&mut script, farewell);
+        script.arg(keys.tokens_prefix()).arg(how.before).arg(self.limits().viewed_items);
+        add_sessions(&mut script, oldest, storage);
+        let script = &script;
+        type Reply = (usize, usize, usize, usize, u8, Vec<u8>);
+        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
+        let (removed, handed_on, dropped, waiting, more, refusal) =
+            self.0.link.call(Call::Write, step).await?;
+        Ok(Evicted {
+            removed,
+            handed_on,
+            dropped,
+            waiting,
+            more: more > 0,
+            refusal: refusal_of(&refusal),
+            ..Evicted::default()
+        })
+    }
+
+    /// Says to a script where carts are, what becomes of them, and within which bounds. Returns how
+    /// tokens are stored, where their ids are needed.
+    fn add_fate(
+        &self,
+        script: &mut redis::ScriptInvocation<'_>,
+        farewell: &Farewell,
+    ) -> Option<TokenStorage> {
         let (fate, entries, storage) = match farewell {
             Farewell::Keep => ("keep", 0, None),
             Farewell::Stream { storage, keep } => ("stream", *keep, Some(*storage)),
             Farewell::Outbox { storage } => ("outbox", 0, Some(*storage)),
+            Farewell::Queue { storage, keep } => ("queue", *keep, Some(*storage)),
         };
+        script.arg(self.keys().viewed_prefix()).arg(self.keys().cart_prefix());
         script.arg(fate).arg(entries).arg(CART_MAX).arg(EXPIRING_BYTES);
-        script.arg(keys.tokens_prefix()).arg(how.before);
-        for (token, seen) in oldest {
-            // Lua knows no SHA-256: the ids go with the question.
-            let id = StoredToken::from_store(token)
-                .map(|token| storage.map_or_else(|| "-".to_owned(), |how| token.public_id(how)));
-            script.arg(token).arg(*seen).arg(id.unwrap_or_default());
-        }
-        let script = &script;
-        type Reply = (usize, usize, usize, u8, Vec<u8>);
-        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
-        let (removed, handed_on, waiting, more, refusal) =
-            self.0.link.call(Call::Write, step).await?;
-        let refusal = String::from_utf8_lossy(&refusal).into_owned();
-        Ok(Evicted {
-            removed,
-            handed_on,
-            waiting,
-            more: more > 0,
-            refusal: Some(refusal).filter(|refusal| !refusal.is_empty()),
-            ..Evicted::default()
-        })
+        storage
     }
 
     /// The connection for large pages, once it is there.
@@ -396,10 +433,7 @@ impl SessionStore for RedisStore {
     }
 
     async fn take_turn(&self, who: u64, time: Duration) -> Result<bool, StoreError> {
-        let mut script = script::TAKE_TURN.prepare_invoke();
-        script.key(&self.keys().cleaner);
-        script.arg(who).arg(u64::try_from(time.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX));
-        Ok(self.run(&script).await? > 0)
+        self.take(&self.keys().cleaner, who, time).await
     }
 
     async fn add_to_cart(

@@ -106,10 +106,15 @@ impl Proxy {
 
     /// Starts one from a shell that has carried out `line`.
     pub(crate) fn behind(line: &str, origin: &Origin) -> Self {
+        Self::behind_with(line, origin, "")
+    }
+
+    /// The same, with these settings.
+    pub(crate) fn behind_with(line: &str, origin: &Origin, settings: &str) -> Self {
         let store = "store.url = \"embedded:./data\"";
         let line = format!("{line}; exec \"$0\" run --config proxy.toml");
         loop {
-            let mut proxy = Self::try_launch(origin.address(), store, "", |folder| {
+            let mut proxy = Self::try_launch(origin.address(), store, settings, |folder| {
                 Command::new("sh")
                     .args(["-c", &line, ANTEROOM])
                     .current_dir(folder)

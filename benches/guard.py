@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""What the leak guard costs: the CPU time of a miss with it and without, in one run.
+
+    benches/guard.py                    builds the release binary and measures
+    benches/guard.py --pages 20000 --size 65536
+
+Three proxies of one thread have the same route, share = "everyone", but for leak_guard = "off", "marks" or
+"full". Alice is logged in, with an e-mail address and a customer number. She asks each of them in turn, some
+hundred pages at a time, for pages that nobody has asked for yet; all of them are kept. The figure is the CPU
+time of the proxy for each, and how much more it is than with "off".
+"""
+
+import argparse
+import asyncio
+import contextlib
+import multiprocessing
+import pathlib
+import sys
+import tempfile
+
+import lab
+
+ITEM = (
+    '<li class="item"><a href="/item/lantern?ref=list&amp;page=2">A lantern of brass &amp; glass</a> '
+    "<span>19&nbsp;&euro;</span></li>\n"
+)
+LOGIN = "alice.brown; email=alice.brown@example.com; customer=C-10442"
+GUARDS = ["off", "marks", "full"]
+ROUND = 250
+
+
+def page(size):
+    text = "<!doctype html><html><head><title>Shop</title></head><body><ul>\n"
+    return (text + ITEM * (max(0, size - len(text)) // len(ITEM)) + "</ul></body></html>\n").encode()
+
+
+def origin(port, size, ready):
+    body = page(size)
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+    answer = (head + "\r\n").encode() + body
+    login = f"HTTP/1.1 200 OK\r\nAnteroom-Login: {LOGIN}\r\nContent-Length: 0\r\n\r\n".encode()
+
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                writer.write(login if head.startswith(b"POST") else answer)
+        writer.close()
+
+    async def run():
+        async with await asyncio.start_server(serve, "127.0.0.1", port):
+            ready.set()
+            await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+class Alice:
+    """A visitor with a log-in and one connection."""
+
+    async def open(self, port):
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
+        head = await self.ask("POST /login", "Content-Length: 0\r\n")
+        cookie = next(line for line in head.split("\r\n") if line.lower().startswith("set-cookie:"))
+        self.cookie = cookie.partition(":")[2].strip().partition(";")[0]
+        return self
+
+    async def get(self, target):
+        head = await self.ask(f"GET {target}", f"Cookie: {self.cookie}\r\nAccept-Encoding: gzip\r\n")
+        if "; stored" not in head:
+            sys.exit(f"a page was not kept:\n{head}")
+
+    async def ask(self, line, fields):
+        self.writer.write(f"{line} HTTP/1.1\r\nHost: bench.test\r\n{fields}\r\n".encode())
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        lengths = [line for line in head.lower().split("\r\n") if line.startswith("content-length:")]
+        await self.reader.readexactly(int(lengths[0].partition(":")[2]))
+        return head
+
+
+async def play(proxies, pages):
+    """CPU seconds of each proxy over all pages."""
+    visitors = {guard: await Alice().open(proxy.port) for guard, proxy in proxies.items()}
+    spent = dict.fromkeys(proxies, 0.0)
+    for first in range(0, pages, ROUND):
+        for guard, proxy in proxies.items():
+            before = proxy.cpu_s()
+            for number in range(first, min(first + ROUND, pages)):
+                await visitors[guard].get(f"/list/{number}")
+            spent[guard] += proxy.cpu_s() - before
+    return spent
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--anteroom", metavar="BINARY", help="measure this one, and build none")
+    parser.add_argument("--pages", type=int, default=10_000, metavar="N", help="pages for each")
+    parser.add_argument("--size", type=int, default=32_768, metavar="BYTES", help="of a page")
+    given = parser.parse_args()
+
+    binary = lab.anteroom_binary(given.anteroom)
+    port, ready = lab.free_port(), multiprocessing.Event()
+    process = multiprocessing.Process(target=origin, args=(port, given.size, ready), daemon=True)
+    process.start()
+    ready.wait()
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        proxies = {}
+        for guard in GUARDS:
+            own = folder / guard
+            own.mkdir()
+            more = f'[session]\nmint = true\n[[route]]\nmatch.path = "/list/**"\nshare = "everyone"\n' \
+                   f'leak_guard = "{guard}"\n'
+            proxies[guard] = stack.enter_context(lab.anteroom(binary, own, port, more=more))
+        spent = asyncio.run(play(proxies, given.pages))
+    usual = spent["off"]
+    print(f"{given.pages} pages of {len(page(given.size))} bytes, fetched and kept")
+    for guard, seconds in spent.items():
+        each = seconds / given.pages * 1e6
+        print(f'leak_guard = "{guard}": {each:.0f} us of CPU each, {100 * (seconds / usual - 1):+.1f} %')
+
+
+if __name__ == "__main__":
+    main()

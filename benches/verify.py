@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""How often an app is asked who its visitors are, and what remembering that takes.
+
+    benches/verify.py                      builds the release binary, and plays 100,000 visitors
+    benches/verify.py --tokens 20000 --anteroom target/debug/anteroom
+
+An app keeps its own sessions, and is asked by [session.verify]. Each visitor has a session of his own, and
+asks for /_anteroom/me three times: twice at the same time on two connections, and once more when all others
+have been there. Half of them are logged in. The run fails when the app was asked of one of them more often
+than once, or one was told anything but his own name. Printed are the questions, and the memory of the
+proxy: at the start, at its peak and at the end.
+"""
+
+import argparse
+import asyncio
+import collections
+import json
+import multiprocessing
+import pathlib
+import sys
+import tempfile
+import time
+
+import lab
+
+SESSION = """
+[session]
+cookie = "SID"
+[session.verify]
+path = "/whoami"
+user = { json = "/name" }
+nobody = { json = "/name", equals = "" }
+verify_every = "1h"
+"""
+
+
+def name_of(sid):
+    """The user of a session; every second one is nobody's."""
+    number = int(sid.rpartition("-")[2])
+    return f"user-{number}" if number % 2 else ""
+
+
+def app(port, ready, told):
+    """An app that says who one is, counts how often it was asked that of each, and tells it at the end."""
+    asked = collections.Counter()
+
+    async def serve(reader, writer):
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.decode("latin-1").split("\r\n")
+                if lines[0].startswith("GET /count"):
+                    body = json.dumps([len(asked), sum(asked.values()), max(asked.values(), default=0)])
+                else:
+                    cookie = next(line for line in lines if line.lower().startswith("cookie:"))
+                    sid = cookie.partition("SID=")[2]
+                    asked[sid] += 1
+                    body = json.dumps({"name": name_of(sid)})
+                writer.write(
+                    f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                    f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+                )
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def run():
+        async with await asyncio.start_server(serve, "127.0.0.1", port):
+            ready.set()
+            await asyncio.get_running_loop().run_in_executor(None, told.wait)
+
+    asyncio.run(run())
+
+
+class Connection:
+    """One that a visitor keeps open."""
+
+    async def open(self, port):
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
+        return self
+
+    async def get(self, target, cookie=""):
+        field = f"Cookie: {cookie}\r\n" if cookie else ""
+        self.writer.write(f"GET {target} HTTP/1.1\r\nHost: bench.test\r\n{field}\r\n".encode())
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        fields = dict(line.lower().split(":", 1) for line in head.split("\r\n")[1:] if ":" in line)
+        return json.loads(await self.reader.readexactly(int(fields["content-length"])))
+
+
+async def play(port, tokens, pairs):
+    """Each visitor asks twice at once, then once more; how many were told who they are not."""
+    wrong = 0
+    connections = [
+        (await Connection().open(port), await Connection().open(port)) for _ in range(pairs)
+    ]
+
+    async def some(mine, first):
+        nonlocal wrong
+        for number in range(first, tokens, pairs):
+            sid = f"session-{number}"
+            asks = [one.get("/_anteroom/me", f"SID={sid}") for one in mine]
+            for me in await asyncio.gather(*asks):
+                wrong += (me["user"] or "") != name_of(sid)
+
+    for _ in range(2):
+        await asyncio.gather(*(some(mine, first) for first, mine in enumerate(connections)))
+        # The second time it is one request each.
+        connections = [mine[:1] for mine in connections]
+    return wrong
+
+
+async def count(port):
+    return await (await Connection().open(port)).get("/count")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--anteroom", metavar="BINARY", help="measure this one, and build none")
+    parser.add_argument("--tokens", type=int, default=100_000, metavar="N", help="visitors")
+    parser.add_argument("--pairs", type=int, default=200, metavar="N", help="visitors at a time")
+    parser.add_argument("--store", metavar="URL", help="this one, not an embedded one")
+    given = parser.parse_args()
+
+    binary = lab.anteroom_binary(given.anteroom)
+    port, ready, over = lab.free_port(), multiprocessing.Event(), multiprocessing.Event()
+    origin = multiprocessing.Process(target=app, args=(port, ready, over), daemon=True)
+    origin.start()
+    ready.wait()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        with lab.anteroom(binary, folder, port, store=given.store, more=SESSION) as proxy:
+            before = proxy.memory_kib("VmRSS")
+            since = time.monotonic()
+            wrong = asyncio.run(play(proxy.port, given.tokens, given.pairs))
+            took = time.monotonic() - since
+            known, questions, most = asyncio.run(count(port))
+            peak, after = proxy.memory_kib("VmHWM"), proxy.memory_kib("VmRSS")
+    over.set()
+    print(
+        f"{given.tokens} visitors, {3 * given.tokens} requests in {took:.1f} s\n"
+        f"asked about {known} of them, {questions} times, {most} at most of one\n"
+        f"{wrong} were told what is not theirs\n"
+        f"memory of the proxy: {before / 1024:.1f} MiB before, {peak / 1024:.1f} at most, "
+        f"{after / 1024:.1f} behind: {(peak - before) * 1024 / given.tokens:.0f} bytes a visitor"
+    )
+    if wrong or most != 1 or known != given.tokens:
+        sys.exit("not every visitor was asked about once, and told who he is")
+
+
+if __name__ == "__main__":
+    main()

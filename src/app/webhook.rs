@@ -1,0 +1,96 @@
+//! From a plan's `on_expire = "webhook:…"` to the task that tells it of abandoned carts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{HeaderValue, Uri};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::parts::Shared;
+use crate::config::{OnExpire, Plan, WebhookUrl};
+use crate::http::host::Scheme;
+use crate::metrics::Sheet;
+use crate::origin::{Http2, Origin, Settings, Tls, TlsError, TlsRules};
+use crate::store::AnyStore;
+use crate::task::{self, Deliver, Webhook, WebhookSecret};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long an answer may take, to its head and between two parts: the task has less patience.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Starts the telling on this thread's runtime; nothing where nobody is to be told.
+pub(super) fn start(
+    plan: &Plan,
+    shared: &Shared,
+    sheet: &Arc<Sheet>,
+    lane: &AnyStore,
+    stop: &CancellationToken,
+) -> Option<JoinHandle<()>> {
+    let OnExpire::Webhook(url) = &plan.session.on_expire else { return None };
+    let settings = match settings(url) {
+        Ok(settings) => settings,
+        Err(error) => {
+            tracing::error!(%error, "abandoned carts wait: their webhook cannot be reached by TLS");
+            return None;
+        }
+    };
+    let secret = plan.session.webhook_secret.as_ref();
+    let deliver = Deliver {
+        store: lane.clone(),
+        webhook: Webhook {
+            // It is no origin: what is counted of those is not of it.
+            receiver: Origin::new(settings, Arc::default()),
+            host: host(url),
+            target: Uri::try_from(&url.target).unwrap_or_default(),
+            secret: WebhookSecret(
+                secret.map(|secret| secret.expose().as_bytes().to_vec()).unwrap_or_default(),
+            ),
+        },
+        who: fastrand::u64(..),
+        waiting: Arc::clone(&shared.events_waiting),
+        sheet: Arc::clone(sheet),
+        refusals: Default::default(),
+    };
+    Some(tokio::task::spawn_local(task::drive(deliver, Arc::clone(sheet), stop.clone())))
+}
+
+fn host(url: &WebhookUrl) -> HeaderValue {
+    let server = &url.server;
+    let usual = match server.scheme {
+        Scheme::Http => 80,
+        Scheme::Https => 443,
+    };
+    let authority = match server.port {
+        port if port == usual => server.host.clone(),
+        port => format!("{}:{port}", server.host),
+    };
+    // A host of the plan is a field value.
+    HeaderValue::try_from(authority).unwrap_or(HeaderValue::from_static("localhost"))
+}
+
+fn settings(url: &WebhookUrl) -> Result<Settings, TlsError> {
+    let server = &url.server;
+    let host = server.host.trim_start_matches('[').trim_end_matches(']');
+    let tls = match server.scheme {
+        Scheme::Http => None,
+        Scheme::Https => Some(Tls::load(&TlsRules::default(), host, Http2::Never)?),
+    };
+    Ok(Settings {
+        host: host.to_owned(),
+        port: server.port,
+        socket: None,
+        tls,
+        http2: Http2::Never,
+        http2_ping: ANSWER,
+        stream_timeout: ANSWER,
+        connect_timeout: CONNECT,
+        first_byte_timeout: ANSWER,
+        between_bytes_timeout: ANSWER,
+        keep_idle: 1,
+        idle_timeout: ANSWER,
+        head_reuse: true,
+        has_peers: false,
+    })
+}

@@ -1,0 +1,111 @@
+//! Carts of idle sessions in Redis, and the LIST of events that wait for their receiver.
+
+use std::time::Duration;
+
+use redis::pipe;
+
+use super::{Call, Oldest, RedisStore, add_sessions, refusal_of, script};
+use crate::ident::User;
+use crate::store::{
+    EXPIRING_BATCH, EventStore, Farewell, Idle, IdleTold, StoreError, WaitingEvent,
+};
+
+impl RedisStore {
+    /// Up to which session the last step came, and those behind it, each with the time when it was seen.
+    async fn behind_told(&self, batch: u32) -> Result<(Vec<u8>, Oldest), StoreError> {
+        let mut script = script::IDLE.prepare_invoke();
+        script.key(&self.keys().recent).key(&self.keys().idle_told).arg(batch);
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<(Vec<u8>, Oldest)>(&mut on).await };
+        self.0.link.call(Call::Write, step).await
+    }
+}
+
+/// Events that are looked at at a time, to find those of a user: each may be large.
+const LOOKED_AT: i64 = 100;
+
+impl RedisStore {
+    /// Removes what waits of this user, and returns how much that was.
+    pub(super) async fn forget_events(&self, user: &User) -> Result<usize, StoreError> {
+        let events = &self.keys().events;
+        // From the end on: what goes from the beginning meanwhile moves nothing past us.
+        let (mut removed, mut behind) = (0, self.events_waiting().await?.cast_signed());
+        while behind > 0 {
+            let from = (behind - LOOKED_AT).max(0);
+            let mut command = redis::cmd("LRANGE");
+            command.arg(events).arg(from).arg(behind - 1);
+            let command = &command;
+            let step = |mut on| async move { command.query_async::<Vec<Vec<u8>>>(&mut on).await };
+            for record in self.0.link.call(Call::Write, step).await? {
+                let event = WaitingEvent::new(record, 0);
+                let whose = event.expired.as_ref().and_then(|expired| expired.user.as_ref());
+                if whose.is_some_and(|whose| whose.is_same(user)) {
+                    self.remove_event(&event).await?;
+                    removed += 1;
+                }
+            }
+            behind = from;
+        }
+        Ok(removed)
+    }
+}
+
+impl EventStore for RedisStore {
+    async fn tell_idle(&self, idle: Idle, farewell: &Farewell) -> Result<IdleTold, StoreError> {
+        let batch = idle.batch.clamp(1, EXPIRING_BATCH);
+        let (mark, mut found) = self.behind_told(batch).await?;
+        let are_idle = found.iter().take_while(|(_, seen)| *seen <= idle.until).count();
+        let is_all = are_idle == batch as usize;
+        found.truncate(are_idle);
+        if found.is_empty() {
+            return Ok(IdleTold::default());
+        }
+        let keys = self.keys();
+        let mut script = script::TELL_IDLE.prepare_invoke();
+        script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
+        script.key(&keys.idle_told).key(&keys.events).arg(mark);
+        let storage = self.add_fate(&mut script, farewell);
+        let keep = match farewell {
+            Farewell::Queue { keep, .. } => *keep,
+            Farewell::Keep | Farewell::Stream { .. } | Farewell::Outbox { .. } => 0,
+        };
+        script.arg("").arg(keep / 2).arg(self.limits().viewed_items);
+        add_sessions(&mut script, &found, storage);
+        let script = &script;
+        type Reply = (usize, u8, Vec<u8>);
+        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
+        let (handed_on, goes_on, refusal) = self.0.link.call(Call::Write, step).await?;
+        let more = goes_on == 2 || (goes_on == 1 && is_all);
+        Ok(IdleTold { handed_on, more, refusal: refusal_of(&refusal) })
+    }
+
+    async fn events_waiting(&self) -> Result<u64, StoreError> {
+        let mut command = redis::cmd("LLEN");
+        command.arg(&self.keys().events);
+        let step = |mut on| async move { command.query_async::<u64>(&mut on).await };
+        self.0.link.call(Call::Write, step).await
+    }
+
+    async fn first_event(&self) -> Result<Option<WaitingEvent>, StoreError> {
+        let mut command = redis::cmd("LINDEX");
+        command.arg(&self.keys().events).arg(0);
+        let step = |mut on| async move { command.query_async::<Option<Vec<u8>>>(&mut on).await };
+        let record = self.0.link.call(Call::Write, step).await?;
+        Ok(record.map(|record| WaitingEvent::new(record, 0)))
+    }
+
+    async fn remove_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
+        // By what it is, not by its place: it may be elsewhere by now, or gone.
+        self.write(pipe().cmd("LREM").arg(&self.keys().events).arg(1).arg(&event.record)).await
+    }
+
+    async fn put_back_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
+        let mut script = script::PUT_BACK.prepare_invoke();
+        script.key(&self.keys().events).arg(&event.record);
+        self.run(&script).await.map(drop)
+    }
+
+    async fn take_delivery(&self, who: u64, time: Duration) -> Result<bool, StoreError> {
+        self.take(&self.keys().deliverer, who, time).await
+    }
+}

@@ -1,0 +1,347 @@
+//! The contract of both stores on carts that are told of: of idle sessions, and to a receiver.
+
+use anteroom::ident::{StoredToken, TokenStorage, User};
+use anteroom::store::{
+    Cursor, EventStore as _, Evicted, Eviction, Expired, Farewell, Idle, IdleTold, Rotation,
+    SessionStore as _, WaitingEvent, Why,
+};
+
+use crate::store_contract::{Bench, ask, contract, item, token, user, visit};
+
+const PLAIN: TokenStorage = TokenStorage::Plain;
+const OUTBOX: Farewell = Farewell::Outbox { storage: PLAIN };
+const QUEUE: Farewell = Farewell::Queue { storage: PLAIN, keep: 100_000 };
+
+contract!(
+    what_is_told_of_a_cart_is_all_there,
+    what_waits_for_its_receiver_has_a_bound_and_the_oldest_go,
+    what_the_receiver_has_is_removed_and_nothing_else,
+    what_is_put_back_comes_last,
+    a_users_events_are_forgotten_with_him,
+    idle_carts_are_told_of_once_and_their_sessions_go_on,
+    who_came_back_is_told_of_again_when_he_is_idle_again,
+    idle_sessions_of_one_time_are_all_told_of_whatever_the_batch,
+    idle_carts_wait_while_much_waits,
+    idle_carts_wait_while_the_outbox_is_not_empty,
+    a_cart_is_told_of_as_idle_and_then_as_expired,
+    a_log_in_takes_its_cart_to_be_idle_again,
+);
+
+impl Bench {
+    async fn with_cart(&self, number: usize, seen: f64) {
+        self.log_in(&token(number), "ann", seen).await;
+        self.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
+    }
+
+    async fn clean(&self, farewell: Farewell) -> Evicted {
+        let how = Eviction { keep: 0, batch: 100, carts: true, before: 0.0 };
+        self.store.evict_expiring(how, &Cursor::default(), &farewell).await.unwrap()
+    }
+
+    async fn tell_idle(&self, until: f64, batch: u32, farewell: Farewell) -> IdleTold {
+        let told = self.store.tell_idle(Idle { until, batch }, &farewell).await.unwrap();
+        assert_eq!(told.refusal, None);
+        told
+    }
+
+    async fn first(&self) -> WaitingEvent {
+        self.store.first_event().await.unwrap().expect("an event waits")
+    }
+
+    /// Takes all events out, in their order.
+    async fn drain(&self) -> Vec<Expired> {
+        let mut told = Vec::new();
+        while let Some(event) = self.store.first_event().await.unwrap() {
+            self.store.remove_event(&event).await.unwrap();
+            told.push(event.expired.expect("it is one of ours"));
+        }
+        assert_eq!(self.store.events_waiting().await.unwrap(), 0);
+        told
+    }
+
+    async fn ids(&self) -> Vec<String> {
+        self.drain().await.into_iter().map(|told| told.id).collect()
+    }
+}
+
+fn id(number: usize) -> String {
+    token(number).public_id(PLAIN)
+}
+
+fn ids<const N: usize>(numbers: [usize; N]) -> Vec<String> {
+    numbers.map(id).into()
+}
+
+fn named(name: &str, attributes: &[(&str, &str)]) -> User {
+    let owned = attributes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    user(name).with_attributes(&owned.collect::<Vec<_>>()).unwrap()
+}
+
+async fn what_is_told_of_a_cart_is_all_there(bench: Bench) {
+    let users = [
+        user("ann"),
+        user("ann").unconfirmed(),
+        named("ann", &[("group", "trade"), ("zone", "?")]),
+        user("zo\u{eb} \"x\""),
+    ];
+    for (number, whose) in users.iter().enumerate() {
+        bench.store.update_token(&token(number), whose, None, 1.5).await.unwrap();
+        bench.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
+        let name = String::from_utf8(whose.as_bytes().to_vec()).unwrap();
+        let viewed = [visit(number, &name, 2.25, &[7]), visit(number, &name, 3.125, &[8])];
+        assert_eq!(bench.store.touch_tokens(&viewed).await.unwrap(), [true, true]);
+    }
+    let told = |number: usize| Expired {
+        id: id(number),
+        user: Some(if number == 1 {
+            user("ann").unconfirmed()
+        } else {
+            User::new(users[number].as_bytes()).unwrap()
+        }),
+        seen: 3.125,
+        cart: vec![(item(1), 2)],
+        viewed: vec![(item(8), 3.125), (item(7), 2.25)],
+        why: Why::Idle,
+    };
+    bench.tell_idle(9.0, 9, QUEUE).await;
+    assert_eq!(bench.drain().await, [0, 1, 2, 3].map(told));
+    assert_eq!(bench.clean(OUTBOX).await.handed_on, 4);
+    let expired = [0, 1, 2, 3].map(|number| Expired { why: Why::Expired, ..told(number) });
+    assert_eq!(bench.store.outbox().await.unwrap().expired, expired);
+}
+
+async fn what_waits_for_its_receiver_has_a_bound_and_the_oldest_go(bench: Bench) {
+    for number in 0..7 {
+        bench.with_cart(number, number as f64 + 1.0).await;
+    }
+    let evicted = bench.clean(Farewell::Queue { storage: PLAIN, keep: 3 }).await;
+    assert_eq!((evicted.removed, evicted.handed_on, evicted.dropped), (7, 7, 4));
+    assert_eq!(bench.store.events_waiting().await.unwrap(), 3);
+    assert_eq!(bench.ids().await, ids([4, 5, 6]));
+    assert_eq!(bench.dump().await, [""; 0]);
+}
+
+async fn what_the_receiver_has_is_removed_and_nothing_else(bench: Bench) {
+    for number in 0..3 {
+        bench.with_cart(number, number as f64 + 1.0).await;
+    }
+    assert_eq!(bench.clean(QUEUE).await.handed_on, 3);
+    let first = bench.first().await;
+    bench.store.remove_event(&first).await.unwrap();
+    // Its answer was lost: it is done again.
+    bench.store.remove_event(&first).await.unwrap();
+    bench.store.put_back_event(&first).await.unwrap();
+    assert_eq!(bench.ids().await, ids([1, 2]));
+}
+
+async fn what_is_put_back_comes_last(bench: Bench) {
+    for number in 0..3 {
+        bench.with_cart(number, number as f64 + 1.0).await;
+    }
+    bench.clean(QUEUE).await;
+    let first = bench.first().await;
+    bench.store.put_back_event(&first).await.unwrap();
+    bench.store.put_back_event(&first).await.unwrap();
+    assert_eq!(bench.ids().await, ids([1, 2, 0]));
+}
+
+async fn a_users_events_are_forgotten_with_him(bench: Bench) {
+    use anteroom::store::ControlStore as _;
+    for number in 0..250 {
+        let name = if number % 100 == 7 { "bob" } else { "ann" };
+        bench.log_in(&token(number), name, number as f64 + 1.0).await;
+        bench.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
+    }
+    let how = Eviction { keep: 0, batch: 1000, carts: true, before: 0.0 };
+    let evicted = bench.store.evict_expiring(how, &Cursor::default(), &QUEUE).await.unwrap();
+    assert_eq!(evicted.handed_on, 250);
+    assert_eq!(bench.store.forget_user(&user("ann")).await.unwrap(), 247);
+    assert_eq!(bench.ids().await, ids([7, 107, 207]));
+}
+
+async fn idle_carts_are_told_of_once_and_their_sessions_go_on(bench: Bench) {
+    for number in 0..6 {
+        bench.log_in(&token(number), "ann", number as f64 + 1.0).await;
+    }
+    for number in [0, 3, 5] {
+        bench.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
+    }
+    let told = bench.tell_idle(5.0, 3, QUEUE).await;
+    assert_eq!((told.handed_on, told.more), (1, true));
+    let told = bench.tell_idle(5.0, 3, QUEUE).await;
+    assert_eq!((told.handed_on, told.more), (1, false));
+    for _ in 0..3 {
+        assert_eq!(bench.tell_idle(5.0, 3, QUEUE).await, IdleTold::default());
+    }
+    assert_eq!(bench.ids().await, ids([0, 3]));
+    assert_eq!(bench.members("recent:").await.len(), 6);
+    assert_eq!(bench.store.cart(&token(0)).await.unwrap(), [(item(1), 2)]);
+    assert_eq!(bench.tell_idle(6.0, 3, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.ids().await, ids([5]));
+}
+
+async fn who_came_back_is_told_of_again_when_he_is_idle_again(bench: Bench) {
+    bench.with_cart(1, 1.0).await;
+    bench.with_cart(2, 2.0).await;
+    assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await.handed_on, 2);
+    bench.store.touch_tokens(&[visit(1, "ann", 6.0, &[])]).await.unwrap();
+    assert_eq!(bench.tell_idle(5.5, 9, QUEUE).await.handed_on, 0);
+    assert_eq!(bench.tell_idle(7.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.tell_idle(8.0, 9, QUEUE).await.handed_on, 0);
+    let told: Vec<_> = bench.drain().await.iter().map(Expired::event).collect();
+    let event = |number: usize, seen: u32| format!("{}-{seen}-idle", id(number));
+    assert_eq!(told, [event(1, 1000), event(2, 2000), event(1, 6000)]);
+}
+
+async fn idle_sessions_of_one_time_are_all_told_of_whatever_the_batch(bench: Bench) {
+    // In the order of their bytes, in which capitals come first.
+    let names = ["AAAAAAAA", "BBBBBBBB1", "BBBBBBBB2", "aaaaaaaa", "aaaaaaaaa", "zzzzzzzz"];
+    let tokens = names.map(|name| StoredToken::from_store(name.as_bytes()).unwrap());
+    for token in tokens.iter().rev() {
+        bench.log_in(token, "ann", 5.0).await;
+        bench.store.add_to_cart(token, &item(1), 2).await.unwrap();
+    }
+    for token in &tokens {
+        assert_eq!(bench.tell_idle(5.0, 1, QUEUE).await.handed_on, 1, "{}", token.as_str());
+    }
+    assert_eq!(bench.tell_idle(5.0, 1, QUEUE).await.handed_on, 0);
+    let expected: Vec<_> = tokens.iter().map(|token| token.public_id(PLAIN)).collect();
+    assert_eq!(bench.ids().await, expected);
+}
+
+async fn idle_carts_wait_while_much_waits(bench: Bench) {
+    for number in 0..9 {
+        bench.with_cart(number, number as f64 + 1.0).await;
+    }
+    let farewell = Farewell::Queue { storage: PLAIN, keep: 8 };
+    let told = bench.tell_idle(9.0, 100, farewell).await;
+    assert_eq!((told.handed_on, told.more), (4, false));
+    assert_eq!(bench.tell_idle(9.0, 100, farewell).await.handed_on, 0);
+    assert_eq!(bench.ids().await, ids([0, 1, 2, 3]));
+    assert_eq!(bench.tell_idle(9.0, 100, farewell).await.handed_on, 4);
+    assert_eq!(bench.ids().await, ids([4, 5, 6, 7]));
+}
+
+async fn idle_carts_wait_while_the_outbox_is_not_empty(bench: Bench) {
+    for number in 0..4 {
+        bench.with_cart(number, number as f64 + 1.0).await;
+    }
+    assert_eq!(bench.tell_idle(2.0, 100, OUTBOX).await.handed_on, 2);
+    assert_eq!(bench.tell_idle(9.0, 100, OUTBOX).await.handed_on, 0);
+    let outbox = bench.store.outbox().await.unwrap();
+    assert_eq!(outbox.expired.len(), 2);
+    bench.store.clear_outbox(&outbox).await.unwrap();
+    assert_eq!(bench.tell_idle(9.0, 100, OUTBOX).await.handed_on, 2);
+}
+
+async fn a_cart_is_told_of_as_idle_and_then_as_expired(bench: Bench) {
+    bench.with_cart(1, 1.0).await;
+    bench.tell_idle(5.0, 9, QUEUE).await;
+    bench.clean(QUEUE).await;
+    let told: Vec<_> = bench.drain().await.iter().map(|told| told.why).collect();
+    assert_eq!(told, [Why::Idle, Why::Expired]);
+    let left = bench.dump().await;
+    assert_eq!(left, ["cartidle: "]);
+}
+
+async fn a_log_in_takes_its_cart_to_be_idle_again(bench: Bench) {
+    bench.with_cart(1, 1.0).await;
+    assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await.handed_on, 1);
+    let (old, new, user) = (Some(token(1)), token(2), user("ann"));
+    let rotation = Rotation { old, new, user, now: 6.0, most: 0 };
+    bench.store.rotate_token(&rotation).await.unwrap();
+    assert_eq!(bench.tell_idle(7.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.ids().await, ids([1, 2]));
+}
+
+#[tokio::test]
+async fn two_who_tell_of_idle_carts_tell_of_each_once() {
+    let bench = Bench::redis().await;
+    for number in 0..120 {
+        bench.with_cart(number, (number / 10) as f64).await;
+    }
+    let other = bench.open.lane();
+    crate::store_contract::connected(&other).await;
+    let all = async |store: &anteroom::store::AnyStore| {
+        for _ in 0..60 {
+            store.tell_idle(Idle { until: 99.0, batch: 7 }, &QUEUE).await.unwrap();
+        }
+    };
+    tokio::join!(all(&bench.store), all(&other));
+    let mut told = bench.ids().await;
+    told.sort_unstable();
+    let mut expected: Vec<_> = (0..120).map(id).collect();
+    expected.sort_unstable();
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn what_redis_knows_of_idle_sessions_mentions_a_token_only_in_the_midst_of_one_time() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    for number in 0..4 {
+        bench.with_cart(number, 5.25).await;
+    }
+    for (number, held) in
+        ["5.25 token-0000", "5.25 token-0001", "5.25 token-0002", "5.25"].into_iter().enumerate()
+    {
+        assert_eq!(bench.tell_idle(9.0, 1, QUEUE).await.handed_on, 1, "{number}");
+        assert_eq!(ask::<String>(on, &["GET", "cartidle:"]).await, held);
+    }
+    assert_eq!(bench.tell_idle(9.0, 1, QUEUE).await.handed_on, 0);
+}
+
+#[tokio::test]
+async fn idle_carts_that_redis_refuses_are_told_of_later() {
+    for farewell in [QUEUE, OUTBOX, Farewell::Stream { storage: PLAIN, keep: 100 }] {
+        let bench = Bench::redis().await;
+        let on = &mut bench.raw().await;
+        bench.with_cart(1, 1.0).await;
+        let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
+        let idle = Idle { until: 5.0, batch: 9 };
+        let told = bench.store.tell_idle(idle, &farewell).await.unwrap();
+        assert_eq!((told.handed_on, told.more), (0, false));
+        assert!(told.refusal.is_some_and(|refusal| refusal.contains("OOM")));
+        let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "0"]).await;
+        assert_eq!(bench.tell_idle(5.0, 9, farewell).await.handed_on, 1);
+        assert_eq!(bench.tell_idle(5.0, 9, farewell).await.handed_on, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_redis_without_room_gives_turns_and_loses_what_was_taken() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    for number in 0..3 {
+        bench.with_cart(number, 1.0 + number as f64).await;
+    }
+    bench.clean(QUEUE).await;
+    let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let turn = std::time::Duration::from_secs(60);
+    for (who, has_it) in [(1, true), (2, false), (1, true)] {
+        assert_eq!(bench.store.take_delivery(who, turn).await.unwrap(), has_it);
+    }
+    assert!(bench.store.take_turn(2, turn).await.unwrap(), "who cleans is another matter");
+    let first = bench.first().await;
+    bench.store.put_back_event(&first).await.unwrap();
+    assert_eq!(bench.ids().await, ids([0, 1, 2]), "there is no room to put it back");
+}
+
+#[tokio::test]
+async fn what_others_wrote_is_no_event_and_stops_nobody() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    let _: i64 = ask(on, &["ZADD", "recent:", "-inf", "", "1", "no token", "inf", "later"]).await;
+    let _: i64 = ask(on, &["RPUSH", "cartevents:", "no event"]).await;
+    bench.with_cart(1, 1.0).await;
+    let _: i64 = ask(on, &["DEL", "viewed:token-0001"]).await;
+    let _: String = ask(on, &["SET", "viewed:token-0001", "no views"]).await;
+    for _ in 0..3 {
+        bench.tell_idle(5.0, 1, QUEUE).await;
+    }
+    let first = bench.first().await;
+    assert!(first.expired.is_none());
+    bench.store.remove_event(&first).await.unwrap();
+    assert_eq!(bench.ids().await, ids([1]));
+    assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await, IdleTold::default());
+}

@@ -1,0 +1,447 @@
+//! A webhook is told of abandoned carts: each once in the queue, until its receiver has it.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anteroom::clock::unix_now;
+use anteroom::http::signature;
+use anteroom::ident::{Token, TokenStorage};
+use serde_json::{Value, json};
+
+use crate::support::client::Ask;
+use crate::support::origin::{Gate, Origin, Reply, Request};
+use crate::support::proxy::{Proxy, Storage, log_in, shop};
+use crate::support::redis::RedisServer;
+use crate::support::upstream::{Authority, Upstream};
+use crate::support::{free_port, wait_until};
+
+const SECRET: &str = "a key that both know";
+
+/// Lines of a configuration that tells `receiver`, which has [`SECRET`].
+fn settings(receiver: SocketAddr, more: &str) -> String {
+    settings_for(&format!("http://{receiver}/carts?from=shop"), more)
+}
+
+fn settings_for(receiver: &str, more: &str) -> String {
+    // Cases run side by side, and each says the same: nobody may find it half written.
+    let file = std::env::temp_dir().join("anteroom-webhook-test.key");
+    let mut new = tempfile::NamedTempFile::new().unwrap();
+    new.write_all(SECRET.as_bytes()).unwrap();
+    new.persist(&file).unwrap();
+    format!(
+        "session.on_expire = \"webhook:{receiver}\"\n\
+         session.webhook_secret = {{ file = {file:?} }}\nsession.clean_every = \"50ms\"\n{more}"
+    )
+}
+
+fn ok() -> Reply {
+    Reply::status("204 No Content")
+}
+
+fn pages() -> Origin {
+    Origin::always(Reply::html("a page"))
+}
+
+/// Seconds before now.
+fn ago(seconds: f64) -> String {
+    (unix_now() - seconds).to_string()
+}
+
+/// A session in Redis as an app writes it, with a cart and two views.
+fn abandon(server: &RedisServer, token: &str, user: &str, seen: &str) {
+    server.command::<()>(&["HSET", "login:", token, user]);
+    server.command::<()>(&["ZADD", "recent:", seen, token]);
+    server.command::<()>(&["ZADD", &format!("viewed:{token}"), "5.5", "tea", "7.25", "mug"]);
+    server.command::<()>(&["HSET", &format!("cart:{token}"), "mug", "2"]);
+}
+
+fn redis() -> (Storage, String) {
+    let server = RedisServer::start();
+    let url = server.url();
+    (Storage::Redis(server), url)
+}
+
+fn server(storage: &Storage) -> &RedisServer {
+    match storage {
+        Storage::Redis(server) => server,
+        Storage::Embedded => unreachable!("opened on redis"),
+    }
+}
+
+fn public_id(token: &str) -> String {
+    Token::parse(token.as_bytes())
+        .unwrap()
+        .stored(TokenStorage::Plain)
+        .public_id(TokenStorage::Plain)
+}
+
+fn said(request: &Request) -> Value {
+    serde_json::from_slice(&request.body.bytes).unwrap()
+}
+
+/// The events that a receiver was told, each as often as it was.
+fn events(receiver: &Origin) -> Vec<String> {
+    receiver.seen().iter().map(|seen| seen.header("Anteroom-Event").unwrap().to_owned()).collect()
+}
+
+/// Checks a signature as a receiver does.
+fn is_signed(request: &Request) -> bool {
+    let field = request.header("Anteroom-Signature").unwrap();
+    let time = field.strip_prefix("t=").and_then(|rest| rest.split_once(',')).unwrap().0;
+    let now: u64 = time.parse().unwrap();
+    let signed = signature::of_body(SECRET.as_bytes(), &request.body.bytes, now).unwrap();
+    signed == field && (unix_now() - now as f64).abs() < 60.0
+}
+
+fn waiting(server: &RedisServer) -> u64 {
+    server.command(&["LLEN", "cartevents:"])
+}
+
+#[test]
+fn a_receiver_is_told_all_and_can_see_who_told_it() {
+    let (storage, _) = redis();
+    let server = server(&storage);
+    let seen = unix_now() - 7200.5;
+    abandon(server, "token-of-ann", "ann", &seen.to_string());
+    abandon(server, "token-of-bob", "bob\0?", "2.5");
+    server.command::<()>(&["HSET", "cart:token-of-nobody", "mug", "1"]);
+    server.command::<()>(&["ZADD", "recent:", "1.5", "token-of-nobody"]);
+    let receiver = Origin::always(ok());
+    let origin = pages();
+    let proxy = Proxy::start(
+        &origin,
+        &storage,
+        &settings(receiver.address(), "session.idle_timeout = \"1h\""),
+    );
+    wait_until("all are told", || receiver.count() >= 3);
+    wait_until("none waits", || waiting(server) == 0);
+    wait_until("it is counted", || {
+        proxy.metric("anteroom_cart_events_delivered_total") >= 3.0
+            && proxy.metric("anteroom_cart_events_waiting") == 0.0
+    });
+    let told = receiver.seen();
+    assert_eq!(told.len(), 3);
+    for request in &told {
+        assert_eq!(
+            (request.method.as_str(), request.target.as_str()),
+            ("POST", "/carts?from=shop")
+        );
+        assert_eq!(request.header("Content-Type"), Some("application/json"));
+        assert_eq!(request.header("Host"), Some(receiver.address().to_string().as_str()));
+        assert!(is_signed(request));
+        assert_eq!(said(request)["event"], *request.header("Anteroom-Event").unwrap());
+        assert!(!String::from_utf8_lossy(&request.body.bytes).contains("token-of"));
+    }
+    let (nobody, bob, ann) = (said(&told[0]), said(&told[1]), said(&told[2]));
+    assert_eq!((&nobody["user"], &nobody["confirmed"]), (&Value::Null, &json!(false)));
+    assert_eq!((&bob["user"], &bob["confirmed"]), (&json!("bob"), &json!(false)));
+    assert_eq!(ann["id"], public_id("token-of-ann"));
+    assert_eq!((&ann["user"], &ann["confirmed"]), (&json!("ann"), &json!(true)));
+    assert_eq!(ann["why"], "expired");
+    assert!((ann["seen"].as_f64().unwrap() - seen).abs() < 1e-3);
+    assert_eq!(ann["cart"], json!([{ "item": "mug", "count": 2 }]));
+    let viewed = json!([{ "item": "mug", "viewed": 7.25 }, { "item": "tea", "viewed": 5.5 }]);
+    assert_eq!(ann["viewed"], viewed);
+}
+
+#[test]
+fn what_is_answered_500_or_led_elsewhere_is_told_again_under_the_same_id() {
+    for refusal in ["500 Internal Server Error", "307 Temporary Redirect"] {
+        let elsewhere = Origin::always(ok());
+        let there = format!("http://{}/", elsewhere.address());
+        let receiver = Origin::start({
+            let times = AtomicUsize::new(0);
+            move |_| match times.fetch_add(1, Ordering::SeqCst) {
+                0 => Reply::status(refusal).header("Location", &there).body("no"),
+                _ => ok(),
+            }
+        });
+        let (storage, _) = redis();
+        abandon(server(&storage), "token-of-ann", "ann", "2.5");
+        let origin = pages();
+        let proxy = Proxy::start(
+            &origin,
+            &storage,
+            &settings(receiver.address(), "session.idle_timeout = \"1h\""),
+        );
+        wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
+        assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 1.0);
+        let event = format!("{}-2500-expired", public_id("token-of-ann"));
+        assert_eq!(events(&receiver), [event.clone(), event]);
+        assert!(receiver.seen().iter().all(is_signed));
+        assert_eq!(receiver.seen()[0].body.bytes, receiver.seen()[1].body.bytes);
+        assert_eq!(elsewhere.count(), 0);
+    }
+}
+
+#[test]
+fn one_that_its_receiver_cannot_take_holds_up_no_other() {
+    let receiver = Origin::start(|request| match said(request)["user"].as_str() {
+        Some("poison") => Reply::status("400 Bad Request").body("what?"),
+        _ => ok(),
+    });
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-poison", "poison", "1.5");
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    abandon(server(&storage), "token-of-bob", "bob", "3.5");
+    let origin = pages();
+    let proxy = Proxy::start(
+        &origin,
+        &storage,
+        &settings(receiver.address(), "session.idle_timeout = \"1h\""),
+    );
+    let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
+    wait_until("the others are taken", || delivered() >= 2.0);
+    assert_eq!(waiting(server(&storage)), 1);
+}
+
+#[test]
+fn a_receiver_that_is_away_is_told_when_it_is_there() {
+    for storage in [Storage::Embedded, redis().0] {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
+        let more = "session.mint = true\nsession.max_sessions = 1";
+        let proxy = Proxy::start(&origin, &storage, &settings(address, more));
+        let cookie = log_in(&proxy, "ann");
+        assert_eq!(proxy.post("/buy").cookie(&cookie).send().text(), "bought");
+        log_in(&proxy, "bob");
+        wait_until("it fails", || proxy.metric("anteroom_cart_events_failed_total") >= 1.0);
+        assert!(proxy.metric("anteroom_cart_events_waiting") >= 1.0);
+
+        let receiver = Origin::at(address, |_| ok());
+        let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
+        wait_until("it is taken", || delivered() >= 1.0);
+        assert_eq!(receiver.count(), 1);
+        let told = said(&receiver.last());
+        assert_eq!((&told["user"], &told["confirmed"]), (&json!("ann"), &json!(true)));
+        assert_eq!(told["cart"], json!([{ "item": "mug", "count": 2 }]));
+    }
+}
+
+#[test]
+fn what_waited_when_the_proxy_was_killed_is_told_by_the_next() {
+    for storage in [Storage::Embedded, redis().0] {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
+        let more = "session.mint = true\nsession.max_sessions = 1";
+        let mut proxy = Proxy::start(&origin, &storage, &settings(address, more));
+        for n in 0..4 {
+            let cookie = log_in(&proxy, &format!("user{n}"));
+            assert_eq!(proxy.post("/buy").cookie(&cookie).send().text(), "bought");
+        }
+        log_in(&proxy, "last");
+        let handed_on = || proxy.metric("anteroom_carts_handed_on_total");
+        wait_until("all carts wait", || handed_on() >= 4.0);
+        proxy.kill9();
+        let receiver = Origin::at(address, |_| ok());
+        proxy.restart();
+        let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
+        wait_until("all are taken", || delivered() >= 4.0);
+        let told: BTreeSet<_> = events(&receiver).into_iter().collect();
+        assert_eq!((told.len(), receiver.count()), (4, 4));
+        assert!(receiver.seen().iter().all(is_signed));
+    }
+}
+
+#[test]
+fn what_was_under_way_when_the_proxy_was_killed_is_told_again_under_the_same_id() {
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    let gate = Gate::closed();
+    let receiver = Origin::start({
+        let (gate, times) = (Arc::clone(&gate), AtomicUsize::new(0));
+        move |_| match times.fetch_add(1, Ordering::SeqCst) {
+            0 => ok().until(&gate).bytes(""),
+            _ => ok(),
+        }
+    });
+    let origin = pages();
+    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let mut proxy = Proxy::start(&origin, &storage, &settings);
+    wait_until("it is under way", || receiver.count() == 1);
+    proxy.kill9();
+    gate.open();
+    proxy.restart();
+    wait_until("it is told or taken", || waiting(server(&storage)) == 0);
+    let told = events(&receiver);
+    assert!(told.len() <= 2 && told.iter().all(|event| *event == told[0]), "{told:?}");
+}
+
+#[test]
+fn of_two_proxies_on_one_redis_one_tells_each_cart() {
+    const SESSIONS: usize = 60;
+    let (storage, _) = redis();
+    for n in 0..SESSIONS {
+        abandon(server(&storage), &format!("token-number-{n}"), "ann", &format!("{n}.5"));
+    }
+    let receiver = Origin::always(ok());
+    let origin = pages();
+    let settings = settings(
+        receiver.address(),
+        "session.idle_timeout = \"1h\"\nsession.cart_idle = \"1s\"\nsession.clean_batch = 7",
+    );
+    let proxies =
+        [Proxy::start(&origin, &storage, &settings), Proxy::start(&origin, &storage, &settings)];
+    let delivered = || {
+        let count = |proxy: &Proxy| proxy.metric("anteroom_cart_events_delivered_total") as usize;
+        proxies.iter().map(count).sum::<usize>()
+    };
+    wait_until("all are cleaned", || server(&storage).command::<u64>(&["ZCARD", "recent:"]) == 0);
+    wait_until("none waits", || waiting(server(&storage)) == 0);
+    wait_until("all are counted", || delivered() == receiver.count());
+    let told = events(&receiver);
+    let once: BTreeSet<_> = told.iter().collect();
+    assert_eq!(once.len(), told.len());
+    let expired = told.iter().filter(|event| event.ends_with("-expired"));
+    assert_eq!(expired.count(), SESSIONS);
+}
+
+#[test]
+fn an_idle_cart_is_told_of_once_until_its_visitor_was_back_and_then_as_expired() {
+    let (storage, _) = redis();
+    let server = server(&storage);
+    let seen = unix_now() - 7200.0;
+    abandon(server, "token-of-ann", "ann", &seen.to_string());
+    abandon(server, "token-of-bob", "bob", &ago(10.0));
+    let receiver = Origin::always(ok());
+    let origin = pages();
+    let idle = settings(receiver.address(), "session.cart_idle = \"1h\"");
+    let mut proxy = Proxy::start(&origin, &storage, &idle);
+    wait_until("she is told of", || receiver.count() == 1);
+    let told = said(&receiver.last());
+    assert_eq!((&told["user"], &told["why"]), (&json!("ann"), &json!("idle")));
+    assert_eq!(server.command::<u64>(&["HLEN", "cart:token-of-ann"]), 1);
+    // The next process knows it, too; and she was back, and is idle again.
+    proxy.restart();
+    let back = unix_now() - 5400.0;
+    server.command::<()>(&["ZADD", "recent:", &back.to_string(), "token-of-ann"]);
+    wait_until("she is told of again", || receiver.count() == 2);
+    drop(proxy);
+    let over = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let _proxy = Proxy::start(&origin, &storage, &over);
+    wait_until("her session is over", || receiver.count() == 3);
+    let whys: Vec<_> = receiver.seen().iter().map(|seen| said(seen)["why"].clone()).collect();
+    assert_eq!(whys, ["idle", "idle", "expired"]);
+    assert_eq!(events(&receiver).into_iter().collect::<BTreeSet<_>>().len(), 3);
+    assert_eq!(server.keys("cart:*"), ["cart:token-of-bob"]);
+}
+
+#[test]
+fn idle_carts_are_in_the_file_and_in_the_stream_too() {
+    let origin = pages();
+    for (on_expire, expected) in [("file:./carts.jsonl", 2), ("stream", 2)] {
+        let (storage, _) = redis();
+        let server = server(&storage);
+        abandon(server, "token-of-ann", "ann", &ago(7200.0));
+        abandon(server, "token-of-bob", "bob\0?", &ago(7100.0));
+        let settings = format!(
+            "session.on_expire = \"{on_expire}\"\nsession.cart_idle = \"1h\"\n\
+             session.clean_every = \"50ms\""
+        );
+        let proxy = Proxy::start(&origin, &storage, &settings);
+        let handed_on = || proxy.metric("anteroom_carts_handed_on_total");
+        wait_until("they are told of", || handed_on() >= f64::from(expected));
+        let told: Vec<Value> = if on_expire == "stream" {
+            type Entry = (String, std::collections::BTreeMap<String, String>);
+            let entries: Vec<Entry> = server.command(&["XRANGE", "expired:", "-", "+"]);
+            entries.into_iter().map(|(_, fields)| json!(fields)).collect()
+        } else {
+            let text = std::fs::read_to_string(proxy.folder().join("carts.jsonl")).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        assert_eq!(told.len(), 2);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let said: Vec<_> = told
+            .iter()
+            .map(|told| ["user", "confirmed", "why"].map(|key| text(&told[key])))
+            .collect();
+        assert_eq!(said, [["ann", "true", "idle"], ["bob", "false", "idle"]]);
+        let viewed = r#"[{"item":"mug","viewed":7.25},{"item":"tea","viewed":5.5}]"#;
+        assert_eq!(text(&told[0]["viewed"]), viewed);
+        assert_eq!(server.command::<u64>(&["ZCARD", "recent:"]), 2);
+    }
+}
+
+#[test]
+fn an_answer_without_end_is_not_read_to_its_end() {
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    let receiver = Origin::start(|_| {
+        let begun = "x".repeat(1 << 18);
+        Reply::status("200 OK").header("Content-Length", "100000000").bytes(&begun).hanging()
+    });
+    let origin = pages();
+    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let proxy = Proxy::start(&origin, &storage, &settings);
+    wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
+    assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 0.0);
+}
+
+/// The receiver that the README shows, for this port and this key.
+fn shown_receiver(folder: &Path, port: u16) -> Child {
+    let readme = include_str!("../../README.md");
+    let (_, code) = readme.split_once("```python\nimport hashlib, hmac").unwrap();
+    let (code, _) = code.split_once("```").unwrap();
+    let key = folder.join("webhook.key");
+    std::fs::write(&key, format!("{SECRET}\n")).unwrap();
+    let code = format!("import hashlib, hmac{code}")
+        .replace("/etc/anteroom/webhook.key", key.to_str().unwrap())
+        .replace("8000", &port.to_string());
+    std::fs::write(folder.join("receiver.py"), code).unwrap();
+    Command::new("python3")
+        .arg(folder.join("receiver.py"))
+        .stdout(std::fs::File::create(folder.join("told")).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn the_receiver_that_is_shown_takes_what_is_signed_and_nothing_else() {
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    let folder = tempfile::tempdir().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let mut receiver = shown_receiver(folder.path(), address.port());
+    wait_until("it listens", || std::net::TcpStream::connect(address).is_ok());
+    let forged = Ask::new(address, "POST", "/carts")
+        .header("Anteroom-Signature", "t=1790000000,v1=00")
+        .body(b"{}")
+        .send();
+    assert_eq!(forged.status, 403);
+
+    let origin = pages();
+    let proxy =
+        Proxy::start(&origin, &storage, &settings(address, "session.idle_timeout = \"1h\""));
+    wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
+    let told = std::fs::read_to_string(folder.path().join("told")).unwrap();
+    assert_eq!(told, "expired ann True [{'count': 2, 'item': 'mug'}]\n");
+    receiver.kill().unwrap();
+    receiver.wait().unwrap();
+}
+
+#[test]
+fn a_receiver_by_https_is_told_where_its_certificate_is_believed() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    for (believed, is_told) in [(&authority, true), (&stranger, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let tls = authority.server(&authority.issue("localhost", false), &["http/1.1"], false);
+        let receiver = Upstream::http(Some(tls), false, |_| http::Response::default());
+        let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
+        let url = format!("https://localhost:{}", receiver.port());
+        let settings = settings_for(&url, "session.mint = true\nsession.max_sessions = 1");
+        let line = format!("export SSL_CERT_FILE={}", believed.file(folder.path()).display());
+        let proxy = Proxy::behind_with(&line, &origin, &settings);
+        let cookie = log_in(&proxy, "ann");
+        assert_eq!(proxy.post("/buy").cookie(&cookie).send().text(), "bought");
+        log_in(&proxy, "bob");
+        let count = |what: &str| proxy.metric(&format!("anteroom_cart_events_{what}_total"));
+        wait_until("it is tried", || count("delivered") + count("failed") >= 1.0);
+        assert_eq!((count("delivered") > 0.0, !receiver.seen().is_empty()), (is_told, is_told));
+    }
+}
