@@ -125,7 +125,7 @@ impl Play {
     pub(crate) fn step(&mut self) {
         self.step += 1;
         match self.rng.u8(..100) {
-            _ if self.step % FAULT_EVERY == 0 => self.fault(),
+            _ if self.step.is_multiple_of(FAULT_EVERY) => self.fault(),
             0..50 => self.burst(),
             50..66 => self.log_in_or_out(),
             66..72 => self.change(),
