@@ -107,6 +107,22 @@ pub(super) async fn verify(
     whose: Whose<'_>,
     asking: Asking<'_>,
 ) -> Result<Verdict, StoreError> {
+    let verdict = find_out(room, verify, whose, asking).await?;
+    // SECURITY: who is unknown is passed on as he comes, and the app may believe in what was logged out,
+    // whether it was not asked, has not said, or another proxy has remembered its answer first.
+    let is_unknown = matches!(verdict, Verdict::Unknown);
+    if is_unknown && Suspects::of(room, &whose.head.headers).are_barred(room, whose.now).await? {
+        return Ok(Verdict::Barred);
+    }
+    Ok(verdict)
+}
+
+async fn find_out(
+    room: &Rc<Room>,
+    verify: &Arc<Verify>,
+    whose: Whose<'_>,
+    asking: Asking<'_>,
+) -> Result<Verdict, StoreError> {
     let remembered = room.verified.recall(&room.store, &whose.carried, whose.now).await?;
     let is_renewal = remembered.is_some();
     if let Some(Remembered { answer, asked }) = remembered {

@@ -216,10 +216,16 @@ pub(super) async fn carry_out(
 /// for somebody's still.
 async fn end(case: &Case<'_>, next: Option<&StoredToken>) -> Result<(), Error> {
     let (room, visitor) = (case.room, &case.visitor);
+    // What is remembered here may be from before his log-in at another proxy, a second ago.
+    let is_nobody = visitor.class == VisitorClass::Anonymous
+        && match &visitor.carried {
+            Some(carried) => room.verified.is_nobody(&room.store, carried).await,
+            None => true,
+        };
     if let (Some(verify), Some(carried)) = (&room.settings.verify, visitor.carried) {
         room.verified.void(&room.store, &[carried], verify.mark_time(), case.now).await;
     }
-    if visitor.class == VisitorClass::Anonymous {
+    if is_nobody {
         return Ok(());
     }
     let asks = room.settings.verify.is_some();

@@ -252,6 +252,12 @@ impl Verified {
         Ok(Some(remembered))
     }
 
+    /// Whether a visitor is nobody by what the store remembers now. Where it does not say, he may be somebody.
+    pub async fn is_nobody<S: AnswerStore>(&self, store: &S, cookies: &CookieHash) -> bool {
+        let Ok(Some(answer)) = store.recall(cookies).await else { return false };
+        Remembered::read(&answer).is_some_and(|it| !matches!(it.answer, Answer::Known(_)))
+    }
+
     /// Whether the app has just not said who a visitor is.
     #[must_use]
     pub fn was_unclear(&self, cookies: &CookieHash, now: f64) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use percent_encoding::percent_decode_str;
@@ -204,6 +205,75 @@ fn a_session_that_is_revoked_stays_so_whatever_the_app_says(storage: &Storage) {
     assert_eq!(page(&proxy, &ann).text(), "a page for anybody");
     assert_eq!(session(&proxy, &ann), ("none".to_owned(), None));
     assert_eq!(page(&proxy, &bob).text(), "a page for bob");
+}
+
+#[test]
+fn a_token_that_was_logged_out_elsewhere_stays_nobodys_while_the_app_cannot_say() {
+    let is_ill = Arc::new(AtomicBool::new(true));
+    let ill = Arc::clone(&is_ill);
+    let origin = Origin::start(move |request| match (request.path(), sid(request)) {
+        ("/whoami", _) if ill.load(Ordering::SeqCst) => Reply::status("503 Service Unavailable"),
+        ("/whoami", Some(_)) => Reply::typed("application/json", r#"{"id":7,"name":"ann"}"#),
+        ("/logout", _) => {
+            Reply::unstored("bye").header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0")
+        }
+        (_, Some(_)) => Reply::unstored("a page for ann"),
+        (_, None) => Reply::unstored("a page for anybody"),
+    });
+    let storage = Storage::redis();
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, VERIFY));
+    let ann = "SID=sid-of-ann-1";
+    assert_eq!(page(&other, ann).text(), "a page for ann", "she is passed on");
+    is_ill.store(false, Ordering::SeqCst);
+    one.post("/logout").cookie(ann).send();
+    for proxy in [&one, &other] {
+        assert_eq!(page(proxy, ann).text(), "a page for anybody");
+    }
+}
+
+#[test]
+fn a_token_that_was_logged_out_is_nobodys_however_many_proxies_find_it_out_at_once() {
+    let origin = app();
+    let storage = Storage::redis();
+    let proxies = [(); 2].map(|()| Proxy::start(&origin, &storage, VERIFY));
+    for _ in 0..20 {
+        let ann = log_in(&proxies[0], "ann");
+        proxies[0].get("/logout").cookie(&ann).send();
+        let mut clients: Vec<_> =
+            proxies.iter().map(|proxy| proxy.get("/page").cookie(&ann).start()).collect();
+        for client in &mut clients {
+            assert_eq!(client.answer().text(), "a page for anybody");
+        }
+    }
+}
+
+#[test]
+fn a_log_out_counts_where_nothing_is_known_yet_of_the_log_in() {
+    let is_in = Arc::new(AtomicBool::new(false));
+    let origin = Origin::start(move |request| match (request.path(), sid(request)) {
+        ("/login", _) => {
+            is_in.store(true, Ordering::SeqCst);
+            Reply::unstored("welcome")
+        }
+        ("/logout", _) => {
+            Reply::unstored("bye").header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0")
+        }
+        ("/whoami", Some(_)) if is_in.load(Ordering::SeqCst) => {
+            Reply::typed("application/json", r#"{"id":7,"name":"ann"}"#)
+        }
+        ("/whoami", _) => Reply::typed("application/json", r#"{"id":0}"#),
+        (_, Some(_)) if is_in.load(Ordering::SeqCst) => Reply::unstored("a page for ann"),
+        _ => Reply::unstored("a page for anybody"),
+    });
+    let storage = Storage::redis();
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, VERIFY));
+    let ann = "SID=sid-of-ann-1";
+    assert_eq!(page(&other, ann).text(), "a page for anybody");
+    one.post("/login").cookie(ann).send();
+    other.post("/logout").cookie(ann).send();
+    for proxy in [&one, &other] {
+        assert_eq!(page(proxy, ann).text(), "a page for anybody");
+    }
 }
 
 #[test]

@@ -1,0 +1,76 @@
+//! No byte of one user's in another's answer: visitors of an app with sessions of its own, before real
+//! proxies, who do whatever chance says.
+//!
+//! All that is somebody's bears a mark that nothing else bears: names, addresses, session ids, carts, and a
+//! secret on each personal page. Visitors ask for pages of every kind in bursts, log in and out, change
+//! things; pages are purged, sessions revoked; the app fails, Redis is stopped or killed, a proxy is killed.
+//! Each answer is searched for marks of others, a page is held byte for byte against what the app said, and
+//! who has logged in or out a second ago is so at every proxy. `check` has what is promised.
+//!
+//! It is played by two proxies on one Redis and by one on the embedded store. `ANTEROOM_LEAKS_STEPS` says how
+//! many steps each takes, `ANTEROOM_LEAKS_SEED` by which seed: the one that was printed makes the same choices
+//! again, as far as threads leave them to chance. The tests' `model/faults` plants leaks that this one must
+//! find.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "in a test a panic is the way to fail, unwrap says where, and the seed is to be seen"
+)]
+
+mod app;
+mod check;
+mod play;
+#[allow(dead_code, unused_imports, unused_macros, reason = "the cases in tests/it use all of it")]
+#[path = "../it/support/mod.rs"]
+mod support;
+mod world;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use play::Play;
+use support::proxy::Storage;
+
+/// Steps where nobody says how many.
+const STEPS: u64 = 200;
+
+/// Whether one of the two has found something: the other need not go on.
+static FOUND: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn two_proxies_on_redis_show_nobody_what_is_anothers() {
+    play(Storage::redis(), 2);
+}
+
+#[test]
+fn a_proxy_on_the_embedded_store_shows_nobody_what_is_anothers() {
+    play(Storage::Embedded, 1);
+}
+
+fn play(storage: Storage, proxies: usize) {
+    let steps = number("ANTEROOM_LEAKS_STEPS").unwrap_or(STEPS);
+    let seed = number("ANTEROOM_LEAKS_SEED").unwrap_or_else(|| fastrand::u64(..));
+    println!("ANTEROOM_LEAKS_STEPS={steps} ANTEROOM_LEAKS_SEED={seed}");
+    let mut play = Play::new(seed, storage, proxies);
+    for step in 0..=steps {
+        if FOUND.load(Ordering::SeqCst) {
+            return;
+        }
+        match step {
+            _ if step < steps => play.step(),
+            _ => play.end(),
+        }
+        if let Some(wrong) = play.wrong() {
+            FOUND.store(true, Ordering::SeqCst);
+            panic!("{wrong}\nANTEROOM_LEAKS_SEED={seed}");
+        }
+    }
+    println!("{}", play.tally.text());
+    play.tally.check();
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}

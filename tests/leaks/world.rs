@@ -1,0 +1,215 @@
+//! Who there is, what is whose, and what the app has said.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use fastrand::Rng;
+
+/// What every mark begins and ends with; twelve digits stand between.
+const BEGIN: &str = "zq";
+const END: &str = "qz";
+const DIGITS: usize = 12;
+
+/// Users, and the groups among which they are dealt out.
+pub(crate) const USERS: usize = 6;
+pub(crate) const GROUPS: usize = 2;
+
+/// Whose a mark is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    User(usize),
+    /// All users of a group.
+    Group(usize),
+    /// The browser that has the session.
+    Session(usize),
+}
+
+/// A user of the app.
+#[derive(Debug)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) email: String,
+    pub(crate) group: usize,
+}
+
+/// A session of the app's.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The cookie's value.
+    pub(crate) id: String,
+    /// What a visitor without a login keeps in it.
+    pub(crate) secret: String,
+    /// Who it is by the app's word.
+    pub(crate) user: Option<usize>,
+    /// Who it ever was: a session never is two users'.
+    pub(crate) was: Option<usize>,
+    /// The browser that was given it.
+    pub(crate) browser: Option<usize>,
+    /// When the log-in was acknowledged, where all was well then.
+    pub(crate) known: Option<Instant>,
+    /// Whether a log-out has begun, or nobody knows what became of a log-in.
+    pub(crate) is_unclear: bool,
+    /// When the log-out was acknowledged.
+    pub(crate) ended: Option<Instant>,
+    /// Whether the browser keeps the cookie of a session that has ended so, and may log in with it.
+    pub(crate) is_kept: bool,
+}
+
+/// What ails the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    Well,
+    /// It answers 500.
+    Failing,
+    /// Its answers break off.
+    Breaking,
+    /// It takes its time.
+    Slow,
+}
+
+/// How an app ends a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogOut {
+    /// It takes the cookie away.
+    Clears,
+    /// It takes the cookie away, and goes on to believe in it.
+    Believes,
+    /// It leaves the cookie, and knows it to be nobody's.
+    Keeps,
+    /// It gives another cookie, and goes on to believe in the old one.
+    Replaces,
+}
+
+/// All that is known.
+pub(crate) struct State {
+    rng: Rng,
+    marks: HashMap<String, Owner>,
+    pub(crate) users: Vec<User>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) sessions: Vec<Session>,
+    by_id: HashMap<String, usize>,
+    /// The number of things in a cart is a mark, too: by it, whose.
+    counts: HashMap<u64, usize>,
+    /// Path and body of all pages that the app has said, by their numbers.
+    pub(crate) said: Vec<(String, String)>,
+    /// The numbers of those that stay the same, by path and text.
+    again: HashMap<(String, String), usize>,
+    pub(crate) health: Health,
+}
+
+/// The same, for the app's threads and the play's.
+pub(crate) struct World(Mutex<State>);
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut state = State {
+            rng: Rng::with_seed(seed),
+            marks: HashMap::new(),
+            users: Vec::new(),
+            groups: Vec::new(),
+            sessions: Vec::new(),
+            by_id: HashMap::new(),
+            counts: HashMap::new(),
+            said: Vec::new(),
+            again: HashMap::new(),
+            health: Health::Well,
+        };
+        for number in 0..GROUPS {
+            let group = state.mark(Owner::Group(number));
+            state.groups.push(format!("group{group}"));
+        }
+        for number in 0..USERS {
+            let name = format!("user{}", state.mark(Owner::User(number)));
+            let email = format!("{}@mail.test", state.mark(Owner::User(number)));
+            state.users.push(User { name, email, group: number % GROUPS });
+        }
+        Self(Mutex::new(state))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl State {
+    /// A new mark.
+    pub(crate) fn mark(&mut self, owner: Owner) -> String {
+        let digits = self.rng.u64(..) >> 16;
+        let mark = format!("{BEGIN}{digits:012x}{END}");
+        self.marks.insert(mark.clone(), owner);
+        mark
+    }
+
+    /// A new number of things in a user's cart.
+    pub(crate) fn count(&mut self, user: usize) -> u64 {
+        let count = 100_000 + self.counts.len() as u64;
+        self.counts.insert(count, user);
+        count
+    }
+
+    /// A new session.
+    pub(crate) fn session(&mut self, user: Option<usize>) -> usize {
+        let number = self.sessions.len();
+        let id = format!("sid{}", self.mark(Owner::Session(number)));
+        let secret = self.mark(Owner::Session(number));
+        self.by_id.insert(id.clone(), number);
+        self.sessions.push(Session {
+            id,
+            secret,
+            user,
+            was: user,
+            browser: None,
+            known: None,
+            is_unclear: false,
+            ended: None,
+            is_kept: false,
+        });
+        number
+    }
+
+    pub(crate) fn session_of(&self, id: &str) -> Option<usize> {
+        self.by_id.get(id).copied()
+    }
+
+    /// What the app says at a path, by the number of the page.
+    pub(crate) fn say(&mut self, path: &str, body: impl FnOnce(usize) -> String) -> String {
+        let number = self.said.len();
+        let body = body(number);
+        self.said.push((path.to_owned(), body.clone()));
+        body
+    }
+
+    /// The same of a page that is byte for byte as it was where `text` is.
+    pub(crate) fn say_again(
+        &mut self,
+        path: &str,
+        text: &str,
+        body: impl FnOnce(usize) -> String,
+    ) -> String {
+        let again = (path.to_owned(), text.to_owned());
+        if let Some(number) = self.again.get(&again) {
+            return self.said[*number].1.clone();
+        }
+        self.again.insert(again, self.said.len());
+        self.say(path, body)
+    }
+
+    /// Whose all is that bears a mark in a text.
+    pub(crate) fn owners(&self, text: &str) -> Vec<(String, Owner)> {
+        let length = BEGIN.len() + DIGITS + END.len();
+        let at = text.match_indices(BEGIN).map(|(at, _)| at);
+        let marks = at.filter_map(|at| text.get(at..at + length));
+        let marks = marks.filter_map(|mark| Some((mark.to_owned(), *self.marks.get(mark)?)));
+        let count = between(text, "<i id=count>", "</i>").and_then(|count| count.parse().ok());
+        let count = count.and_then(|count: u64| Some((count, *self.counts.get(&count)?)));
+        let count = count.map(|(count, user)| (count.to_string(), Owner::User(user)));
+        marks.chain(count).collect()
+    }
+}
+
+/// What stands between two words.
+pub(crate) fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {
+    let text = &text[text.find(start)? + start.len()..];
+    Some(&text[..text.find(end)?])
+}
