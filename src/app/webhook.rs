@@ -52,6 +52,7 @@ pub(super) fn start(
         waiting: Arc::clone(&shared.events_waiting),
         sheet: Arc::clone(sheet),
         refusals: Default::default(),
+        done: Default::default(),
     };
     Some(tokio::task::spawn_local(task::drive(deliver, Arc::clone(sheet), stop.clone())))
 }

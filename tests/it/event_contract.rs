@@ -17,6 +17,7 @@ contract!(
     what_waits_for_its_receiver_has_a_bound_and_the_oldest_go,
     what_the_receiver_has_is_removed_and_nothing_else,
     what_is_put_back_comes_last,
+    when_it_was_refused_first_is_known_ever_after,
     a_users_events_are_forgotten_with_him,
     idle_carts_are_told_of_once_and_their_sessions_go_on,
     who_came_back_is_told_of_again_when_he_is_idle_again,
@@ -130,7 +131,7 @@ async fn what_the_receiver_has_is_removed_and_nothing_else(bench: Bench) {
     bench.store.remove_event(&first).await.unwrap();
     // Its answer was lost: it is done again.
     bench.store.remove_event(&first).await.unwrap();
-    bench.store.put_back_event(&first).await.unwrap();
+    bench.store.put_back_event(&first, None).await.unwrap();
     assert_eq!(bench.ids().await, ids([1, 2]));
 }
 
@@ -140,9 +141,27 @@ async fn what_is_put_back_comes_last(bench: Bench) {
     }
     bench.clean(QUEUE).await;
     let first = bench.first().await;
-    bench.store.put_back_event(&first).await.unwrap();
-    bench.store.put_back_event(&first).await.unwrap();
+    bench.store.put_back_event(&first, None).await.unwrap();
+    bench.store.put_back_event(&first, None).await.unwrap();
     assert_eq!(bench.ids().await, ids([1, 2, 0]));
+}
+
+async fn when_it_was_refused_first_is_known_ever_after(bench: Bench) {
+    bench.with_cart(1, 1.0).await;
+    bench.clean(QUEUE).await;
+    let first = bench.first().await;
+    assert_eq!(first.refused, None);
+    bench.store.put_back_event(&first, None).await.unwrap();
+    assert_eq!(bench.first().await.refused, None);
+    for later in 0..3 {
+        let event = bench.first().await;
+        let now = 1_790_000_000.5 + f64::from(later);
+        bench.store.put_back_event(&event, Some(now)).await.unwrap();
+        let event = bench.first().await;
+        assert_eq!(event.refused, Some(1_790_000_000.0));
+        assert_eq!(event.expired, first.expired);
+    }
+    assert_eq!(bench.ids().await, ids([1]));
 }
 
 async fn a_users_events_are_forgotten_with_him(bench: Bench) {
@@ -309,7 +328,7 @@ async fn idle_carts_that_redis_refuses_are_told_of_later() {
 }
 
 #[tokio::test]
-async fn a_redis_without_room_gives_turns_and_loses_what_was_taken() {
+async fn a_redis_without_room_gives_turns_and_puts_back_and_loses_what_was_taken() {
     let bench = Bench::redis().await;
     let on = &mut bench.raw().await;
     for number in 0..3 {
@@ -323,8 +342,8 @@ async fn a_redis_without_room_gives_turns_and_loses_what_was_taken() {
     }
     assert!(bench.store.take_turn(2, turn).await.unwrap(), "who cleans is another matter");
     let first = bench.first().await;
-    bench.store.put_back_event(&first).await.unwrap();
-    assert_eq!(bench.ids().await, ids([0, 1, 2]), "there is no room to put it back");
+    bench.store.put_back_event(&first, Some(1_790_000_000.0)).await.unwrap();
+    assert_eq!(bench.ids().await, ids([1, 2, 0]));
 }
 
 #[tokio::test]

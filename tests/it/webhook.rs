@@ -382,6 +382,94 @@ fn an_answer_without_end_is_not_read_to_its_end() {
     assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 0.0);
 }
 
+#[test]
+fn who_closes_without_an_answer_for_one_is_told_of_all_others() {
+    for no_answer in [Reply::nothing as fn() -> Reply, || Reply::raw(b"no HTTP at all\r\n\r\n")] {
+        let receiver = Origin::start(move |request| match said(request)["user"].as_str() {
+            Some("poison") => no_answer(),
+            _ => ok(),
+        });
+        let (storage, _) = redis();
+        abandon(server(&storage), "token-of-poison", "poison", "1.5");
+        abandon(server(&storage), "token-of-ann", "ann", "2.5");
+        abandon(server(&storage), "token-of-bob", "bob", "3.5");
+        let origin = pages();
+        let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+        let proxy = Proxy::start(&origin, &storage, &settings);
+        let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
+        wait_until("the others are taken", || delivered() >= 2.0);
+        assert_eq!(waiting(server(&storage)), 1);
+    }
+}
+
+#[test]
+fn what_is_refused_for_good_pauses_nothing_until_all_that_waits_was_refused() {
+    const POISON: usize = 12;
+    let receiver = Origin::start(|request| match said(request)["user"].as_str() {
+        Some("poison") => Reply::status("400 Bad Request").body("what?"),
+        _ => ok(),
+    });
+    let (storage, _) = redis();
+    for n in 0..POISON {
+        abandon(server(&storage), &format!("token-of-poison-{n}"), "poison", &format!("{n}.5"));
+    }
+    abandon(server(&storage), "token-of-ann", "ann", "99.5");
+    let origin = pages();
+    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let proxy = Proxy::start(&origin, &storage, &settings);
+    let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
+    wait_until("she is told of", || delivered() >= 1.0);
+    let told = events(&receiver);
+    let before = told.iter().position(|event| event.contains("-99500-")).unwrap();
+    assert_eq!(told[..before].iter().collect::<BTreeSet<_>>().len(), before, "one round");
+    assert_eq!(waiting(server(&storage)), POISON as u64);
+    assert_eq!(proxy.metric("anteroom_cart_events_given_up_total"), 0.0);
+}
+
+#[test]
+fn what_was_refused_for_three_days_is_given_up() {
+    let receiver = Origin::start(|request| match said(request)["user"].as_str() {
+        Some("away") => Reply::status("503 Service Unavailable"),
+        _ => Reply::status("403 Forbidden").body("who?"),
+    });
+    let (storage, _) = redis();
+    let server = server(&storage);
+    let event = |user: &str, since: f64| {
+        let refused = unix_now() - since;
+        format!(
+            r#"{{"id":"{user}","user":"{user}","seen":"1.5","cart":[],"viewed":[],"why":"idle","refused":{refused:.0}}}"#
+        )
+    };
+    let day = 86_400.0;
+    for (user, since) in [("ann", 4.0 * day), ("bob", 2.0 * day), ("away", 4.0 * day)] {
+        server.command::<()>(&["RPUSH", "cartevents:", &event(user, since)]);
+    }
+    let origin = pages();
+    let proxy = Proxy::start(&origin, &storage, &settings(receiver.address(), ""));
+    wait_until("all were refused", || events(&receiver).contains(&"away-1500-idle".to_owned()));
+    wait_until("one is given up", || {
+        proxy.metric("anteroom_cart_events_given_up_total") >= 1.0 && waiting(server) == 2
+    });
+    let left: Vec<String> = server.command(&["LRANGE", "cartevents:", "0", "-1"]);
+    assert!(left.iter().all(|event| !event.contains("ann")), "{left:?}");
+    assert!(proxy.complaints().contains("ann-1500-idle"));
+}
+
+#[test]
+fn an_answer_whose_body_does_not_come_counts_by_its_status() {
+    let receiver =
+        Origin::start(|_| Reply::status("200 OK").header("Content-Length", "2").hanging());
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    abandon(server(&storage), "token-of-bob", "bob", "3.5");
+    let origin = pages();
+    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let proxy = Proxy::start(&origin, &storage, &settings);
+    wait_until("both are taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 2.0);
+    assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 0.0);
+    assert_eq!((receiver.count(), waiting(server(&storage))), (2, 0));
+}
+
 /// The receiver that the README shows, for this port and this key.
 fn shown_receiver(folder: &Path, port: u16) -> Child {
     let readme = include_str!("../../README.md");

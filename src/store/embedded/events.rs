@@ -119,13 +119,17 @@ impl Tables<'_> {
         Ok(1)
     }
 
-    pub(super) fn put_back_event(&mut self, event: &WaitingEvent) -> Result<usize, redb::Error> {
+    pub(super) fn put_back_event(
+        &mut self,
+        event: &WaitingEvent,
+        refused: Option<f64>,
+    ) -> Result<usize, redb::Error> {
         if !self.is_there(event)? {
             return Ok(0);
         }
         let behind = self.events.last()?.map_or(0, |(last, _)| last.value() + 1);
         self.events.remove(event.place)?;
-        self.events.insert(behind, event.record.as_slice())?;
+        self.events.insert(behind, &*event.refused_now(refused))?;
         Ok(1)
     }
 
@@ -205,8 +209,12 @@ impl EventStore for EmbeddedStore {
         self.step(SessionStep::RemoveEvent(event.clone())).await.map(drop)
     }
 
-    async fn put_back_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
-        self.step(SessionStep::PutBackEvent(event.clone())).await.map(drop)
+    async fn put_back_event(
+        &self,
+        event: &WaitingEvent,
+        refused: Option<f64>,
+    ) -> Result<(), StoreError> {
+        self.step(SessionStep::PutBackEvent(event.clone(), refused)).await.map(drop)
     }
 
     /// The folder belongs to one process.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use redis::pipe;
-
 use super::{Call, Oldest, RedisStore, add_sessions, refusal_of, script};
 use crate::ident::User;
 use crate::store::{
@@ -95,13 +93,18 @@ impl EventStore for RedisStore {
     }
 
     async fn remove_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
-        // By what it is, not by its place: it may be elsewhere by now, or gone.
-        self.write(pipe().cmd("LREM").arg(&self.keys().events).arg(1).arg(&event.record)).await
+        let mut script = script::REMOVE_EVENT.prepare_invoke();
+        script.key(&self.keys().events).arg(&event.record);
+        self.run(&script).await.map(drop)
     }
 
-    async fn put_back_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
+    async fn put_back_event(
+        &self,
+        event: &WaitingEvent,
+        refused: Option<f64>,
+    ) -> Result<(), StoreError> {
         let mut script = script::PUT_BACK.prepare_invoke();
-        script.key(&self.keys().events).arg(&event.record);
+        script.key(&self.keys().events).arg(&event.record).arg(&*event.refused_now(refused));
         self.run(&script).await.map(drop)
     }
 
