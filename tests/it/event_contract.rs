@@ -364,3 +364,28 @@ async fn what_others_wrote_is_no_event_and_stops_nobody() {
     assert_eq!(bench.ids().await, ids([1]));
     assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await, IdleTold::default());
 }
+
+#[tokio::test]
+async fn a_users_event_that_is_put_back_all_the_time_is_forgotten_with_him() {
+    use anteroom::store::ControlStore as _;
+    let bench = Bench::redis().await;
+    for number in 0..450 {
+        let name = if number == 5 { "bob" } else { "ann" };
+        bench.log_in(&token(number), name, number as f64 + 1.0).await;
+        bench.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
+    }
+    let how = Eviction { keep: 0, batch: 1000, carts: true, before: 0.0 };
+    bench.store.evict_expiring(how, &Cursor::default(), &QUEUE).await.unwrap();
+    let other = bench.open.lane();
+    crate::store_contract::connected(&other).await;
+    let forgets = async { bench.store.forget_user(&user("bob")).await.unwrap() };
+    // Ten of the first, his among them, go past the walk, and then it is quiet.
+    let puts_back = async {
+        for _ in 0..10 {
+            let first = other.first_event().await.unwrap().unwrap();
+            other.put_back_event(&first, None).await.unwrap();
+        }
+    };
+    tokio::join!(forgets, puts_back);
+    assert!(!bench.ids().await.contains(&id(5)));
+}

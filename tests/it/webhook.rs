@@ -313,6 +313,8 @@ fn an_idle_cart_is_told_of_once_until_its_visitor_was_back_and_then_as_expired()
     let idle = settings(receiver.address(), "session.cart_idle = \"1h\"");
     let mut proxy = Proxy::start(&origin, &storage, &idle);
     wait_until("she is told of", || receiver.count() == 1);
+    let is_over = || waiting(server) == 0;
+    wait_until("it waits no more", is_over);
     let told = said(&receiver.last());
     assert_eq!((&told["user"], &told["why"]), (&json!("ann"), &json!("idle")));
     assert_eq!(server.command::<u64>(&["HLEN", "cart:token-of-ann"]), 1);
@@ -321,6 +323,7 @@ fn an_idle_cart_is_told_of_once_until_its_visitor_was_back_and_then_as_expired()
     let back = unix_now() - 5400.0;
     server.command::<()>(&["ZADD", "recent:", &back.to_string(), "token-of-ann"]);
     wait_until("she is told of again", || receiver.count() == 2);
+    wait_until("that waits no more", is_over);
     drop(proxy);
     let over = settings(receiver.address(), "session.idle_timeout = \"1h\"");
     let _proxy = Proxy::start(&origin, &storage, &over);
@@ -532,4 +535,28 @@ fn a_receiver_by_https_is_told_where_its_certificate_is_believed() {
         wait_until("it is tried", || count("delivered") + count("failed") >= 1.0);
         assert_eq!((count("delivered") > 0.0, !receiver.seen().is_empty()), (is_told, is_told));
     }
+}
+
+#[test]
+fn a_webhook_by_https_is_not_put_into_force_where_no_authority_is_trusted() {
+    let origin = pages();
+    let line = "export SSL_CERT_FILE=/nowhere/ca.pem SSL_CERT_DIR=/nowhere";
+    let proxy = Proxy::behind_with(line, &origin, &settings_for("http://127.0.0.1:9/", ""));
+    proxy.edit(|text| text.replace("webhook:http:", "webhook:https:"));
+    assert!(!proxy.reload());
+    assert!(proxy.complaints().contains("cannot speak TLS with the webhook"));
+}
+
+#[test]
+fn a_proxy_that_tells_nobody_any_more_shows_nothing_that_waits() {
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    let away = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let origin = pages();
+    let proxy = Proxy::start(&origin, &storage, &settings(away, "session.idle_timeout = \"1h\""));
+    wait_until("it waits", || proxy.metric("anteroom_cart_events_waiting") >= 1.0);
+    proxy.edit(|text| text.replace(&format!("webhook:http://{away}/carts?from=shop"), "stream"));
+    assert!(proxy.reload(), "{}", proxy.complaints());
+    assert_eq!(proxy.metric("anteroom_cart_events_waiting"), 0.0);
+    assert_eq!(waiting(server(&storage)), 1);
 }

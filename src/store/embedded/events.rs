@@ -175,6 +175,8 @@ impl EmbeddedStore {
                 self.remove_event(event).await?;
             }
             (removed, from) = (removed + his.len(), behind);
+            // There may be very many, and others have to do with this thread.
+            tokio::task::yield_now().await;
         }
         Ok(removed)
     }

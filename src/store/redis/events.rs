@@ -21,10 +21,28 @@ impl RedisStore {
 
 /// Events that are looked at at a time, to find those of a user: each may be large.
 const LOOKED_AT: i64 = 100;
+/// How often the queue is walked for a user at most, while events come or are put back all the time.
+const WALKS_MAX: usize = 20;
 
 impl RedisStore {
-    /// Removes what waits of this user, and returns how much that was.
+    /// Removes what waits of this user, and returns how much that was. What is put back meanwhile goes from
+    /// before us to behind us: we begin anew until the last one is who it was.
     pub(super) async fn forget_events(&self, user: &User) -> Result<usize, StoreError> {
+        let (mut removed, mut last) = (0, self.event_at(-1).await?);
+        for _ in 0..WALKS_MAX {
+            let found = self.forget_those_there(user).await?;
+            removed += found;
+            let last_now = self.event_at(-1).await?;
+            let is_same = last_now == last;
+            if found == 0 && is_same {
+                break;
+            }
+            last = last_now;
+        }
+        Ok(removed)
+    }
+
+    async fn forget_those_there(&self, user: &User) -> Result<usize, StoreError> {
         let events = &self.keys().events;
         // From the end on: what goes from the beginning meanwhile moves nothing past us.
         let (mut removed, mut behind) = (0, self.events_waiting().await?.cast_signed());
@@ -45,6 +63,14 @@ impl RedisStore {
             behind = from;
         }
         Ok(removed)
+    }
+
+    /// The record at this place; −1 is the last.
+    async fn event_at(&self, place: i64) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut command = redis::cmd("LINDEX");
+        command.arg(&self.keys().events).arg(place);
+        let step = |mut on| async move { command.query_async::<Option<Vec<u8>>>(&mut on).await };
+        self.0.link.call(Call::Write, step).await
     }
 }
 
@@ -85,10 +111,7 @@ impl EventStore for RedisStore {
     }
 
     async fn first_event(&self) -> Result<Option<WaitingEvent>, StoreError> {
-        let mut command = redis::cmd("LINDEX");
-        command.arg(&self.keys().events).arg(0);
-        let step = |mut on| async move { command.query_async::<Option<Vec<u8>>>(&mut on).await };
-        let record = self.0.link.call(Call::Write, step).await?;
+        let record = self.event_at(0).await?;
         Ok(record.map(|record| WaitingEvent::new(record, 0)))
     }
 
