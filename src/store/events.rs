@@ -13,6 +13,8 @@ use super::{Expired, Farewell, StoreError};
 pub struct Idle {
     /// Those that were last seen at this Unix time or before.
     pub until: f64,
+    /// The Unix time. What has been told of beyond it was so by a clock that went wrong.
+    pub now: f64,
     /// So many are looked at in one step, at most.
     pub batch: u32,
 }
@@ -58,6 +60,9 @@ impl WaitingEvent {
         }
     }
 }
+
+/// Said when idle carts have been told of beyond this time, and that is set back.
+pub(super) const TOLD_TO_COME: &str = "a clock was ahead: idle carts were told of too early, and those that come are told of from now on";
 
 /// The member of a record that says when the event was refused first.
 const REFUSED: &str = "refused";

@@ -1,5 +1,6 @@
 //! The contract of both stores on carts that are told of: of idle sessions, and to a receiver.
 
+use anteroom::clock::unix_now;
 use anteroom::ident::{StoredToken, TokenStorage, User};
 use anteroom::store::{
     Cursor, EventStore as _, Evicted, Eviction, Expired, Farewell, Idle, IdleTold, Rotation,
@@ -26,6 +27,7 @@ contract!(
     idle_carts_wait_while_the_outbox_is_not_empty,
     a_cart_is_told_of_as_idle_and_then_as_expired,
     a_log_in_takes_its_cart_to_be_idle_again,
+    what_was_told_of_by_a_clock_that_was_ahead_keeps_nobody_from_being_told_of,
 );
 
 impl Bench {
@@ -40,7 +42,8 @@ impl Bench {
     }
 
     async fn tell_idle(&self, until: f64, batch: u32, farewell: Farewell) -> IdleTold {
-        let told = self.store.tell_idle(Idle { until, batch }, &farewell).await.unwrap();
+        let told =
+            self.store.tell_idle(Idle { until, now: unix_now(), batch }, &farewell).await.unwrap();
         assert_eq!(told.refusal, None);
         told
     }
@@ -273,6 +276,47 @@ async fn a_log_in_takes_its_cart_to_be_idle_again(bench: Bench) {
     assert_eq!(bench.ids().await, ids([1, 2]));
 }
 
+async fn what_was_told_of_by_a_clock_that_was_ahead_keeps_nobody_from_being_told_of(bench: Bench) {
+    let now = unix_now();
+    bench.with_cart(1, now + 5_000.0).await;
+    let ahead = Idle { until: now + 6_000.0, now: now + 9_600.0, batch: 9 };
+    bench.store.tell_idle(ahead, &QUEUE).await.unwrap();
+    bench.drain().await;
+    let right = Idle { until: now - 100.0, now, batch: 9 };
+    assert_eq!(bench.store.tell_idle(right, &QUEUE).await.unwrap(), IdleTold::default());
+    bench.with_cart(2, now - 50.0).await;
+    bench.with_cart(3, now - 20.0).await;
+    assert_eq!(bench.tell_idle(now - 30.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.tell_idle(now - 10.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.ids().await, ids([2, 3]));
+}
+
+#[tokio::test]
+async fn a_time_to_come_in_redis_is_set_back() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    let now = unix_now();
+    for mark in [format!("{}", now + 5_000.0), format!("{} token-0001", now + 5_000.0)] {
+        let _: String = ask(on, &["SET", "cartidle:", &mark]).await;
+        bench.tell_idle(now - 100.0, 9, QUEUE).await;
+        let set_back: f64 = ask::<String>(on, &["GET", "cartidle:"]).await.parse().unwrap();
+        assert!((set_back - (now - 100.0)).abs() < 1e-3);
+    }
+}
+
+#[tokio::test]
+async fn where_clocks_differ_idle_is_who_is_so_by_that_of_redis() {
+    let bench = Bench::redis().await;
+    let now = unix_now();
+    bench.with_cart(1, now - 7200.0).await;
+    bench.with_cart(2, now - 60.0).await;
+    for wrong in [-86_400.0, 86_400.0] {
+        let idle = Idle { until: now + wrong - 3600.0, now: now + wrong, batch: 9 };
+        bench.store.tell_idle(idle, &QUEUE).await.unwrap();
+    }
+    assert_eq!(bench.ids().await, ids([1]));
+}
+
 #[tokio::test]
 async fn two_who_tell_of_idle_carts_tell_of_each_once() {
     let bench = Bench::redis().await;
@@ -283,7 +327,7 @@ async fn two_who_tell_of_idle_carts_tell_of_each_once() {
     crate::store_contract::connected(&other).await;
     let all = async |store: &anteroom::store::AnyStore| {
         for _ in 0..60 {
-            store.tell_idle(Idle { until: 99.0, batch: 7 }, &QUEUE).await.unwrap();
+            store.tell_idle(Idle { until: 99.0, now: unix_now(), batch: 7 }, &QUEUE).await.unwrap();
         }
     };
     tokio::join!(all(&bench.store), all(&other));
@@ -317,7 +361,7 @@ async fn idle_carts_that_redis_refuses_are_told_of_later() {
         let on = &mut bench.raw().await;
         bench.with_cart(1, 1.0).await;
         let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
-        let idle = Idle { until: 5.0, batch: 9 };
+        let idle = Idle { until: 5.0, now: unix_now(), batch: 9 };
         let told = bench.store.tell_idle(idle, &farewell).await.unwrap();
         assert_eq!((told.handed_on, told.more), (0, false));
         assert!(told.refusal.is_some_and(|refusal| refusal.contains("OOM")));

@@ -560,3 +560,21 @@ fn a_proxy_that_tells_nobody_any_more_shows_nothing_that_waits() {
     assert_eq!(proxy.metric("anteroom_cart_events_waiting"), 0.0);
     assert_eq!(waiting(server(&storage)), 1);
 }
+
+#[test]
+fn what_is_taken_and_cannot_be_removed_is_not_told_again() {
+    let (storage, _) = redis();
+    let server = server(&storage);
+    abandon(server, "token-of-ann", "ann", "2.5");
+    server.command::<()>(&["ACL", "SETUSER", "default", "-lpop", "-lrem"]);
+    let receiver = Origin::always(ok());
+    let origin = pages();
+    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let proxy = Proxy::start(&origin, &storage, &settings);
+    wait_until("it fails again", || proxy.metric("anteroom_task_errors_total") >= 2.0);
+    assert_eq!((receiver.count(), waiting(server)), (1, 1));
+    server.command::<()>(&["ACL", "SETUSER", "default", "+lpop", "+lrem"]);
+    wait_until("it waits no more", || waiting(server) == 0);
+    assert_eq!(receiver.count(), 1);
+    assert_eq!(proxy.metric("anteroom_cart_events_delivered_total"), 1.0);
+}

@@ -4,18 +4,32 @@ use std::time::Duration;
 
 use super::{Call, Oldest, RedisStore, add_sessions, refusal_of, script};
 use crate::ident::User;
+use crate::store::events::TOLD_TO_COME;
 use crate::store::{
     EXPIRING_BATCH, EventStore, Farewell, Idle, IdleTold, StoreError, WaitingEvent,
 };
 
 impl RedisStore {
-    /// Up to which session the last step came, and those behind it, each with the time when it was seen.
-    async fn behind_told(&self, batch: u32) -> Result<(Vec<u8>, Oldest), StoreError> {
+    /// Up to which session the last step came, and those behind it, each with the time when it was seen; and
+    /// by how much our clock is wrong.
+    async fn behind_told(&self, idle: Idle) -> Result<(Vec<u8>, Oldest, f64), StoreError> {
         let mut script = script::IDLE.prepare_invoke();
-        script.key(&self.keys().recent).key(&self.keys().idle_told).arg(batch);
+        script.key(&self.keys().recent).key(&self.keys().idle_told);
+        script.arg(idle.batch).arg(idle.now).arg(idle.until);
         let script = &script;
-        let step = |mut on| async move { script.invoke_async::<(Vec<u8>, Oldest)>(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        type Reply = (Vec<u8>, Oldest, f64, u8);
+        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
+        let (mark, found, behind, set_back) = self.0.link.call(Call::Write, step).await?;
+        if set_back > 0 {
+            tracing::warn!("{TOLD_TO_COME}");
+        }
+        if behind != 0.0 {
+            tracing::debug!(
+                behind,
+                "this clock is wrong, or that of Redis: idle is who is so by that"
+            );
+        }
+        Ok((mark, found, behind))
     }
 }
 
@@ -77,8 +91,9 @@ impl RedisStore {
 impl EventStore for RedisStore {
     async fn tell_idle(&self, idle: Idle, farewell: &Farewell) -> Result<IdleTold, StoreError> {
         let batch = idle.batch.clamp(1, EXPIRING_BATCH);
-        let (mark, mut found) = self.behind_told(batch).await?;
-        let are_idle = found.iter().take_while(|(_, seen)| *seen <= idle.until).count();
+        let (mark, mut found, behind) = self.behind_told(Idle { batch, ..idle }).await?;
+        let until = idle.until + behind;
+        let are_idle = found.iter().take_while(|(_, seen)| *seen <= until).count();
         let is_all = are_idle == batch as usize;
         found.truncate(are_idle);
         if found.is_empty() {
