@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::page::entry::{Entry, LifetimeSource, Stale, Stored};
-use anteroom::page::guard::{Watch, inspect};
+use anteroom::page::guard::{Forms, Watch, inspect};
 use anteroom::page::key::{KeyParts, ShareClass, hash_request};
 use anteroom::page::memory::{Memory, Slot};
 use anteroom::page::traces::Traces;
@@ -121,7 +121,7 @@ fn guard(criterion: &mut Criterion) {
         ("guard/somebody", &headers, &somebody),
         ("guard/json of somebody", &json, &somebody),
     ] {
-        let watch = Watch { forms: false, traces, max_decoded: 8 << 20 };
+        let watch = Watch { forms: Forms::None, traces, max_decoded: 8 << 20 };
         criterion.bench_function(name, |bench| {
             bench.iter(|| inspect(headers, black_box(&body), &watch));
         });

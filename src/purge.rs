@@ -114,6 +114,27 @@ impl Purger {
         self.purge(store, &[Scope::Url { site, path, query: &query }.aim(false)]).await
     }
 
+    /// Purges the pages that are one user's own, and those of some sessions. Where the store does not take
+    /// that in time it holds here, and is sent again.
+    pub async fn purge_own<'t>(
+        &self,
+        store: &AnyStore,
+        user: Option<&'t [u8]>,
+        tokens: impl Iterator<Item = &'t str>,
+    ) {
+        let scopes = user.map(Scope::User).into_iter().chain(tokens.map(Scope::Session));
+        let aims: Vec<_> = scopes.map(|scope| scope.aim(true)).collect();
+        for some in aims.chunks(PURGE_MARKS_MAX) {
+            match timeout(PATIENCE, self.pages.purged.purge(store, some)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a purge of sessions waits for the store")
+                }
+                Err(_) => tracing::debug!("a purge of sessions waits for the store"),
+            }
+        }
+    }
+
     async fn purge(&self, store: &AnyStore, aims: &[Aim]) -> Result<bool, PurgeError> {
         let purging = self.pages.purged.purge(store, aims);
         let Ok(purged) = timeout(PATIENCE, purging).await else {

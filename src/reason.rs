@@ -92,7 +92,8 @@ pub enum Reason {
     SessionInLink,
     /// The leak guard could not decode or read the page.
     Undecodable,
-    /// The page has lost its cookie, and the leak guard found a field for a password.
+    /// The leak guard found a field for a password or a form that logs in, on a page that has lost its cookie
+    /// or is a segment's.
     PasswordField,
     /// The page has lost its cookie, and the leak guard found a form that is sent by POST.
     PostForm,
@@ -104,7 +105,8 @@ pub enum Reason {
     LeakToken,
     /// Over `max_object`.
     TooLarge,
-    /// The leak guard would have had to wait too long for the whole page.
+    /// The leak guard would have had to wait too long for the whole page, or the visitor for a fetch that
+    /// carries another user's session.
     Slow,
     /// The body has no length and no chunks: an end cannot be told from a cut.
     Unframed,

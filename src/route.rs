@@ -220,6 +220,19 @@ impl Route {
         !self.fragments.is_empty() || self.esi != Esi::Off
     }
 
+    /// The same route for what fills a hole in a page of `page`, which says with whom it is shared. The
+    /// segment is the page's; what was promised of the page is promised of nothing else.
+    #[must_use]
+    pub fn shared_as(&self, share: Share, page: &Self) -> Self {
+        let mut route = Self { share, ..self.clone() };
+        if share == Share::Segment && self.share != Share::Segment {
+            route.segment = Segment { is_promised: false, ..page.segment.clone() };
+            let missing = page.key_cookies.iter().filter(|name| !self.key_cookies.contains(name));
+            route.key_cookies.extend(missing.cloned());
+        }
+        route
+    }
+
     /// `None` where the route does not fit; the item, if it names one.
     fn fits(&self, asked: &Asked<'_>) -> Option<Option<Item>> {
         self.fits_by(&self.paths, asked)
@@ -334,11 +347,15 @@ impl Routes {
         } else {
             Vec::new()
         };
-        let keep_users = listed.iter().any(|route| route.share == Share::User);
+        let keeps_users = |route: &Arc<Route>| {
+            let fills = route.fragments.iter().filter_map(|fragment| fragment.share);
+            fills.chain([route.share]).any(|share| share == Share::User)
+        };
+        let keep_users = listed.iter().any(keeps_users);
         Self { listed, guarded, counting, rest: Arc::new(rest), keep_users }
     }
 
-    /// Whether some route keeps pages for one user each.
+    /// Whether some route keeps pages for one user each, or what fills holes in others.
     #[must_use]
     pub fn keep_users(&self) -> bool {
         self.keep_users

@@ -203,8 +203,24 @@ impl Clerk {
     /// Ends the sessions meant, piece by piece, as a log-out does.
     pub(super) async fn revoke_sessions(&self, body: Incoming) -> Result<Removed, Refused> {
         let meant: SessionsMeant = read(body).await?;
-        let (tokens, next) = self.look_for(&meant.whom()?, meant.from.as_deref()).await?;
-        self.end(&tokens, false).await.map(|removed| Removed { next, ..removed })
+        let whom = meant.whom()?;
+        let (tokens, next) = self.look_for(&whom, meant.from.as_deref()).await?;
+        let ended = self.end(&tokens, false).await;
+        self.purge_pages(&whom, &tokens).await;
+        ended.map(|removed| Removed { next, ..removed })
+    }
+
+    /// Purges what is kept for those whose sessions have ended, as a log-out does.
+    async fn purge_pages(&self, whom: &Whom, tokens: &[StoredToken]) {
+        if !self.room.settings.routes.keep_users() {
+            return;
+        }
+        let user = match whom {
+            Whom::User(user) => Some(user.as_bytes()),
+            Whom::Id(_) | Whom::All => None,
+        };
+        let tokens = tokens.iter().map(StoredToken::as_str);
+        self.purger.purge_own(&self.store, user, tokens).await;
     }
 
     /// Removes all that is held of a user, piece by piece, and counts it.
@@ -213,9 +229,11 @@ impl Clerk {
         let Whom::User(user) = meant.whom()? else {
             return Err(bad(&"a user is needed"));
         };
-        let (tokens, next) =
-            self.look_for(&Whom::User(user.clone()), meant.from.as_deref()).await?;
-        let removed = self.end(&tokens, true).await?;
+        let whom = Whom::User(user.clone());
+        let (tokens, next) = self.look_for(&whom, meant.from.as_deref()).await?;
+        let removed = self.end(&tokens, true).await;
+        self.purge_pages(&whom, &tokens).await;
+        let removed = removed?;
         let mut handed_on = 0;
         if next.is_none() {
             handed_on =

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::apps::App;
-use super::fragment::Esi;
+use super::fragment::{Esi, Fill};
 use super::plan::{
     Address, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie,
     SegmentProof, SetCookie, Share, StoreUrl, Trait, USUAL_MODE,
@@ -19,10 +19,10 @@ use super::unit::show_size;
 use ipnet::IpNet;
 
 use crate::http::host::Scheme;
-use crate::http::path::PathPattern;
+use crate::http::path::{self, PathPattern};
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
-use crate::http::set_cookie;
+use crate::http::{query, set_cookie};
 use crate::ident::TokenStorage;
 
 /// The longest path of a socket, in bytes. The system takes 107, of which its draft, while it is made,
@@ -582,27 +582,12 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        let share = match route.share {
-            Share::Segment => "segment",
-            Share::User => "user",
-            Share::Anonymous | Share::Everyone | Share::None => return,
-        };
-        let session = &self.plan.session;
-        if session.cookies.is_empty() {
-            self.problem(&at("share"), format!("\"{share}\" needs a [session] cookie"));
-        }
-        let is_session =
-            |name: &&String| session.cookies.iter().any(|cookie| cookie.matches(name.as_bytes()));
+        let Some(share) = personal(route.share) else { return };
+        self.session_for(&at("share"), share, Some(route));
+        let is_session = |name: &&String| self.is_session(name);
         if let Some(name) = route.strip_set_cookie.iter().find(is_session) {
             let text = format!("{name} is a session cookie, which \"{share}\" never takes away");
             self.problem(&at("strip_set_cookie"), text);
-        }
-        let named = route.origin.as_deref();
-        let others = self.plan.origins.iter().map(|(name, origin)| (Some(name.as_str()), origin));
-        let mut origins = std::iter::once((None, &self.plan.origin)).chain(others);
-        if origins.any(|(name, origin)| name == named && !origin.sessions) {
-            let text = format!("\"{share}\" needs an origin with sessions = true");
-            self.problem(&at("share"), text);
         }
         let languages = route.segment.iter().filter(|by| matches!(by, Trait::Language(_))).count();
         if languages > 1 {
@@ -613,6 +598,60 @@ impl<'a> Check<'a> {
                         word alone that it holds nothing of his";
             self.warning(&at("segment_proof"), text);
         }
+    }
+
+    /// What fills a hole and is shared by who the visitor is, by the hole's word, needs the same of the
+    /// routes under which it may be asked for.
+    fn personal_holes(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        let setting = &at("fragments");
+        for fragment in &route.fragments {
+            let (Fill::From(from), Some(by)) = (&fragment.fill, fragment.share) else { continue };
+            let Some(share) = personal(by) else { continue };
+            if by == Share::Segment && route.share != Share::Segment && !self.unread(&at("share")) {
+                let text = format!(
+                    "share = \"segment\" for {from} means the segment of this route, which needs \
+                     share = \"segment\" itself; or let a route for {from} say which segment"
+                );
+                self.problem(setting, text);
+                continue;
+            }
+            let asked = asked_for(self.plan, route, from);
+            let apart = asked.iter().find(|asked| !self.knows_sessions(**asked));
+            if let Some(asked) = apart.or_else(|| asked.first()) {
+                self.session_for(setting, share, *asked);
+            }
+            let mut lost = asked.iter().flatten().flat_map(|asked| &asked.strip_set_cookie);
+            if let Some(name) = lost.find(|name| self.is_session(name)) {
+                let text = format!(
+                    "a route of {from} takes the session cookie {name} away, which \"{share}\" never \
+                     does"
+                );
+                self.problem(setting, text);
+            }
+        }
+    }
+
+    /// Who is shown pages by who he is has a session, of which the origin of the route knows. `None`: of
+    /// those that no route fits.
+    fn session_for(&mut self, setting: &str, share: &str, route: Option<&Route>) {
+        if self.plan.session.cookies.is_empty() {
+            self.problem(setting, format!("\"{share}\" needs a [session] cookie"));
+        }
+        if !self.knows_sessions(route) {
+            let text = format!("\"{share}\" needs an origin with sessions = true");
+            self.problem(setting, text);
+        }
+    }
+
+    fn knows_sessions(&self, route: Option<&Route>) -> bool {
+        let named = route.and_then(|route| route.origin.as_deref());
+        let others = self.plan.origins.iter().map(|(name, origin)| (Some(name.as_str()), origin));
+        let mut origins = std::iter::once((None, &self.plan.origin)).chain(others);
+        origins.all(|(name, origin)| name != named || origin.sessions)
+    }
+
+    fn is_session(&self, name: &str) -> bool {
+        self.plan.session.cookies.iter().any(|cookie| cookie.matches(name.as_bytes()))
     }
 
     /// What is cut off a page, and what it is not looked through for, needs the pages to be of that kind.
@@ -701,6 +740,7 @@ impl<'a> Check<'a> {
             }
             Share::Everyone | Share::Segment => {}
         }
+        self.personal_holes(at, route);
         let most = self.plan.limits.holes;
         if holes > most && !self.unread("limits.holes") {
             let text = format!("found {holes}; [limits] holes lets {most} be filled in a page");
@@ -862,6 +902,47 @@ fn covers(earlier: &Route, later: &Route) -> bool {
 /// Whether one of `earlier` is met wherever one of `later` is; an empty list is met by all.
 fn wider<T: PartialEq>(earlier: &[T], later: &[T]) -> bool {
     earlier.is_empty() || (!later.is_empty() && later.iter().all(|name| earlier.contains(name)))
+}
+
+/// The word for sharing by who the visitor is.
+fn personal(share: Share) -> Option<&'static str> {
+    match share {
+        Share::Segment => Some("segment"),
+        Share::User => Some("user"),
+        Share::Anonymous | Share::Everyone | Share::None => None,
+    }
+}
+
+/// The routes under which a request for `from`, which fills a hole in a page of `page`, may fall; `None`
+/// for that of requests that no other fits.
+fn asked_for<'p>(plan: &'p Plan, page: &Route, from: &str) -> Vec<Option<&'p Route>> {
+    let (path, query) = from.split_once('?').unwrap_or((from, ""));
+    let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
+    let mut found = Vec::new();
+    for route in &plan.routes {
+        let is_asked = |(name, value): &(String, String)| {
+            query::value(query, name).is_some_and(|found| *value == found || value == "{item}")
+        };
+        let of_path = |patterns: &[PathPattern]| {
+            patterns.is_empty() || patterns.iter().any(|one| one.matches(&path).is_some())
+        };
+        let fits = (route.methods.is_empty() || route.methods.iter().any(|name| name == "GET"))
+            && (route.hosts.is_empty()
+                || page.hosts.is_empty()
+                || route.hosts.iter().any(|host| page.hosts.contains(host)))
+            && of_path(&route.paths)
+            && route.query.iter().all(is_asked);
+        if !fits {
+            continue;
+        }
+        found.push(Some(route));
+        // A request to another host goes past it.
+        if wider(&route.hosts, &page.hosts) {
+            return found;
+        }
+    }
+    found.push(None);
+    found
 }
 
 /// Whether some name is meant by both, where one of them is a plain name; two patterns are

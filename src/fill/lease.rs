@@ -16,6 +16,8 @@ use crate::store::{Lease, PageStore};
 /// For how long a proxy of a fleet has the fetch of a page to itself. A slower origin is asked by
 /// others, too.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same of a fetch that carries one user's session, for which others of his segment wait.
+const PATIENCE_FOR_ONE: Duration = Duration::from_secs(2);
 /// For how long the store holds a lease that is not renewed: so long others wait for a proxy that died.
 const LEASE: Duration = Duration::from_secs(1);
 /// How often a lease is renewed.
@@ -63,7 +65,9 @@ impl Filler {
     /// Asks for the lease on the page. While another has it, waits for what that brings. A store that
     /// cannot say grants everything.
     pub(super) async fn lease(&self, flight: &Flight, order: &Order, who: u64) -> Leased {
-        let patience = Instant::now() + PATIENCE;
+        let is_personal = order.class.is_personal();
+        let patience = if is_personal { PATIENCE_FOR_ONE } else { PATIENCE };
+        let patience = Instant::now() + patience;
         let mut has_waited = false;
         loop {
             match self.store.lease(flight.key(), who, LEASE).await {

@@ -43,7 +43,7 @@ use crate::store::{AnyStore, PageStore};
 use fetched::Fetch;
 use lease::Leased;
 use refresh::ask_whether;
-use refuse::passes;
+use refuse::{is_leak, passes};
 
 /// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
 /// room, in seconds.
@@ -231,7 +231,8 @@ impl Filler {
             loss,
             person,
             traces,
-            withhold,
+            // What is answered to a visitor's own session is the answer to him, also where it breaks off.
+            withhold: withhold && !class.is_personal(),
             replaces,
             asked_at,
             came_at: unix_now(),
@@ -254,6 +255,9 @@ impl Filler {
                 self.refuse(&fetch, flight, came, reason, tell);
                 if outdates {
                     self.forget(&fetch).await;
+                }
+                if is_leak(reason) {
+                    self.speak_against(&fetch, flight, &[]).await;
                 }
                 false
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ::http::HeaderName;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
@@ -23,41 +24,54 @@ impl Filler {
         head: &Entry,
     ) -> Option<Reason> {
         let person = fetch.person.as_ref().filter(|_| fetch.needs_twin())?;
-        let (key, now) = (page(fetch, flight, head), unix_now() as u64);
-        let may_prove = self.pages.twins.may_prove(&key, person.witness, now);
+        let (key, now) = (page(fetch, flight, &head.vary), unix_now() as u64);
+        let (twins, purged) = (&self.pages.twins, &self.pages.purged);
+        let may_prove = twins.may_prove(&key, person.witness, purged, now);
         (!may_prove).then_some(Reason::Twin)
     }
 
-    /// Whether others may have the page: another user was given the very same. Else this one is remembered.
-    pub(super) fn is_proved(
+    /// Whether others may have the page: other users were given the very same. Else this one is remembered.
+    pub(super) fn prove(
         &self,
         fetch: &Fetch,
         flight: &Flight,
         head: &Entry,
         body: &Bytes,
-    ) -> bool {
+    ) -> Proof {
         if !fetch.needs_twin() {
-            return true;
+            return Proof::Given;
         }
         // Of whom the origin was not told, no answer proves anything.
-        let Some(person) = &fetch.person else { return false };
+        let Some(person) = &fetch.person else { return Proof::Waits };
         let seen = Seen::of(head, body, self.decoded_max());
-        let (key, now) = (page(fetch, flight, head), unix_now() as u64);
-        match self.pages.twins.note(key, person.witness, seen, now) {
-            Proof::Given => true,
-            Proof::Waits => {
-                self.sheet.refused(Reason::Twin);
-                false
-            }
-            Proof::Personal => {
-                // Nobody waits for what is another page for each.
-                self.mark(fetch, Reason::Twin, false);
-                false
-            }
+        let (key, now) = (page(fetch, flight, &head.vary), unix_now() as u64);
+        let of = (&head.marks, &*self.pages.purged);
+        let proof = self.pages.twins.note(key, (person.witness, seen), of, now);
+        match proof {
+            Proof::Given => {}
+            Proof::Waits => self.sheet.refused(Reason::Twin),
+            // Nobody waits for what is another page for each.
+            Proof::Personal => self.mark(fetch, Reason::Twin, false),
+        }
+        proof
+    }
+
+    /// What was answered holds something of its user's own. That says of the page, which varies by `vary`,
+    /// that it is not the segment's.
+    pub(super) async fn speak_against(&self, fetch: &Fetch, flight: &Flight, vary: &[HeaderName]) {
+        let Some(person) = fetch.person.as_ref().filter(|_| fetch.needs_twin()) else { return };
+        let marks = Arc::new(fetch.marks.clone());
+        let seen = (person.witness, Seen::of_one(person.witness));
+        let (key, now) = (page(fetch, flight, vary), unix_now() as u64);
+        let proof = self.pages.twins.note(key, seen, (&marks, &self.pages.purged), now);
+        if proof == Proof::Personal {
+            self.mark(fetch, Reason::Twin, false);
+            self.forget(fetch).await;
         }
     }
 
-    /// What has come is its visitor's alone. What was there before stays, as stale as it is.
+    /// What has come is its visitor's alone. What was there before stays, as stale as it is; unless it is
+    /// `Personal` by now what each is given.
     pub(super) fn keep_from_others(
         &self,
         flight: &Flight,
@@ -74,8 +88,8 @@ impl Filler {
 }
 
 /// The page of which the answers are compared: the variant, where it has some.
-fn page(fetch: &Fetch, flight: &Flight, head: &Entry) -> PageKey {
-    match head.vary.as_slice() {
+fn page(fetch: &Fetch, flight: &Flight, vary: &[HeaderName]) -> PageKey {
+    match vary {
         [] => fetch.primary,
         fields => variant_key(&fetch.primary, fields, &flight.sent),
     }

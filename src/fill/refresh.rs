@@ -14,7 +14,7 @@ use crate::http::tags::{strip_tags, tags};
 use crate::ident::PageKey;
 use crate::page::entry::{Entry, compact};
 use crate::page::flight::{Flight, Verdict};
-use crate::page::guard::{self, Watch};
+use crate::page::guard::{self, Forms, Watch};
 use crate::page::verdict::{Answered, Lost};
 use crate::reason::Reason;
 use crate::store::PageStore;
@@ -51,11 +51,11 @@ impl Filler {
         // What was no html, or in another charset, was read by no guard as what it is now; nor for the
         // cookie that goes with it now.
         let is_as_before = headers.get(CONTENT_TYPE) == held.headers.get(CONTENT_TYPE);
-        let forms = storing.lost == Lost::All;
+        let forms = if storing.lost == Lost::All { Forms::Posted } else { Forms::None };
         let traces = fetch.traces_with(&headers);
         let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
         if storing.guarded
-            && (!is_as_before || forms)
+            && (!is_as_before || forms != Forms::None)
             && let Err(finding) = guard::inspect(&headers, std::slice::from_ref(&held.body), &watch)
         {
             return self.outdated(fetch, flight, reason_of(finding), tell).await;

@@ -4,7 +4,7 @@ use ::http::StatusCode;
 use tokio::sync::oneshot;
 
 use super::fetched::Fetch;
-use super::{ERROR_TTL, Filler, LEAK_SAID_EVERY, Led, say};
+use super::{ERROR_TTL, Filler, LEAK_SAID_EVERY, Led, Loss, say};
 use crate::origin::OriginResponse;
 use crate::page::flight::{Flight, Verdict};
 use crate::page::guard::Finding;
@@ -34,7 +34,9 @@ impl Filler {
         }
         flight.decide(Verdict::Refused(reason));
         let (head, body) = came.response.into_parts();
-        if reason != Reason::Anteroom && fetch.loss.spares(&head) {
+        // What logs in or out is for the very request alone, and is heeded where that is handed its answer.
+        let is_his = fetch.loss == Loss::None;
+        if is_his || reason != Reason::Anteroom && fetch.loss.spares(&head) {
             let response = ::http::Response::from_parts(head, body);
             say(tell, Led::Own(Box::new(OriginResponse { response, ..came }), reason));
         } else {

@@ -11,9 +11,10 @@ use crate::metrics::Count;
 use crate::origin::{OriginError, OriginResponse};
 use crate::page::entry::Entry;
 use crate::page::flight::{Flight, Verdict};
-use crate::page::guard::{self, Watch};
+use crate::page::guard::{self, Forms, Watch};
 use crate::page::hole;
 use crate::page::key::ShareClass;
+use crate::page::twins::Proof;
 use crate::page::verdict::{Lost, Storing};
 use crate::reason::Reason;
 
@@ -69,19 +70,16 @@ impl Filler {
                 .await
             }
         };
-        let forms = lost == Lost::All;
+        let forms = forms_of(&fetch, lost);
         let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
         match read.and_then(|body| inspect(&fetch, &head, body, guarded.then_some(&watch))) {
-            Ok(Some(body)) if !self.is_proved(&fetch, flight, &head, &body) => {
-                self.keep_from_others(flight, &head, &body, waiting);
-            }
-            Ok(Some(body)) => self.land(&fetch, flight, &head, body, waiting).await,
+            Ok(Some(body)) => self.land_if_proved(&fetch, flight, &head, body, waiting).await,
             Ok(None) => {
                 flight.end_whole();
                 return false;
             }
             Err(Stop::Refused(reason)) => {
-                self.keep_from_all(&fetch, flight, reason, waiting).await;
+                self.keep_from_all(&fetch, flight, (reason, &head), waiting).await;
                 return false;
             }
             Err(Stop::InHoles(entry, reason)) => {
@@ -98,15 +96,37 @@ impl Filler {
         true
     }
 
+    /// The page passed the guard: others may have it, unless it has still to be proved that it is theirs.
+    async fn land_if_proved(
+        &self,
+        fetch: &Fetch,
+        flight: &Arc<Flight>,
+        head: &Arc<Entry>,
+        body: Bytes,
+        waiting: Option<Lead>,
+    ) {
+        match self.prove(fetch, flight, head, &body) {
+            Proof::Given => self.land(fetch, flight, head, body, waiting).await,
+            Proof::Waits => self.keep_from_others(flight, head, &body, waiting),
+            Proof::Personal => {
+                self.keep_from_others(flight, head, &body, waiting);
+                // It was believed to be the segment's, and may be one user's.
+                self.forget(fetch).await;
+            }
+        }
+    }
+
     /// The page is nobody else's: it is not kept, and who waits asks for himself.
     async fn keep_from_all(
         &self,
         fetch: &Fetch,
         flight: &Flight,
-        reason: Reason,
+        (reason, head): (Reason, &Entry),
         waiting: Option<Lead>,
     ) {
-        self.mark(fetch, reason, false);
+        // The next one's session the app may know.
+        let is_ones = fetch.class == ShareClass::Segment && reason == Reason::PasswordField;
+        self.mark(fetch, reason, is_ones);
         flight.decide(Verdict::Refused(reason));
         flight.end_whole();
         if let Some(lead) = waiting {
@@ -115,6 +135,9 @@ impl Filler {
         let is_one_visitors = is_leak(reason) || fetch.class == ShareClass::Segment;
         if fetch.replaces && !is_one_visitors {
             self.forget(fetch).await;
+        }
+        if is_leak(reason) {
+            self.speak_against(fetch, flight, &head.vary).await;
         }
     }
 
@@ -172,8 +195,17 @@ impl Filler {
     }
 }
 
+/// Which forms keep a page from being shared. An app that has forgotten a session answers it as it does a
+/// stranger.
+fn forms_of(fetch: &Fetch, lost: Lost) -> Forms {
+    match lost {
+        Lost::All => Forms::Posted,
+        Lost::Nothing | Lost::Named if fetch.class == ShareClass::Segment => Forms::LogIns,
+        Lost::Nothing | Lost::Named => Forms::None,
+    }
+}
+
 /// Has the guard look through a body that is whole.
-/// Reads the body, where that is asked for.
 fn inspect(
     fetch: &Fetch,
     head: &Entry,

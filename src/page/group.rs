@@ -8,6 +8,10 @@ use crate::http::language;
 use crate::ident::User;
 use crate::route::Segment;
 
+/// Version of a session's group: another one makes other keys. With the first one pages were ended among
+/// those of URLs, and are ended so no more.
+const SESSION_FORMAT: u8 = 2;
+
 /// The segment of a visitor, who is `user` where he has a login. It never holds who he is.
 #[must_use]
 pub fn segment(segment: &Segment, user: Option<&User>, headers: &HeaderMap) -> Vec<u8> {
@@ -27,7 +31,7 @@ pub fn segment(segment: &Segment, user: Option<&User>, headers: &HeaderMap) -> V
 /// another one once his name or his attributes are.
 #[must_use]
 pub fn session(user: &User, cookies: &[u8]) -> Vec<u8> {
-    let mut group = Vec::new();
+    let mut group = vec![SESSION_FORMAT];
     bytes(&mut group, user.as_stored());
     bytes(&mut group, cookies);
     group

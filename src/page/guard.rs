@@ -34,7 +34,7 @@ pub enum Finding {
     /// A page that could not be read whole: its coding, its charset, its size, or its markup.
     #[error("the page could not be read")]
     Undecodable,
-    /// A field for a password, on a page that has lost its cookie.
+    /// A field for a password, or a form that logs in, where such are looked for.
     #[error("a field for a password")]
     PasswordField,
     /// A form that is sent by POST, on a page that has lost its cookie.
@@ -68,11 +68,22 @@ impl Finding {
     }
 }
 
+/// Which forms are for one visitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forms {
+    /// None by itself.
+    None,
+    /// Those that log in: the page is asked for with a session, and the app may have forgotten that.
+    LogIns,
+    /// All that are posted: the page has lost the cookie that goes with them.
+    Posted,
+}
+
 /// What the guard looks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch<'t> {
-    /// Whether forms are for one visitor, too: the page has lost the cookie that goes with them.
-    pub forms: bool,
+    /// Which forms are for one visitor.
+    pub forms: Forms,
     /// What is one visitor's own.
     pub traces: &'t Traces,
     /// The largest body that is read, decoded, in bytes: it bounds time and memory.
@@ -277,7 +288,7 @@ impl Inner {
 
 fn inspect_element(
     element: &Element<'_, '_>,
-    forms: bool,
+    forms: Forms,
     inner: &mut Inner,
 ) -> Result<(), Finding> {
     let tag = element.tag_name();
@@ -285,12 +296,18 @@ fn inspect_element(
     for attribute in element.attributes() {
         let name = attribute.name();
         match name.as_str() {
-            "type" if forms && tag == "input" => {
+            "type" if forms != Forms::None && tag == "input" => {
                 refuse(attribute, "password", Finding::PasswordField)?
             }
-            "method" if forms && tag == "form" => refuse(attribute, "post", Finding::PostForm)?,
+            "action" | "formaction" if forms == Forms::LogIns => {
+                inspect_link(attribute)?;
+                refuse_log_in(attribute)?;
+            }
+            "method" if forms == Forms::Posted && tag == "form" => {
+                refuse(attribute, "post", Finding::PostForm)?
+            }
             // A button may post a form that says nothing.
-            "formmethod" if forms => refuse(attribute, "post", Finding::PostForm)?,
+            "formmethod" if forms == Forms::Posted => refuse(attribute, "post", Finding::PostForm)?,
             // Repeated attributes are all looked at, though browsers take the first.
             "name" | "property" if is_field => inspect_field(element, attribute)?,
             "srcdoc" => inner.add_text(&value(attribute), true),
@@ -305,6 +322,17 @@ fn inspect_element(
 
 fn refuse(attribute: &Attribute<'_>, word: &str, finding: Finding) -> Result<(), Finding> {
     if value(attribute).trim().eq_ignore_ascii_case(word) { Err(finding) } else { Ok(()) }
+}
+
+/// Words in the addresses of forms that log in, without what stands between their parts.
+const LOG_INS: [&str; 4] = ["login", "logon", "signin", "authenticate"];
+
+fn refuse_log_in(attribute: &Attribute<'_>) -> Result<(), Finding> {
+    let is_letter = |letter: &char| !matches!(letter, '-' | '_');
+    let letters = value(attribute).to_ascii_lowercase();
+    let letters: String = letters.chars().filter(is_letter).collect();
+    let logs_in = LOG_INS.iter().any(|word| letters.contains(word));
+    if logs_in { Err(Finding::PasswordField) } else { Ok(()) }
 }
 
 fn inspect_field(element: &Element<'_, '_>, attribute: &Attribute<'_>) -> Result<(), Finding> {
@@ -553,7 +581,7 @@ mod tests {
 
     fn inspect(headers: &HeaderMap, body: &[Bytes], max_decoded: usize) -> Result<(), Finding> {
         let traces = &Traces::default();
-        super::inspect(headers, body, &Watch { forms: false, traces, max_decoded })
+        super::inspect(headers, body, &Watch { forms: Forms::None, traces, max_decoded })
     }
 
     fn seen(page: &str) -> Result<(), Finding> {
@@ -843,16 +871,29 @@ mod tests {
             ("<form><input name=password><p method=post>", None),
             ("<p>method=post type=password", None),
         ] {
-            assert_eq!(seen_with(page, true).err(), finding, "{page}");
-            assert_eq!(seen_with(page, false), Ok(()), "{page}");
+            assert_eq!(seen_with(page, Forms::Posted).err(), finding, "{page}");
+            assert_eq!(seen_with(page, Forms::None), Ok(()), "{page}");
         }
+        for (page, is_found) in [
+            ("<input type=password>", true),
+            ("<form method=post action=/user/log-in>", true),
+            ("<form action='https://sso.test/SignIn?to=%2F'>", true),
+            ("<form><button formaction=/wp-login.php>", true),
+            ("<form method=post action=/cart/add>", false),
+            ("<a href=/login>log in</a>", false),
+        ] {
+            assert_eq!(seen_with(page, Forms::LogIns).is_err(), is_found, "{page}");
+            assert_eq!(seen_with(page, Forms::None), Ok(()), "{page}");
+        }
+        let link = "<form action='/;jsessionid=0a1b2c3d4e5f60718293'>";
+        assert_eq!(seen_with(link, Forms::LogIns), Err(Finding::SessionIdInLink));
     }
 
     #[test]
     fn traces_are_found_in_any_coding_and_in_json() {
         let mut traces = Traces::default();
         traces.user(b"alice");
-        let watch = Watch { forms: false, traces: &traces, max_decoded: LIMIT };
+        let watch = Watch { forms: Forms::None, traces: &traces, max_decoded: LIMIT };
         let page = "<p>filling</p>".repeat(5_000) + "<p>Hello, &#97;lice</p>";
         for (name, body) in [
             ("identity", page.clone().into_bytes()),

@@ -2,11 +2,12 @@
 //! the very same bytes.
 //!
 //! A fill for a segment carries one user's session, for an app knows nobody by his segment. What came is
-//! that user's until another one has been given the same. No promise of an operator's is needed for that,
-//! and a page that says anything personal never gets as far.
+//! that user's until another one has been given the same, and more users than were given another one. No
+//! promise of an operator's is needed for that. Who may have several accounts of one segment may prove with
+//! them what he likes while nobody else asks: what the app shows all of them.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::http::header::{CONTENT_LENGTH, DATE, EXPIRES};
 use ::http::{HeaderMap, HeaderName};
@@ -16,17 +17,19 @@ use sha2::{Digest as _, Sha256};
 
 use super::coded;
 use super::entry::Entry;
+use super::purge::{Marks, Purged};
 use crate::http::coding::Coding;
 use crate::http::date;
 use crate::ident::{PageKey, User};
 
 /// Pages of which is remembered who was given what, at most; the least used are forgotten first.
 const PAGES_MAX: usize = 16_384;
-/// For how long that is remembered, in seconds.
+/// For how long it is remembered what a user was given, in seconds.
 const REMEMBERED_FOR: u64 = 3_600;
-/// Users whose answers are remembered of a page. Where so many were given something else each, it is
-/// personal.
-const USERS_MAX: usize = 4;
+/// Users whose answers are remembered of a page; the oldest is forgotten first.
+const USERS_MAX: usize = 8;
+/// Where so many users are remembered, and most were given something else each, it is personal.
+const PERSONAL_FROM: usize = 4;
 
 /// Fields that tell of one exchange, and of no page: a page of a segment goes without them, for no two
 /// users get the same.
@@ -61,15 +64,34 @@ pub fn strip_exchange(headers: &mut HeaderMap) {
     }
 }
 
-/// What stands for a user here: his name alone, so that two sessions of his are no two users.
+/// What stands for a user here: his name, so that two sessions of his are no two users; and where he was, for
+/// the app is told his address, and no key holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Witness([u8; 32]);
+pub struct Witness {
+    user: [u8; 32],
+    /// `None`: the app was told no address either.
+    place: Option<u128>,
+}
 
 impl Witness {
-    /// Who saw a page.
+    /// Who saw a page, and the address that the app was told of.
     #[must_use]
-    pub fn new(user: &User) -> Self {
-        Self(Sha256::digest(user.as_bytes()).into())
+    pub fn new(user: &User, address: Option<IpAddr>) -> Self {
+        let place = address.map(|address| match address.to_canonical() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+            // One site has so many.
+            IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+        });
+        Self { user: Sha256::digest(user.as_bytes()).into(), place }
+    }
+
+    fn is_same_user(&self, other: &Self) -> bool {
+        self.user == other.user
+    }
+
+    /// Whether both being given the same says that it hangs on neither of them, nor on his address.
+    fn is_another(&self, other: &Self) -> bool {
+        !self.is_same_user(other) && (self.place.is_none() || self.place != other.place)
     }
 }
 
@@ -78,6 +100,12 @@ impl Witness {
 pub struct Seen([u8; 32]);
 
 impl Seen {
+    /// What nobody else was given: it holds something of his own.
+    #[must_use]
+    pub fn of_one(who: Witness) -> Self {
+        Self(Sha256::digest(who.user).into())
+    }
+
     /// The status, the fields and the decoded body of a page. Dates do not count where they are dates:
     /// they say when it was made. What cannot be decoded within `max_decoded` bytes counts as it is.
     #[must_use]
@@ -118,22 +146,101 @@ fn is_of_the_moment(name: &HeaderName, value: &[u8], now: u64) -> bool {
 /// What a further answer makes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// Two users were given this very page: it is the segment's.
+    /// Two users were given this very page, and more users than were given another one: it is the segment's.
     Given,
-    /// It waits for a second user who is given the same.
+    /// It waits for a further user who is given the same.
     Waits,
-    /// All users of late were given something else each.
+    /// Most users of late were given something else each. What was believed before is so no more.
     Personal,
+}
+
+/// That a user was given something.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    who: Witness,
+    what: Seen,
+    /// When he was given it last, in Unix time.
+    at: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Remembered {
-    until: u64,
-    /// The page of which there was a proof last. It needs no other one: whoever brings it anew brings
-    /// what two users were given.
+    /// When the last of them was fetched, in the order of purges. What was seen before a purge proves nothing
+    /// behind it.
+    marks: Arc<Marks>,
+    /// The page of which there was a proof last.
     proved: Option<Seen>,
-    /// Who was given what else since, the oldest first.
-    seen: Vec<(Witness, Seen)>,
+    /// Who was given what, in the order in which each was first given that.
+    seen: Vec<Sight>,
+}
+
+impl Remembered {
+    /// Forgets what is too old, or was purged.
+    fn forget_old(&mut self, purged: &Purged, now: u64) {
+        if !purged.is_current(&self.marks) {
+            *self = Self::default();
+        }
+        self.seen.retain(|sight| now < sight.at.saturating_add(REMEMBERED_FOR));
+        // It ages with those who were given it.
+        self.proved = self.proved.filter(|proved| self.count(proved) > 0);
+    }
+
+    /// One user takes one place, whatever he is given.
+    fn see(&mut self, who: Witness, what: Seen, at: u64) {
+        let is_same = |sight: &&mut Sight| sight.who.is_same_user(&who) && sight.what == what;
+        if let Some(same) = self.seen.iter_mut().find(is_same) {
+            (same.who, same.at) = (who, at);
+            return;
+        }
+        self.seen.retain(|sight| !sight.who.is_same_user(&who));
+        if self.seen.len() >= USERS_MAX {
+            self.seen.remove(0);
+        }
+        self.seen.push(Sight { who, what, at });
+    }
+
+    fn count(&self, what: &Seen) -> usize {
+        self.seen.iter().filter(|sight| sight.what == *what).count()
+    }
+
+    /// How many were given it, of all at one address one.
+    fn count_apart(&self, what: &Seen) -> usize {
+        let agreeing = self.seen.iter().filter(|sight| sight.what == *what);
+        let all: Vec<Witness> = agreeing.map(|sight| sight.who).collect();
+        let is_first = |(at, who): &(usize, &Witness)| all[..*at].iter().all(|o| o.is_another(who));
+        all.iter().enumerate().filter(is_first).count()
+    }
+
+    /// The sights of the page that was the segment's until it changed to `what`: those say nothing against it.
+    fn before_it_changed(&self, what: &Seen) -> usize {
+        let Some(proved) = self.proved.filter(|proved| proved != what) else { return 0 };
+        let before = self.seen.iter().take_while(|sight| sight.what != *what);
+        before.filter(|sight| sight.what == proved).count()
+    }
+
+    /// Whether a page is that of most who are remembered, of two at least.
+    fn is_most(&self, what: &Seen) -> bool {
+        let dissent = self.seen.len() - self.count(what) - self.before_it_changed(what);
+        let agree = self.count_apart(what);
+        agree >= 2 && agree > dissent
+    }
+
+    /// What is to be made of the page that has come.
+    fn judge(&mut self, what: Seen) -> Proof {
+        if self.is_most(&what) {
+            if let Some(outdated) = self.proved.replace(what).filter(|proved| *proved != what) {
+                self.seen.retain(|sight| sight.what != outdated);
+            }
+            return Proof::Given;
+        }
+        let is_most = |sight: &Sight| self.is_most(&sight.what);
+        if self.seen.len() < PERSONAL_FROM || self.seen.iter().any(is_most) {
+            return Proof::Waits;
+        }
+        // Who was given what stays, so that a few who agree outvote nobody later.
+        self.proved = None;
+        Proof::Personal
+    }
 }
 
 /// Who was given what of which page. Shared by all threads.
@@ -151,103 +258,223 @@ impl Default for Twins {
 }
 
 impl Twins {
-    /// A user was given this of the page under `key`, the variant's where it has variants.
-    pub fn note(&self, key: PageKey, who: Witness, what: Seen, now: u64) -> Proof {
+    /// A user was given this of the page under `key`, the variant's where it has variants. `marks` are the
+    /// page's, by which purges hit it.
+    pub fn note(
+        &self,
+        key: PageKey,
+        (who, what): (Witness, Seen),
+        (marks, purged): (&Arc<Marks>, &Purged),
+        now: u64,
+    ) -> Proof {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.pages.get(&key).filter(|known| now < known.until);
-        let mut known = known.unwrap_or_default();
-        known.until = now.saturating_add(REMEMBERED_FOR);
-        let by_another = known.seen.iter().any(|(other, seen)| *seen == what && *other != who);
-        let proof = if known.proved == Some(what) || by_another {
-            known.proved = Some(what);
-            known.seen.clear();
-            Proof::Given
-        } else {
-            known.seen.retain(|(other, _)| *other != who);
-            known.seen.push((who, what));
-            if known.seen.len() < USERS_MAX {
-                Proof::Waits
-            } else {
-                known.seen.clear();
-                Proof::Personal
-            }
-        };
+        // It was purged on its way.
+        if !purged.is_current(marks) {
+            return Proof::Waits;
+        }
+        let mut known = self.pages.get(&key).unwrap_or_default();
+        known.forget_old(purged, now);
+        known.see(who, what, now);
+        known.marks = Arc::clone(marks);
+        let proof = known.judge(what);
         self.pages.insert(key, known);
         proof
     }
 
     /// Whether an answer to this user may be the proof of the page under `key`.
     #[must_use]
-    pub fn may_prove(&self, key: &PageKey, who: Witness, now: u64) -> bool {
-        let known = self.pages.peek(key).filter(|known| now < known.until);
-        known.is_some_and(|known| {
-            known.proved.is_some() || known.seen.iter().any(|(other, _)| *other != who)
+    pub fn may_prove(&self, key: &PageKey, who: Witness, purged: &Purged, now: u64) -> bool {
+        self.pages.peek(key).is_some_and(|mut known| {
+            known.forget_old(purged, now);
+            known.seen.iter().any(|sight| sight.who.is_another(&who))
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::purge::scope::Scope;
     use super::*;
+
+    use Proof::{Given, Personal, Waits};
 
     const KEY: PageKey = PageKey([1; 32]);
 
     fn who(name: &str) -> Witness {
-        Witness::new(&User::new(name.as_bytes()).unwrap())
+        Witness::new(&User::new(name.as_bytes()).unwrap(), None)
+    }
+
+    fn at(name: &str, address: &str) -> Witness {
+        Witness::new(&User::new(name.as_bytes()).unwrap(), Some(address.parse().unwrap()))
     }
 
     fn what(page: u8) -> Seen {
         Seen([page; 32])
     }
 
+    struct Stage {
+        twins: Twins,
+        purged: Purged,
+        marks: Arc<Marks>,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let purged = Purged::new(false);
+            let marks = Arc::new(purged.now(&[Scope::Tag(b"a").digest()]));
+            Self { twins: Twins::default(), purged, marks }
+        }
+
+        fn note(&self, name: &str, page: u8, now: u64) -> Proof {
+            let of = (&self.marks, &self.purged);
+            self.twins.note(KEY, (who(name), what(page)), of, now)
+        }
+
+        fn may_prove(&self, name: &str) -> bool {
+            self.twins.may_prove(&KEY, who(name), &self.purged, 0)
+        }
+
+        /// What becomes of answers in order, each of a user by his letter.
+        #[track_caller]
+        fn play(steps: &[(&str, u8, Proof)]) {
+            let stage = Self::new();
+            for (at, (name, page, proof)) in steps.iter().enumerate() {
+                assert_eq!(stage.note(name, *page, 0), *proof, "step {at}: {name} {page}");
+            }
+        }
+    }
+
     #[test]
     fn a_page_is_the_segments_once_two_users_were_given_it() {
-        let twins = Twins::default();
-        let note = |name, page, now| twins.note(KEY, who(name), what(page), now);
-        assert!(!twins.may_prove(&KEY, who("alice"), 0));
-        assert_eq!(note("alice", 1, 0), Proof::Waits);
-        assert!(!twins.may_prove(&KEY, who("alice"), 0));
-        assert_eq!(note("alice", 1, 0), Proof::Waits, "the same user proves nothing");
-        assert!(twins.may_prove(&KEY, who("bob"), 0));
-        assert_eq!(note("bob", 1, 0), Proof::Given);
-        assert_eq!(note("bob", 1, 1), Proof::Given, "two were given it");
-        assert_eq!(note("carol", 2, 1), Proof::Waits, "the page has changed, or hers is her own");
-        assert_eq!(note("dave", 1, 1), Proof::Given);
-        assert_eq!(note("carol", 2, 2), Proof::Waits);
-        assert_eq!(note("dave", 2, 2), Proof::Given);
-        assert_eq!(
-            note("carol", 1, 3),
-            Proof::Waits,
-            "what was proved before it changed is not any more"
-        );
+        let stage = Stage::new();
+        assert!(!stage.may_prove("alice"));
+        assert_eq!(stage.note("alice", 1, 0), Waits);
+        assert!(!stage.may_prove("alice"));
+        assert_eq!(stage.note("alice", 1, 0), Waits, "the same user proves nothing");
+        assert!(stage.may_prove("bob"));
+        assert_eq!(stage.note("bob", 1, 0), Given);
+        assert_eq!(stage.note("bob", 1, 1), Given, "two were given it");
+        assert_eq!(stage.note("carol", 2, 1), Waits, "the page has changed, or hers is her own");
+        assert_eq!(stage.note("dave", 1, 1), Given);
+        assert_eq!(stage.note("carol", 2, 2), Waits);
+        assert_eq!(stage.note("dave", 2, 2), Given);
+        let late = "what was proved before it changed is not any more";
+        assert_eq!(stage.note("carol", 1, 3), Waits, "{late}");
+    }
+
+    #[test]
+    fn two_at_one_address_prove_nothing() {
+        for (one, other, is_proof) in [
+            ("192.0.2.1", "192.0.2.2", true),
+            ("192.0.2.1", "192.0.2.1", false),
+            ("192.0.2.1", "::ffff:192.0.2.1", false),
+            ("2001:db8::1", "2001:db8::2", false),
+            ("2001:db8::1", "2001:db8:0:1::1", true),
+        ] {
+            let stage = Stage::new();
+            let note =
+                |who| stage.twins.note(KEY, (who, what(1)), (&stage.marks, &stage.purged), 0);
+            assert_eq!(note(at("alice", one)), Waits);
+            let may_prove = stage.twins.may_prove(&KEY, at("bob", other), &stage.purged, 0);
+            assert_eq!(may_prove, is_proof, "{one} {other}");
+            assert_eq!(note(at("bob", other)) == Given, is_proof, "{one} {other}");
+            assert_eq!(note(at("alice", "198.51.100.1")), Given, "she asks from elsewhere");
+        }
+    }
+
+    #[test]
+    fn a_page_that_changes_is_the_segments_again_by_the_next_two() {
+        let many = ["a", "b", "c", "d", "e", "f"];
+        let mut steps: Vec<_> = many.iter().map(|name| (*name, 1, Given)).collect();
+        steps[0].2 = Waits;
+        steps.extend([("g", 2, Waits), ("h", 2, Given), ("a", 2, Given)]);
+        steps.extend([("a", 3, Waits), ("b", 3, Given), ("c", 3, Given)]);
+        Stage::play(&steps);
+    }
+
+    #[test]
+    fn two_who_agree_outvote_nobody() {
+        Stage::play(&[
+            ("carol", 1, Waits),
+            ("dave", 2, Waits),
+            ("mallory", 9, Waits),
+            ("mallory-2", 9, Personal),
+            ("mallory", 9, Personal),
+            ("mallory-3", 9, Given),
+            ("erin", 3, Personal),
+            ("mallory", 9, Personal),
+        ]);
+    }
+
+    #[test]
+    fn who_is_given_something_else_later_takes_the_proof_back() {
+        Stage::play(&[
+            ("mallory", 9, Waits),
+            ("mallory-2", 9, Given),
+            ("carol", 1, Waits),
+            ("dave", 2, Personal),
+            ("mallory", 9, Personal),
+            ("mallory-2", 9, Personal),
+        ]);
     }
 
     #[test]
     fn the_others_answers_are_waited_for_beside_a_personal_one() {
-        let twins = Twins::default();
-        let note = |name, page| twins.note(KEY, who(name), what(page), 0);
-        assert_eq!(note("alice", 1), Proof::Waits);
+        let stage = Stage::new();
+        assert_eq!(stage.note("alice", 1, 0), Waits);
         for page in 10..30 {
-            assert_eq!(note("mallory", page), Proof::Waits, "one user takes one place");
+            assert_eq!(stage.note("mallory", page, 0), Waits, "one user takes one place");
         }
-        assert_eq!(note("bob", 1), Proof::Given);
+        assert_eq!(stage.note("bob", 1, 0), Given);
     }
 
     #[test]
     fn a_page_that_is_another_for_each_is_personal() {
-        let twins = Twins::default();
-        let note = |name: &str, page| twins.note(KEY, who(name), what(page), 0);
-        let proofs = ["a", "b", "c", "d", "e"].iter().zip(1..).map(|(name, page)| note(name, page));
-        use Proof::{Personal, Waits};
-        assert_eq!(proofs.collect::<Vec<_>>(), [Waits, Waits, Waits, Personal, Waits]);
+        Stage::play(&[
+            ("a", 1, Waits),
+            ("b", 2, Waits),
+            ("c", 3, Waits),
+            ("d", 4, Personal),
+            ("e", 5, Personal),
+        ]);
     }
 
     #[test]
     fn what_was_seen_is_forgotten_after_its_time_and_of_another_page_none_is() {
-        let twins = Twins::default();
-        assert_eq!(twins.note(KEY, who("alice"), what(1), 0), Proof::Waits);
-        let late = REMEMBERED_FOR;
-        assert_eq!(twins.note(PageKey([2; 32]), who("bob"), what(1), 1), Proof::Waits);
-        assert_eq!(twins.note(KEY, who("bob"), what(1), late), Proof::Waits);
+        let stage = Stage::new();
+        assert_eq!(stage.note("alice", 1, 0), Waits);
+        let of = (&stage.marks, &stage.purged);
+        let other = stage.twins.note(PageKey([2; 32]), (who("bob"), what(1)), of, 1);
+        assert_eq!(other, Waits);
+        assert_eq!(stage.note("bob", 1, REMEMBERED_FOR), Waits);
+        assert_eq!(stage.note("carol", 1, REMEMBERED_FOR + 1), Given);
+        assert_eq!(
+            stage.note("carol", 1, 2 * REMEMBERED_FOR),
+            Waits,
+            "a proof is as old as the last of those who gave it with another"
+        );
+    }
+
+    #[test]
+    fn a_purge_takes_the_proof_and_all_that_was_seen_along() {
+        let mut stage = Stage::new();
+        let purge = |stage: &mut Stage| {
+            stage.purged.purge_later(&[Scope::Tag(b"a").aim(false)]);
+            std::mem::replace(
+                &mut stage.marks,
+                Arc::new(stage.purged.now(&[Scope::Tag(b"a").digest()])),
+            )
+        };
+        assert_eq!(stage.note("alice", 1, 0), Waits);
+        purge(&mut stage);
+        assert!(!stage.may_prove("bob"));
+        assert_eq!(stage.note("bob", 1, 0), Waits);
+        assert_eq!(stage.note("alice", 1, 0), Given);
+        let from_before = purge(&mut stage);
+        assert_eq!(stage.note("alice", 1, 0), Waits);
+        let marks = std::mem::replace(&mut stage.marks, from_before);
+        assert_eq!(stage.note("bob", 1, 0), Waits, "it was purged on its way");
+        stage.marks = marks;
+        assert_eq!(stage.note("carol", 1, 0), Given);
     }
 }

@@ -19,7 +19,7 @@ use crate::fill::{Led, Loss, Order};
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::coding::takes_as_it_is;
 use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use crate::http::media::accept_names_pages;
+use crate::http::media::{self, accept_names_pages};
 use crate::ident::PageKey;
 use crate::metrics::{Count, Outcome};
 use crate::origin::OriginResponse;
@@ -85,9 +85,12 @@ impl<'c> Want<'c> {
         }
     }
 
-    /// Whether a page that is fresh no more is the answer while it is fetched anew (RFC 5861 §3).
+    /// Whether a page that is fresh no more is the answer while it is fetched anew (RFC 5861 §3). Nothing is
+    /// asked for with a visitor's session behind his back: its answer would be seen by nobody.
     fn is_answered_meanwhile(&self, entry: &Entry) -> bool {
-        self.wish.is_met_by(entry, self.now()) && entry.serves_while_revalidating(self.now())
+        !self.class.is_personal()
+            && self.wish.is_met_by(entry, self.now())
+            && entry.serves_while_revalidating(self.now())
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -152,6 +155,8 @@ impl<'c> Want<'c> {
     }
 }
 
+/// How long a visitor waits for a fetch that carries the session of another user of his segment.
+const WAITS_FOR_ANOTHER: Duration = Duration::from_secs(2);
 /// How long a visitor waits for the origin who could be given a stale page.
 const RESCUE_AFTER: Duration = Duration::from_secs(2);
 /// For how long the origin is not asked for a page at which it failed, in seconds, while that may be
@@ -230,6 +235,18 @@ pub(super) async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>, look:
     }
 }
 
+/// Whether something static is asked for, and is kept for strangers as something that is so by proof.
+pub(super) async fn is_kept_for_strangers(case: &Case<'_>, look: Look) -> bool {
+    let may_be = case.room.filler.policy.static_for_all
+        && media::asks_for_static(&case.head.headers, case.head.uri.path());
+    if !may_be {
+        return false;
+    }
+    let want = Want::new(case, ShareClass::Anonymous);
+    let Lookup::Fresh(entry, _) = find(&want, look).await else { return false };
+    entry.static_proof && want.wish.is_met_by(&entry, want.now()) && want.suits(&entry).is_ok()
+}
+
 /// What is done about what was found.
 enum Weighed {
     Hit(Arc<Entry>, From),
@@ -302,6 +319,7 @@ pub(super) async fn answer(
         // The fetch asked for codings that are not this visitor's.
         Fetched::Own(came, reason)
             if case.room.coder.is_on()
+                && !class.is_personal()
                 && !takes_as_it_is(&case.head.headers, came.response.headers()) =>
         {
             drop(came);
@@ -319,9 +337,6 @@ pub(super) async fn answer(
 
 /// Begins to fetch a page anew behind the answer, unless somebody does already.
 fn renew(want: &Want<'_>, held: &Held) {
-    if want.loses_own() {
-        return;
-    }
     let Join::Lead(flight) = want.join(held.key) else { return };
     // The page may have landed between the look-up and the joining.
     match want.case.room.pages.in_memory(&want.key, || want.sent(), want.now()) {
@@ -390,7 +405,8 @@ async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut T
         let mut fetching = std::pin::pin!(fetching);
         match tokio::time::timeout(RESCUE_AFTER, &mut fetching).await {
             Ok(fetched) => Some(fetched),
-            Err(_) if rescues(want, held) => None,
+            // What is answered to his session is his, however late it comes.
+            Err(_) if !want.class.is_personal() && rescues(want, held) => None,
             Err(_) => Some(fetching.await),
         }
     };
@@ -465,7 +481,7 @@ async fn hit(
     if from == From::Memory {
         want.case.room.filler.found(&want.key, || want.sent(), want.now());
     }
-    let ready = coder::ready(want.case, entry, true).await?;
+    let ready = coder::ready(want.case, want.class, entry, true).await?;
     trail.outcome(outcome, None);
     Ok(deliver::ready(want.case, &ready, &hit_status(want, entry, from)))
 }
@@ -473,7 +489,7 @@ async fn hit(
 /// A page that is fresh no more, as the answer all the same.
 async fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Result<Response<Body>, Reason> {
     let entry = &held.entry;
-    let ready = coder::ready(want.case, entry, true).await?;
+    let ready = coder::ready(want.case, want.class, entry, true).await?;
     trail.outcome(Outcome::HitStale, None);
     Ok(deliver::ready(want.case, &ready, &stale_status(want, entry)))
 }
@@ -487,7 +503,7 @@ async fn coming(
     status: &CacheStatus<'_>,
 ) -> Result<Response<Body>, Reason> {
     let (case, coder) = (want.case, &want.case.room.coder);
-    match coder.live(&case.head.headers, &head.headers) {
+    match coder.live(want.class, &case.head.headers, &head.headers) {
         Live::AsItComes => Ok(deliver::stored(case, head, status, Body::flight(seat, length))),
         // A seat that is not read would hold up those that are.
         Live::Never => Err(Reason::Vary),
@@ -498,7 +514,7 @@ async fn coming(
             let landed = case.room.pages.in_memory(&want.key, || want.sent(), want.now());
             let page = landed.ok_or(Reason::Vary)?;
             want.suits(&page)?;
-            let ready = coder::ready(case, &page, true).await?;
+            let ready = coder::ready(case, want.class, &page, true).await?;
             Ok(deliver::ready(case, &ready, status))
         }
     }
@@ -561,7 +577,9 @@ async fn lead(
     trail.origin_answered();
     match led {
         Ok(Led::Shared { head: entry, seat, length, stored, waits }) => {
-            if let Err(reason) = want.suits(&entry) {
+            // What is answered to his session is the answer to his request, as it came.
+            let is_his = want.class.is_personal();
+            if let (false, Err(reason)) = (is_his, want.suits(&entry)) {
                 // A seat that is not read would hold up those that are.
                 drop(seat);
                 return Fetched::Forward(reason);
@@ -570,7 +588,10 @@ async fn lead(
             let mut status = CacheStatus::forwarded(why, waits.map(Reason::as_str));
             status.stored = stored;
             status.ttl = Some(entry.ttl(want.now()));
-            let answer = coming(want, &entry, (seat, length), &status).await;
+            let answer = match is_his {
+                true => Ok(deliver::stored(case, &entry, &status, Body::flight(seat, length))),
+                false => coming(want, &entry, (seat, length), &status).await,
+            };
             if answer.is_ok() {
                 trail.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
             }
@@ -629,14 +650,28 @@ async fn landed(
     let kept = kept.filter(|kept| want.suits(kept).is_ok());
     let is_kept = kept.is_some();
     let entry = kept.unwrap_or(entry);
-    let ready = coder::ready(want.case, &entry, is_kept).await?;
+    let ready = coder::ready(want.case, want.class, &entry, is_kept).await?;
     status.ttl = Some(entry.ttl(want.now()));
     Ok(deliver::ready(want.case, &ready, &status))
 }
 
+/// The verdict on another request's fetch. Of one that carries another user's session it is not waited for
+/// long, and nothing follows from its failure: an app may keep him waiting, and answer others.
+async fn verdict(want: &Want<'_>, seat: &mut Seat) -> Verdict {
+    let verdict = match want.class {
+        ShareClass::Segment => tokio::time::timeout(WAITS_FOR_ANOTHER, seat.verdict()).await,
+        _ => Ok(seat.verdict().await),
+    };
+    match verdict {
+        Ok(Verdict::Failed(_)) if want.class.is_personal() => Verdict::Refused(Reason::Origin),
+        Ok(verdict) => verdict,
+        Err(_) => Verdict::Refused(Reason::Slow),
+    }
+}
+
 /// Waits for another request's fetch.
 async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
-    let (entry, length) = match seat.verdict().await {
+    let (entry, length) = match verdict(want, &mut seat).await {
         Verdict::Shared(entry, length) => (entry, Some(length)),
         Verdict::Landed(page) => (page, None),
         Verdict::Refused(reason) => return Fetched::Forward(reason),

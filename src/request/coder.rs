@@ -1,7 +1,7 @@
 //! Stored pages in the coding that each visitor takes: found in memory, or made once for all.
 //!
-//! What may be recoded, and how, is `page::coded`'s word. Only stored pages come here: they hold
-//! nothing of one visitor, so that the length of what was compressed tells nobody a secret.
+//! What may be recoded, and how, is `page::coded`'s word. Only stored pages come here, and of those that
+//! are one user's own none is compressed: the length of what is compressed tells nobody a secret.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -20,6 +20,7 @@ use crate::page::Pages;
 use crate::page::coded::{self, DECODED_FACTOR, Delivery};
 use crate::page::entry::Entry;
 use crate::page::flight::Seat;
+use crate::page::key::ShareClass;
 use crate::page::memory::Form;
 use crate::reason::Reason;
 
@@ -91,12 +92,18 @@ impl Coder {
         self.ours.contains(&coding)
     }
 
-    /// How the sender of `request` is sent the page with the fields `page`, which is on its way.
-    pub(super) fn live(&self, request: &HeaderMap, page: &HeaderMap) -> Live {
+    /// The codings into which pages of a class are brought: one user's own into none, for what he wrote and
+    /// what nobody else may read stand in them side by side.
+    fn ours(&self, class: ShareClass) -> &[Coding] {
+        if class == ShareClass::User { &[] } else { &self.ours }
+    }
+
+    /// How the sender of `request` is sent the page of a class with the fields `page`, which is on its way.
+    pub(super) fn live(&self, class: ShareClass, request: &HeaderMap, page: &HeaderMap) -> Live {
         if !self.is_on() {
             return Live::AsItComes;
         }
-        match coded::delivery(request, page, self.max_object, &self.ours) {
+        match coded::delivery(request, page, self.max_object, self.ours(class)) {
             Delivery::AsStored => Live::AsItComes,
             Delivery::Recoded(_) if takes_stored(request, page) => Live::AsItComes,
             Delivery::Recoded(_) => Live::Whole,
@@ -200,12 +207,16 @@ impl Drop for Begun {
 }
 
 /// The coding into which a stored page is brought for this visitor; `None`: he is sent it as it is.
-pub(super) fn recoding(case: &Case<'_>, page: &Entry) -> Result<Option<Coding>, Reason> {
+pub(super) fn recoding(
+    case: &Case<'_>,
+    class: ShareClass,
+    page: &Entry,
+) -> Result<Option<Coding>, Reason> {
     let (coder, request) = (&case.room.coder, &case.head.headers);
     if !coder.is_on() {
         return Ok(None);
     }
-    match coded::delivery(request, &page.headers, page.body.len(), &coder.ours) {
+    match coded::delivery(request, &page.headers, page.body.len(), coder.ours(class)) {
         Delivery::AsStored => Ok(None),
         Delivery::Recoded(coding) => Ok(Some(coding)),
         Delivery::Unreadable => Err(Reason::Vary),
@@ -214,12 +225,17 @@ pub(super) fn recoding(case: &Case<'_>, page: &Entry) -> Result<Option<Coding>, 
 
 /// The form of a stored page that this visitor is sent, or why there is none. `keep`: whether memory
 /// holds the very page, and so may hold its forms.
-pub(super) async fn ready(case: &Case<'_>, page: &Arc<Entry>, keep: bool) -> Result<Ready, Reason> {
+pub(super) async fn ready(
+    case: &Case<'_>,
+    class: ShareClass,
+    page: &Arc<Entry>,
+    keep: bool,
+) -> Result<Ready, Reason> {
     let (coder, request) = (&case.room.coder, &case.head.headers);
     if !coder.is_on() {
         return Ok(Ready::stored(page, true));
     }
-    let Some(coding) = recoding(case, page)? else {
+    let Some(coding) = recoding(case, class, page)? else {
         // He may have the start of a form that we made.
         let is_one_of_many = coded::recodable(&page.headers).is_some();
         return Ok(Ready::stored(page, !is_one_of_many || wants_parts(case)));

@@ -29,6 +29,10 @@ pub(super) enum Change {
     LoggedOut {
         cookie: Option<HeaderValue>,
     },
+    /// The app has begun or ended a session of its own; whose it is from now on, if anybody's.
+    Watched {
+        user: Option<User>,
+    },
 }
 
 impl Change {
@@ -42,7 +46,7 @@ impl Change {
 
     pub(super) fn cookie(self) -> Option<HeaderValue> {
         match self {
-            Self::Nothing => None,
+            Self::Nothing | Self::Watched { .. } => None,
             Self::LoggedIn { cookie, .. } | Self::LoggedOut { cookie } => cookie,
         }
     }
@@ -60,8 +64,7 @@ pub(super) async fn carry_out(
         return Ok(Change::Nothing);
     }
     let Some(cookie) = &room.settings.minted else {
-        watch::carry_out(case, status, headers).await?;
-        return Ok(Change::Nothing);
+        return watch::carry_out(case, status, headers).await;
     };
     let https = case.admitted.scheme == Scheme::Https;
     if headers.contains_key(&LOGOUT) {

@@ -396,6 +396,9 @@ pub(super) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
         line.set_sensitive(true);
         headers.insert(COOKIE, line);
     }
+    if case.rules().is_apart {
+        keep_sessions_from(case, &mut headers);
+    }
     headers
 }
 
@@ -441,6 +444,9 @@ pub(super) fn fill(
     };
     if class == ShareClass::Segment {
         show_session(case, &mut headers);
+    }
+    if rules.is_apart {
+        keep_sessions_from(case, &mut headers);
     }
     // The key holds the site: a port that goes without saying must not stand in a shared page.
     let admitted = &case.admitted;

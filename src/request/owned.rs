@@ -9,7 +9,7 @@ use ::http::HeaderMap;
 use super::login::Change;
 use super::{Case, Room, outgoing, verify};
 use crate::fill::Person;
-use crate::http::set_cookie;
+use crate::http::set_cookie::{self, Changed};
 use crate::ident::{StoredToken, User};
 use crate::page::purge::scope::{Aim, Digest, Scope};
 use crate::page::twins::Witness;
@@ -27,14 +27,17 @@ pub(super) fn scopes(case: &Case<'_>) -> Vec<Digest> {
 pub(super) fn person(case: &Case<'_>) -> Option<Person> {
     let (session, user) = case.visitor.known()?;
     let identity = outgoing::identity(case).clone();
-    Some(Person { witness: Witness::new(user), identity, session: session.clone() })
+    let witness = Witness::new(user, case.admitted.address);
+    Some(Person { witness, identity, session: session.clone() })
 }
 
 /// The purge of all that is the visitor's own: he has changed something. His user goes, with all sessions;
-/// where the store could not say who he is, those that he may hold.
+/// where the store could not say who he is, the session that he may hold. Of nobody else is anything kept,
+/// whatever tokens he makes up.
 pub(super) fn aims(case: &Case<'_>) -> Vec<Aim> {
     let visitor = &case.visitor;
-    aims_at(case.room, visitor.user(), visitor.token.iter().chain(&visitor.rivals))
+    let token = visitor.token.iter().filter(|_| visitor.user().is_some() || visitor.is_unsure());
+    aims_at(case.room, visitor.user(), token)
 }
 
 /// The purge of all pages of a user and of some sessions.
@@ -61,16 +64,19 @@ pub(super) async fn has_changed_cart(room: &Room, whose: &CartOwner) {
 
 /// The same where a response logs him in or out: whoever he was, and whoever he is.
 pub(super) fn aims_of(case: &Case<'_>, change: &Change, headers: &HeaderMap) -> Vec<Aim> {
-    // An app that keeps its own sessions does it by their cookies.
+    // An app that keeps its own sessions does it by their cookies. Many renew them with every answer.
+    let renews = case.head.method.is_safe() && case.visitor.known().is_some();
+    let is_change = |change: Changed<'_>| !renews || matches!(change, Changed::Gone(_));
     let changes_session =
-        || set_cookie::clears_logins(headers) || verify::changes(case, headers).next().is_some();
+        || set_cookie::clears_logins(headers) || verify::changes(case, headers).any(is_change);
     match change {
         Change::Nothing if case.room.settings.routes.keep_users() && changes_session() => {
             aims(case)
         }
         Change::Nothing => Vec::new(),
         Change::LoggedOut { .. } => aims(case),
-        Change::LoggedIn { user, .. } => {
+        Change::Watched { user: None } => aims(case),
+        Change::LoggedIn { user, .. } | Change::Watched { user: Some(user) } => {
             let mut aims = aims(case);
             aims.extend(aims_at(case.room, Some(user), std::iter::empty()));
             aims

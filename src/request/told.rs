@@ -41,7 +41,9 @@ pub(super) async fn fill_cart(
             Some(CartOwner { token, user, now, terms: room.sessions.terms(now) })
         }
         Change::LoggedOut { .. } => None,
-        Change::Nothing => case.visitor.cart_owner(room.sessions.terms(case.now)),
+        Change::Nothing | Change::Watched { .. } => {
+            case.visitor.cart_owner(room.sessions.terms(case.now))
+        }
     };
     let Some(whose) = whose else {
         tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in");

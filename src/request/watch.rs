@@ -9,6 +9,7 @@ use ::http::header::{LOCATION, SET_COOKIE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use super::error::Error;
+use super::login::Change;
 use super::{Case, login, verify};
 use crate::http::cookie::cookies;
 use crate::http::finding::{Finder, Seen};
@@ -177,12 +178,13 @@ fn form_value(body: &[u8], field: &str) -> Option<Vec<u8>> {
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Carries out what an answer of the app means for the visitor's session.
+/// Carries out what an answer of the app means for the visitor's session. Returns whether it has begun one,
+/// and for whom, or ended one.
 pub(super) async fn carry_out(
     case: &Case<'_>,
     status: StatusCode,
     headers: &HeaderMap,
-) -> Result<(), Error> {
+) -> Result<Change, Error> {
     let room = case.room;
     let (watched, rules) = (&room.settings.watched, &room.settings.cookies);
     let now = case.now as u64;
@@ -198,11 +200,16 @@ pub(super) async fn carry_out(
     let logs_in =
         |rule: &&LoginRule| rule.matching.fits(case) && rule.success.holds(status, headers, now);
     if let (Some(rule), Some(next)) = (watched.login.as_ref().filter(logs_in), &next) {
-        begin(case, rule, (status, headers), next.clone()).await;
-    } else if is_cleared || watched.logout.as_ref().is_some_and(logs_out) {
-        end(case, next.as_ref()).await?;
+        return Ok(match begin(case, rule, (status, headers), next.clone()).await {
+            Some(user) => Change::Watched { user: Some(user) },
+            None => Change::Nothing,
+        });
     }
-    Ok(())
+    if is_cleared || watched.logout.as_ref().is_some_and(logs_out) {
+        end(case, next.as_ref()).await?;
+        return Ok(Change::Watched { user: None });
+    }
+    Ok(Change::Nothing)
 }
 
 /// Ends the visitor's session. A token that his browser has forgotten is barred where the app could take it
@@ -229,17 +236,17 @@ async fn end(case: &Case<'_>, next: Option<&StoredToken>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Begins a session under the token that the visitor has from now on. The app has logged him in: where the
-/// store is away he is unknown to us, and no more.
+/// Begins a session under the token that the visitor has from now on, and returns whose it is. The app has
+/// logged him in: where the store is away he is unknown to us, and no more.
 async fn begin(
     case: &Case<'_>,
     rule: &LoginRule,
     (status, headers): (StatusCode, &HeaderMap),
     next: StoredToken,
-) {
+) -> Option<User> {
     let room = case.room;
     let user = match &rule.user {
-        None => return,
+        None => return None,
         Some(LoginUser::Answer(finder)) => {
             let found = finder.find(Seen { status, headers, body: &[] });
             found.and_then(|name| User::new(&name))
@@ -248,7 +255,7 @@ async fn begin(
     };
     let Some(user) = user else {
         tracing::warn!("a log-in by [session.login] does not say whose it is: user finds nothing");
-        return;
+        return None;
     };
     let old = case.visitor.token.clone().filter(|old| *old != next);
     if let Some(old) = &old {
@@ -258,6 +265,7 @@ async fn begin(
         Ok(()) => room.sheet.count(Count::LogIns),
         Err(error) => tracing::debug!(%error, "a log-in to the app could not be stored"),
     }
+    Some(user)
 }
 
 /// Takes the cookies away that were logged out before, and came again.

@@ -32,7 +32,8 @@ pub use self::expiring::{
     Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox, Why,
 };
 pub use self::purge::{
-    CUT_OFF_AFTER, Generation, MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX, PurgeStore,
+    CUT_OFF_AFTER, Generation, LATER_MARKS, MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX,
+    PurgeStore,
 };
 pub use self::rows::{Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoredRow};
 use crate::ident::{Item, PageKey, StoredToken, User};

@@ -4,12 +4,16 @@
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
+use std::ops::Range;
 use std::time::Duration;
 
 use super::StoreError;
 
-/// Places in the table of purges.
+/// Places in the first part of the table of purges.
 pub const MARKS: u32 = 262_146;
+/// Places in the second part of it, which came later: it stands behind what a store keeps behind the first,
+/// so that a process of before, which knows nothing of it, finds all where it was.
+pub const LATER_MARKS: Range<u32> = 327_682..458_754;
 /// The most marks of one purge.
 pub const PURGE_MARKS_MAX: usize = 1_000;
 /// How long the store may be silent until a process counts as cut off from it.
@@ -23,6 +27,12 @@ pub(super) const PURGES_KEPT_BYTES: usize = 1 << 20;
 pub(super) const NEWS_MAX: usize = 1_000;
 /// For how long a process counts as living that has asked for news.
 pub(super) const LIVES: Duration = Duration::from_secs(3);
+
+/// Whether a number is a place in the table.
+#[must_use]
+pub(super) fn is_mark(mark: u32) -> bool {
+    mark < MARKS || LATER_MARKS.contains(&mark)
+}
 
 /// A moment in the order of purges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

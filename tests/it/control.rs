@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -235,6 +236,41 @@ fn what_an_app_wrote_into_redis_and_what_was_handed_on_is_deleted_too() {
     assert!(!server.dump().contains("alice"), "{}", server.dump());
     assert_eq!(server.command::<u64>(&["HLEN", "login:"]), 1);
     assert_eq!(server.command::<u64>(&["XLEN", "expired:"]), 1);
+}
+
+#[test]
+fn what_was_kept_for_a_user_goes_with_his_sessions() {
+    let storage = Storage::redis();
+    let Storage::Redis(server) = &storage else { return };
+    let count = AtomicUsize::new(0);
+    let origin = shop(move |_| {
+        let page = Reply::html(&count.fetch_add(1, Ordering::SeqCst).to_string());
+        page.header("Cache-Control", "private, max-age=60")
+    });
+    let proxy = Proxy::start(&origin, &storage, "[[route]]\nshare = \"user\"\n");
+    let cookie = "login=token-of-the-app";
+    let get = || proxy.get("/own").cookie(cookie).send();
+    let logs_in = || {
+        server.command::<()>(&["HSET", "login:", token(cookie), "alice"]);
+        wait_until("she is known", || {
+            proxy.get("/_anteroom/me").cookie(cookie).send().text().contains("known\"")
+                && get().text() == get().text()
+        });
+    };
+    logs_in();
+    let id = listed(&proxy, &[])[0]["id"].as_str().unwrap().to_owned();
+    let orders: [&[&str]; 3] = [
+        &["sessions", "revoke", "--user", "alice"],
+        &["user", "delete", "alice"],
+        &["sessions", "revoke", &id],
+    ];
+    for words in orders {
+        let kept = get();
+        assert!(kept.is_hit(), "{}", kept.cache_status());
+        said(&proxy, words);
+        logs_in();
+        assert_ne!(get().text(), kept.text(), "{words:?}");
+    }
 }
 
 #[test]

@@ -342,6 +342,29 @@ fn a_hole_is_shared_as_its_route_or_it_says() {
 }
 
 #[test]
+fn a_hole_of_a_segment_is_of_the_segment_of_its_page() {
+    let origin = shop(|request| match (request.path(), user(request)) {
+        ("/partials/cart", "alice" | "bob") => Reply::html("prices for trade"),
+        ("/partials/cart", _) => Reply::html("prices for retail"),
+        _ => stored(PAGE),
+    });
+    let settings = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n[[route]]\nmatch.path = \"/p/**\"\nshare = \"segment\"\n\
+                    segment = [\"attribute:group\"]\nfragments = [{ selector = \"#cart\", \
+                    from = \"/partials/cart\", share = \"segment\" }]\n";
+    let proxy = Proxy::embedded(&origin, settings);
+    let members = [("alice", "trade"), ("bob", "trade"), ("carol", "retail"), ("dave", "retail")];
+    let cookies = members.map(|(name, group)| log_in(&proxy, &format!("{name};group={group}")));
+    for _ in 0..3 {
+        for ((_, group), cookie) in members.iter().zip(&cookies) {
+            let answer = proxy.get("/p/1").cookie_at_home(cookie).send();
+            assert_eq!(answer.text(), page(&format!("prices for {group}")));
+        }
+    }
+    let asked = origin.seen().iter().filter(|seen| seen.path() == "/partials/cart").count();
+    assert_eq!(asked, 4, "two of each segment have proved it");
+}
+
+#[test]
 fn a_hole_is_asked_for_without_what_is_the_page_s() {
     let origin = carts();
     let proxy = Proxy::embedded(&origin, &with(CART));

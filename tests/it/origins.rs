@@ -56,6 +56,22 @@ fn pages_of_two_origins_never_meet(storage: &Storage) {
 }
 
 #[test]
+fn no_fetch_for_the_cache_carries_a_session_to_another_origin() {
+    let cookies = |request: &Request| Reply::html(request.header("cookie").unwrap_or("none"));
+    let (main, blog) = (Origin::start(cookies), Origin::start(cookies));
+    // An app in PHP reads `app.sid` as `app_sid`.
+    let settings = format!(
+        "session.cookie = \"app_sid\"\norigins.blog.url = \"http://{}\"\n[[route]]\n\
+         origin = \"blog\"\nkey_cookies = [\"app.sid\", \"lang\"]\n",
+        blog.address()
+    );
+    let proxy = Proxy::embedded(&main, &settings);
+    let answer = proxy.get("/").cookie("app.sid=secret; lang=de").send();
+    assert_eq!(answer.text(), "lang=de");
+    assert_eq!(blog.count(), 1);
+}
+
+#[test]
 fn another_origin_learns_nothing_of_sessions() {
     let main = shop(|request| Reply::unstored(request.header("x-anteroom-user").unwrap_or("-")));
     let blog = Origin::always(

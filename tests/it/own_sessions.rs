@@ -207,6 +207,28 @@ fn a_session_that_is_revoked_stays_so_whatever_the_app_says(storage: &Storage) {
 }
 
 #[test]
+fn a_log_in_or_log_out_ends_that_users_pages_in_all_sessions() {
+    let origin = app();
+    let settings =
+        format!("{RULES}[[route]]\nmatch.path = \"/page\"\nshare = \"user\"\nttl = \"60s\"\n");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let alice = log_in(&proxy, "alice");
+    let bob = log_in(&proxy, "bob");
+    let is_kept = || {
+        let before = page(&proxy, &alice).is_hit();
+        assert!(page(&proxy, &alice).is_hit());
+        before
+    };
+    assert!(!is_kept());
+    let again = log_in(&proxy, "alice");
+    assert!(!is_kept(), "a log-in may greet her everywhere");
+    proxy.get("/logout").cookie(&again).send();
+    assert!(!is_kept(), "a log-out of one session may mean all of them");
+    proxy.get("/logout").cookie(&bob).send();
+    assert!(is_kept());
+}
+
+#[test]
 fn a_log_in_over_a_session_leaves_nothing_of_it() {
     let origin = app();
     let proxy = Proxy::embedded(&origin, RULES);

@@ -91,7 +91,7 @@ fn play(proxy: &Proxy, player: &mut Player, chance: &mut Rng, tally: &Tally) {
         assert_eq!(proxy.post("/change").cookie(&cookie).send().status, 303);
         player.changes += 1;
     }
-    let get = |path: &str| proxy.get(path).cookie(&cookie).send();
+    let get = |path: &str| proxy.get(path).cookie_at_home(&cookie).send();
     match chance.u32(..10) {
         0..5 => {
             let answer = get(&format!("/same/{number}"));
@@ -114,7 +114,7 @@ fn play(proxy: &Proxy, player: &mut Player, chance: &mut Rng, tally: &Tally) {
 
 fn nobody_is_shown_what_is_another_users(storage: &Storage) {
     let seed = fastrand::u64(..);
-    let settings = "session.mint = true\n\
+    let settings = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n\
                     [[route]]\nmatch.path = [\"/same/*\", \"/some/*\", \"/each/*\"]\nshare = \"segment\"\n\
                     segment = [\"attribute:group\"]\n\
                     [[route]]\nmatch.path = \"/own/*\"\nshare = \"user\"\n";

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anteroom::store::{Generation, MARKS, Moment, News, PURGE_MARKS_MAX, PurgeStore as _};
+use anteroom::store::{
+    Generation, LATER_MARKS, MARKS, Moment, News, PURGE_MARKS_MAX, PurgeStore as _,
+};
 
 use crate::store_contract::{Bench, contract};
 use crate::support::DEADLINE;
@@ -76,11 +78,12 @@ async fn news_come_in_pieces(bench: Bench) {
 
 async fn whoever_was_away_for_long_reads_the_whole_table(bench: Bench) {
     let begin = now(&bench).await;
-    let first = purge(&bench, begin, &[9, MARKS - 1]).await;
+    let later = [LATER_MARKS.start, LATER_MARKS.end - 1];
+    let first = purge(&bench, begin, &[9, MARKS - 1, later[0], later[1]]).await;
     for _ in 0..10_000 {
         purge(&bench, begin, &[5]).await;
     }
-    let table = [(5, 10_001), (9, 1), (MARKS - 1, 1)];
+    let table = [(5, 10_001), (9, 1), (MARKS - 1, 1), (later[0], 1), (later[1], 1)];
     let News::All { upto, mut marks, .. } = bench.store.purged_since(1, begin).await.unwrap()
     else {
         panic!("the first is not kept one by one");
@@ -112,7 +115,9 @@ async fn a_purge_has_a_bound(bench: Bench) {
     let many: Vec<u32> = (0..).take(PURGE_MARKS_MAX).collect();
     assert_eq!(purge(&bench, begin, &many).await.at, Generation { number: 1, ..begin.at });
     bench.store.purge(begin, &[&many[..], &[0]].concat()).await.unwrap_err();
-    bench.store.purge(begin, &[MARKS]).await.unwrap_err();
+    for none in [MARKS, LATER_MARKS.start - 1, LATER_MARKS.end] {
+        bench.store.purge(begin, &[none]).await.unwrap_err();
+    }
     assert_eq!(now(&bench).await.at.number, 1);
 }
 

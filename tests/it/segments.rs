@@ -16,7 +16,7 @@ on_both_stores!(
     two_proxies_share_what_one_has_proved,
 );
 
-const SEGMENT: &str = "session.mint = true\n[[route]]\nshare = \"segment\"\n";
+const SEGMENT: &str = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n[[route]]\nshare = \"segment\"\n";
 
 /// Whom the app takes for the user: by the cookie alone it would be the same.
 fn user(request: &Request) -> &str {
@@ -40,7 +40,7 @@ fn a_page_is_shared_once_two_users_were_given_the_same(storage: &Storage) {
     });
     let proxy = Proxy::start(&origin, storage, SEGMENT);
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
-    let get = |cookie: &str| proxy.get("/").cookie(cookie).send();
+    let get = |cookie: &str| proxy.get("/").cookie_at_home(cookie).send();
     let before = origin.count();
     is_forwarded(&get(&alice), "twin");
     assert_eq!(user(&origin.last()), "alice");
@@ -67,17 +67,81 @@ fn what_is_another_page_for_each_is_never_shared() {
     let cookies: Vec<String> = names.iter().map(|name| log_in(&proxy, name)).collect();
     for _ in 0..4 {
         for (name, cookie) in names.iter().zip(&cookies) {
-            let answer = proxy.get("/").cookie(cookie).send();
+            let answer = proxy.get("/").cookie_at_home(cookie).send();
             assert!(!answer.is_hit(), "{}", answer.cache_status());
             assert_eq!(answer.text(), format!("hello {name}"));
         }
     }
     let answers = at_once(12, |number| {
         let place = number % names.len();
-        (place, proxy.get("/at/once").cookie(&cookies[place]).send())
+        (place, proxy.get("/at/once").cookie_at_home(&cookies[place]).send())
     });
     for (place, answer) in answers {
         assert_eq!(answer.text(), format!("hello {}", names[place]));
+    }
+}
+
+#[test]
+fn what_two_have_in_common_is_taken_away_once_others_are_answered_otherwise() {
+    let origin = shop(|request| {
+        let name = user(request);
+        let page = if name.starts_with("mallory") { "hello" } else { name };
+        Reply::html(page).header("Cache-Control", "max-age=1, stale-while-revalidate=0")
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let names = ["mallory-1", "mallory-2", "carol", "dave", "erin"];
+    let cookies = names.map(|name| log_in(&proxy, name));
+    let get = |place: usize| proxy.get("/").cookie_at_home(&cookies[place]).send();
+    get(0);
+    get(1);
+    assert!(get(2).is_hit(), "two agree, and nobody says otherwise");
+    for place in [2, 3, 4] {
+        wait_until("it is stale, or gone", || get(place).text() == names[place]);
+    }
+    for place in [0, 1, 2, 3, 4] {
+        let answer = get(place);
+        assert!(!answer.is_hit(), "{}", answer.cache_status());
+    }
+}
+
+#[test]
+fn a_purge_ends_what_was_proved_before_it() {
+    let personal = Arc::new(AtomicUsize::new(0));
+    let of_one = Arc::clone(&personal);
+    let origin = shop(move |request| {
+        if request.method == "POST" {
+            return Reply::status("204 No Content");
+        }
+        match of_one.load(Ordering::SeqCst) {
+            1 if user(request) == "carol" => Reply::html("of carol"),
+            _ => Reply::html("same"),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
+    let get = |cookie: &str| proxy.get("/a").cookie_at_home(cookie).send();
+    get(&alice);
+    get(&bob);
+    assert!(get(&carol).is_hit());
+    personal.store(1, Ordering::SeqCst);
+    assert_eq!(proxy.post("/a").send().status, 204);
+    get(&alice);
+    assert_eq!(get(&carol).text(), "of carol", "one user after the purge proves nothing");
+}
+
+#[test]
+fn what_an_app_shows_to_sessions_that_it_has_forgotten_is_no_segments_page() {
+    let origin = shop(|request| match request.path() {
+        "/form" => Reply::html("<form method=post action=/user/login><input name=user></form>"),
+        "/password" => Reply::html("please log in: <input type=password>"),
+        _ => Reply::html("<form method=post action=/cart/add><button></form>"),
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let cookies = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
+    for (path, is_shared) in [("/form", false), ("/password", false), ("/item", true)] {
+        let hits =
+            cookies.each_ref().map(|cookie| proxy.get(path).cookie_at_home(cookie).send().is_hit());
+        assert_eq!(hits, [false, false, is_shared], "{path}");
     }
 }
 
@@ -87,7 +151,7 @@ fn a_field_that_names_the_user_keeps_a_page_from_being_shared() {
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
     for (name, cookie) in [("alice", &alice), ("bob", &bob), ("carol", &carol), ("alice", &alice)] {
-        let answer = proxy.get("/").cookie(cookie).send();
+        let answer = proxy.get("/").cookie_at_home(cookie).send();
         assert_eq!(answer.header("x-user"), Some(name));
         assert!(!answer.is_hit());
     }
@@ -102,9 +166,9 @@ fn what_tells_of_one_exchange_is_left_out() {
     });
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
-    proxy.get("/").cookie(&alice).send();
-    proxy.get("/").cookie(&bob).send();
-    let answer = proxy.get("/").cookie(&carol).send();
+    proxy.get("/").cookie_at_home(&alice).send();
+    proxy.get("/").cookie_at_home(&bob).send();
+    let answer = proxy.get("/").cookie_at_home(&carol).send();
     assert!(answer.is_hit(), "{}", answer.cache_status());
     assert_eq!(answer.header("x-request-id"), None);
 }
@@ -119,7 +183,7 @@ fn segments_and_strangers_have_pages_of_their_own(storage: &Storage) {
         Reply::html(&format!("{group} {}", request.header("accept-language").unwrap_or("-")))
             .header("Vary", "Accept-Language")
     });
-    let settings = "session.mint = true\n[[route]]\nshare = \"segment\"\n\
+    let settings = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n[[route]]\nshare = \"segment\"\n\
                     segment = [\"logged_in\", \"attribute:group\", \"language:en|de\"]\n";
     let proxy = Proxy::start(&origin, storage, settings);
     let trade = ["alice", "bob"].map(|name| member(&proxy, name, "trade"));
@@ -129,7 +193,7 @@ fn segments_and_strangers_have_pages_of_their_own(storage: &Storage) {
         {
             let get = |cookie: &str| {
                 let ask = proxy.get("/").header("Accept-Language", languages);
-                if cookie.is_empty() { ask.send() } else { ask.cookie(cookie).send() }
+                if cookie.is_empty() { ask.send() } else { ask.cookie_at_home(cookie).send() }
             };
             for cookie in &trade {
                 assert_eq!(get(cookie).text(), format!("trade {language}"));
@@ -141,7 +205,7 @@ fn segments_and_strangers_have_pages_of_their_own(storage: &Storage) {
         }
     }
     for (cookie, text) in [(&trade[0], "trade en"), (&retail[1], "retail en")] {
-        let answer = proxy.get("/").cookie(cookie).send();
+        let answer = proxy.get("/").cookie_at_home(cookie).send();
         assert!(answer.is_hit(), "{}", answer.cache_status());
         assert_eq!(answer.text(), text);
     }
@@ -160,11 +224,13 @@ fn a_keyed_cookie_makes_segments_and_an_unknown_one_makes_a_visitor_apart() {
         let currency = if cookies.contains("currency=eur") { "eur" } else { "usd" };
         Reply::html(currency)
     });
-    let settings = "session.mint = true\n[[route]]\nshare = \"segment\"\n\
+    let settings = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n[[route]]\nshare = \"segment\"\n\
                     segment = [\"cookie:currency\"]\n";
     let proxy = Proxy::embedded(&origin, settings);
     let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
-    let get = |cookie: &str, more: &str| proxy.get("/").cookie(&format!("{cookie}; {more}")).send();
+    let get = |cookie: &str, more: &str| {
+        proxy.get("/").cookie_at_home(&format!("{cookie}; {more}")).send()
+    };
     for (cookie, is_hit) in [(&alice, false), (&bob, false), (&alice, true)] {
         for currency in ["eur", "usd"] {
             let answer = get(cookie, &format!("currency={currency}"));
@@ -188,14 +254,94 @@ fn whoever_waits_for_one_user_is_not_shown_his_page() {
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
     let before = origin.count();
-    let mut first = proxy.get("/").cookie(&alice).start();
+    let mut first = proxy.get("/").cookie_at_home(&alice).start();
     wait_until("the app is asked", || origin.count() == before + 1);
-    let mut others = [&bob, &carol].map(|cookie| proxy.get("/").cookie(cookie).start());
+    let mut others = [&bob, &carol].map(|cookie| proxy.get("/").cookie_at_home(cookie).start());
     wait_until("both wait", || proxy.metric("anteroom_waiting") >= 2.0);
     gate.open();
     assert_eq!(first.answer().text(), "of alice");
     assert_eq!(others[0].answer().text(), "of bob");
     assert_eq!(others[1].answer().text(), "of carol");
+}
+
+#[test]
+fn two_users_at_one_address_prove_nothing() {
+    let origin = shop(|_| Reply::html("for this address"));
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
+    for (cookie, address) in [
+        (&alice, "192.0.2.1"),
+        (&bob, "192.0.2.1"),
+        (&alice, "192.0.2.1"),
+        (&carol, "198.51.100.1"),
+    ] {
+        let ask = proxy.get("/").cookie(cookie).header("X-Forwarded-For", address);
+        assert!(!ask.send().is_hit());
+    }
+    let ask = proxy.get("/").cookie(&alice).header("X-Forwarded-For", "192.0.2.1");
+    assert!(ask.send().is_hit());
+}
+
+#[test]
+fn what_is_static_by_proof_needs_no_proof_of_a_segment() {
+    let origin = shop(|request| match request.path() {
+        "/a.css" => Reply::typed("text/css", "i {}").header("ETag", "\"1\""),
+        _ => Reply::html("same"),
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let alice = log_in(&proxy, "alice");
+    proxy.get("/a.css").send();
+    let answer = proxy.get("/a.css").cookie_at_home(&alice).send();
+    assert!(answer.is_hit(), "{}", answer.cache_status());
+    assert_eq!(answer.header("cache-control"), None);
+    proxy.get("/").send();
+    is_forwarded(&proxy.get("/").cookie_at_home(&alice).send(), "twin");
+}
+
+#[test]
+fn one_slow_user_holds_up_nobody_else() {
+    let gate = Arc::<Gate>::default();
+    let held = Arc::clone(&gate);
+    let origin = shop(move |request| {
+        if user(request) == "alice" {
+            held.pass();
+        }
+        Reply::html("same")
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    let before = origin.count();
+    let mut first = proxy.get("/").cookie_at_home(&alice).start();
+    wait_until("the app is asked", || origin.count() == before + 1);
+    let answer = proxy.get("/").cookie_at_home(&bob).send();
+    assert_eq!((answer.status, answer.text().as_str()), (200, "same"));
+    is_forwarded(&answer, "slow");
+    gate.open();
+    assert_eq!(first.answer().text(), "same");
+}
+
+#[test]
+fn what_fails_for_one_user_fails_for_nobody_else() {
+    let gate = Arc::<Gate>::default();
+    let held = Arc::clone(&gate);
+    let origin = shop(move |request| {
+        if user(request) == "alice" {
+            held.pass();
+            return Reply::nothing();
+        }
+        Reply::html("same")
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
+    let before = origin.count();
+    let mut first = proxy.get("/").cookie_at_home(&alice).start();
+    wait_until("the app is asked", || origin.count() == before + 1);
+    let mut second = proxy.get("/").cookie_at_home(&bob).start();
+    wait_until("bob waits", || proxy.metric("anteroom_waiting") >= 1.0);
+    gate.open();
+    assert_eq!(first.answer().status, 502);
+    let answer = second.answer();
+    assert_eq!((answer.status, answer.text().as_str()), (200, "same"));
 }
 
 #[test]
@@ -211,10 +357,10 @@ fn those_who_wait_prove_the_page_for_each_other() {
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let cookies: Vec<_> = (0..12).map(|number| log_in(&proxy, &format!("user-{number}"))).collect();
     let before = origin.count();
-    let mut first = proxy.get("/").cookie(&cookies[0]).start();
+    let mut first = proxy.get("/").cookie_at_home(&cookies[0]).start();
     wait_until("the app is asked", || origin.count() == before + 1);
     let others: Vec<_> =
-        cookies[1..].iter().map(|cookie| proxy.get("/").cookie(cookie).start()).collect();
+        cookies[1..].iter().map(|cookie| proxy.get("/").cookie_at_home(cookie).start()).collect();
     wait_until("all wait", || proxy.metric("anteroom_waiting") >= 11.0);
     gate.open();
     assert_eq!(first.answer().text(), "same");
@@ -238,12 +384,13 @@ fn a_change_removes_the_page_of_every_segment(storage: &Storage) {
         }
         Reply::html(&format!("version {}", current.load(Ordering::SeqCst)))
     });
-    let settings = "session.mint = true\n[[route]]\nshare = \"segment\"\n\
+    let settings = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n[[route]]\nshare = \"segment\"\n\
                     segment = [\"attribute:group\"]\n";
     let proxy = Proxy::start(&origin, storage, settings);
     let trade = ["alice", "bob"].map(|name| member(&proxy, name, "trade"));
     let retail = ["carol", "dave"].map(|name| member(&proxy, name, "retail"));
-    let all = || trade.iter().chain(&retail).map(|cookie| proxy.get("/a").cookie(cookie).send());
+    let all =
+        || trade.iter().chain(&retail).map(|cookie| proxy.get("/a").cookie_at_home(cookie).send());
     all().for_each(drop);
     assert!(all().all(|answer| answer.is_hit() && answer.text() == "version 1"));
     assert_eq!(proxy.post("/a").send().status, 204);
@@ -267,22 +414,15 @@ fn a_page_grown_stale_is_not_replaced_by_one_users_own() {
     });
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
-    let get = |cookie: &str| proxy.get("/").cookie(cookie).send();
+    let get = |cookie: &str| proxy.get("/").cookie_at_home(cookie).send();
     get(&alice);
     get(&bob);
     personal.store(1, Ordering::SeqCst);
-    let before = origin.count();
-    wait_until("it is stale, and carol has it fetched anew", || {
-        let answer = get(&carol);
-        assert_eq!(answer.text(), "same");
-        origin.seen()[before..].iter().any(|seen| user(seen) == "carol")
-    });
-    wait_until("a refresh by others lands", || {
-        let answer = get(&alice);
-        assert_eq!(answer.text(), "same");
-        answer.cache_status().contains("ttl=1") || answer.cache_status().contains("ttl=0")
-    });
-    assert_eq!(get(&bob).text(), "same");
+    wait_until("it is stale, and carol is asked for", || get(&carol).text() == "of carol");
+    assert_eq!(get(&alice).text(), "same");
+    let answer = get(&carol);
+    assert!(answer.is_hit(), "{}", answer.cache_status());
+    assert_eq!(answer.text(), "same");
 }
 
 fn two_proxies_share_what_one_has_proved(storage: &Storage) {
@@ -290,9 +430,9 @@ fn two_proxies_share_what_one_has_proved(storage: &Storage) {
     let origin = shop(|_| Reply::html("same"));
     let [one, other] = [(); 2].map(|()| Proxy::start(&origin, storage, SEGMENT));
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&one, name));
-    one.get("/").cookie(&alice).send();
-    one.get("/").cookie(&bob).send();
-    let shown = || other.get("/").cookie(&carol).send();
+    one.get("/").cookie_at_home(&alice).send();
+    one.get("/").cookie_at_home(&bob).send();
+    let shown = || other.get("/").cookie_at_home(&carol).send();
     wait_until("the page is in the store", || shown().is_hit());
     assert_eq!(shown().text(), "same");
 }
@@ -306,10 +446,10 @@ fn by_the_operators_promise_one_user_is_enough_unless_the_app_looks_at_cookies()
     let settings = format!("{SEGMENT}segment_proof = \"none\"\n");
     let proxy = Proxy::embedded(&origin, &settings);
     let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
-    proxy.get("/").cookie(&alice).send();
-    assert!(proxy.get("/").cookie(&bob).send().is_hit());
-    proxy.get("/varies").cookie(&alice).send();
-    is_forwarded(&proxy.get("/varies").cookie(&bob).send(), "vary");
+    proxy.get("/").cookie_at_home(&alice).send();
+    assert!(proxy.get("/").cookie_at_home(&bob).send().is_hit());
+    proxy.get("/varies").cookie_at_home(&alice).send();
+    is_forwarded(&proxy.get("/varies").cookie_at_home(&bob).send(), "vary");
 }
 
 #[test]
@@ -321,10 +461,10 @@ fn an_app_may_change_the_session_in_a_fetch_that_carries_it() {
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let alice = log_in(&proxy, "alice");
     let before = origin.count();
-    let answer = proxy.get("/rolls?utm_source=x").cookie(&alice).send();
+    let answer = proxy.get("/rolls?utm_source=x").cookie_at_home(&alice).send();
     assert_eq!(answer.cookie("login").as_deref(), Some("another-token"));
     assert_eq!(origin.count(), before + 1, "no answer to his session is thrown away");
-    let answer = proxy.get("/rolls").cookie(&alice).header("X-Own", "1").send();
+    let answer = proxy.get("/rolls").cookie_at_home(&alice).header("X-Own", "1").send();
     assert_eq!(answer.cookie("login").as_deref(), Some("another-token"));
     assert_eq!(origin.count(), before + 2);
 }

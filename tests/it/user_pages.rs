@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
@@ -33,6 +34,9 @@ fn counting(lines: &'static [(&'static str, &'static str)]) -> Origin {
             }
             *count += 1;
             return Reply::status("204 No Content");
+        }
+        if request.path() == "/p" {
+            return Reply::html("<i></i>").header("Cache-Control", "public, max-age=60");
         }
         let page = Reply::html(&format!("{name} {count}"));
         lines.iter().fold(page, |page, (name, value)| page.header(name, value))
@@ -92,7 +96,7 @@ fn a_change_through_another_proxy_is_seen_within_a_second(storage: &Storage) {
             .iter()
             .all(|cookie| one.get("/a").cookie(cookie).send().text() == "alice 1")
     });
-    assert!(changed.elapsed() < std::time::Duration::from_millis(1_500), "a promise of a second");
+    assert!(changed.elapsed() < Duration::from_millis(1_500), "a promise of a second");
 }
 
 fn who_logs_out_takes_his_pages_along(storage: &Storage) {
@@ -111,6 +115,123 @@ fn who_logs_out_takes_his_pages_along(storage: &Storage) {
     assert!(get(&again).is_hit());
     log_in(&proxy, "alice");
     assert!(!get(&again).is_hit(), "a log-in may greet her everywhere");
+}
+
+#[test]
+fn what_fills_a_hole_for_one_user_ends_as_his_pages_do() {
+    let origin = counting(PRIVATE);
+    let settings = "session.mint = true\n[[route]]\nmatch.path = \"/p\"\nshare = \"everyone\"\n\
+                    fragments = [{ selector = \"i\", from = \"/partials/cart\", share = \"user\" }]\n\
+                    [[route]]\nmatch.path = \"/partials/**\"\nshare = \"none\"\n";
+    let proxy = Proxy::embedded(&origin, settings);
+    let [alice, again] = ["alice", "alice"].map(|name| log_in(&proxy, name));
+    let get = || proxy.get("/p").cookie(&alice).send().text();
+    let asked = || origin.seen().iter().filter(|seen| seen.path() == "/partials/cart").count();
+    let is_kept = || {
+        let before = asked();
+        let first = get();
+        let stored = asked();
+        assert_eq!(get(), first);
+        assert_eq!(asked(), stored, "it is kept");
+        stored == before
+    };
+    assert!(!is_kept());
+    assert_eq!(proxy.post("/cart/add").cookie(&alice).send().status, 204);
+    assert_eq!(get(), "<i>alice 1</i>");
+    assert!(is_kept());
+    let put = proxy.ask("PUT", "/_anteroom/cart").cookie(&alice);
+    let put =
+        put.header("Sec-Fetch-Site", "same-origin").header("Content-Type", "application/json");
+    assert_eq!(put.body(br#"{"item": "mug", "count": 2}"#).send().status, 200);
+    assert!(!is_kept(), "it may show her cart");
+    proxy.get("/logout").cookie(&again).send();
+    assert!(!is_kept(), "a log-out of one session may mean all of them");
+}
+
+#[test]
+fn no_answer_to_his_session_is_thrown_away() {
+    let asked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&asked);
+    let origin = shop(move |request| {
+        let mut count = count.lock().unwrap();
+        *count += 1;
+        let control = "private, max-age=1, stale-while-revalidate=300, stale-if-error=300";
+        let page = Reply::html(&count.to_string()).header("Cache-Control", control);
+        match request.path() {
+            // Longer than anybody waits who could be given a stale page.
+            "/slow" if *count > 1 => page.after(Duration::from_millis(2_500)),
+            _ => page,
+        }
+    });
+    for path in ["/a", "/slow"] {
+        *asked.lock().unwrap() = 0;
+        let proxy = Proxy::embedded(&origin, USER);
+        let alice = log_in(&proxy, "alice");
+        let get = || proxy.get(path).cookie(&alice).send().text();
+        assert_eq!(get(), "1");
+        wait_until("it is stale, and asked for again", || {
+            let shown = get();
+            assert_eq!(shown, asked.lock().unwrap().to_string(), "{path}: he is shown what came");
+            shown != "1"
+        });
+    }
+}
+
+#[test]
+fn a_log_out_in_a_fetch_with_his_session_is_heeded_at_once() {
+    let origin = shop(|request| match request.path() {
+        "/leave" => Reply::html("bye").header("Anteroom-Logout", "1"),
+        _ => Reply::html(&user(request)).header("Cache-Control", "private, max-age=60"),
+    });
+    for settings in [USER, "session.mint = true\n[[route]]\nshare = \"segment\"\n"] {
+        let proxy = Proxy::embedded(&origin, settings);
+        let alice = log_in(&proxy, "alice");
+        let before = origin.count();
+        let answer = proxy.get("/leave").cookie(&alice).send();
+        assert_eq!(answer.text(), "bye");
+        assert_eq!(answer.cookie("login").as_deref(), Some(""));
+        assert_eq!(origin.count(), before + 1, "it is asked for once");
+        assert_eq!(proxy.get("/who").cookie(&alice).send().text(), "nobody");
+    }
+}
+
+#[test]
+fn a_cookie_that_is_renewed_by_the_way_ends_nothing() {
+    let origin = shop(|request| match request.path() {
+        "/renews" => Reply::html("x").header("Set-Cookie", "login=another; Path=/"),
+        "/ends" => Reply::html("x").header("Set-Cookie", "login=; Path=/; Max-Age=0"),
+        _ => Reply::html("his own").header("Cache-Control", "private, max-age=60"),
+    });
+    let proxy = Proxy::embedded(&origin, USER);
+    let alice = log_in(&proxy, "alice");
+    let get = |path: &str| proxy.get(path).cookie(&alice).send();
+    get("/a");
+    get("/renews");
+    assert!(get("/a").is_hit());
+    get("/ends");
+    assert!(!get("/a").is_hit());
+    assert!(get("/a").is_hit());
+    proxy.post("/renews").cookie(&alice).send();
+    assert!(!get("/a").is_hit());
+}
+
+#[test]
+fn a_users_page_is_never_compressed_by_us() {
+    let origin = shop(|_| {
+        Reply::html(&"his own ".repeat(500)).header("Cache-Control", "private, max-age=60")
+    });
+    for esi in ["", "esi = \"always\"\n"] {
+        let proxy = Proxy::embedded(&origin, &format!("{USER}{esi}"));
+        let alice = log_in(&proxy, "alice");
+        for _ in 0..3 {
+            let ask = proxy.get("/a").cookie(&alice).header("Accept-Encoding", "gzip, br");
+            let answer = ask.send();
+            assert_eq!(answer.header("content-encoding"), None, "{}", answer.cache_status());
+            assert_eq!(answer.text(), "his own ".repeat(500));
+        }
+        let ask = proxy.get("/a").cookie(&alice).header("Accept-Encoding", "identity;q=0, gzip");
+        assert_eq!(ask.send().header("content-encoding"), None);
+    }
 }
 
 #[test]
@@ -196,13 +317,13 @@ fn purges_hit_the_pages_of_segments_and_users() {
     let file = folder.path().join("token");
     std::fs::write(&file, "secret-token").unwrap();
     let settings = format!(
-        "admin.token = {{ file = \"{}\" }}\nsession.mint = true\n\
+        "admin.token = {{ file = \"{}\" }}\nclient.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n\
          [[route]]\nmatch.path = \"/own\"\nshare = \"user\"\n[[route]]\nshare = \"segment\"\n",
         file.display()
     );
     let proxy = Proxy::embedded(&origin, &settings);
     let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
-    let get = |path: &str, cookie: &str| proxy.get(path).cookie(cookie).send();
+    let get = |path: &str, cookie: &str| proxy.get(path).cookie_at_home(cookie).send();
     for order in [
         r#"{"tags": ["all"]}"#,
         r#"{"urls": ["http://shop.test/own", "http://shop.test/all"]}"#,

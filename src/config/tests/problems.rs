@@ -362,6 +362,28 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:4: [[route]] share: \"segment\" needs an origin with sessions = true",
     ),
     (
+        "[origins.blog]\nurl = \"http://b\"\n[[route]]\nmatch.path = \"/\"\nshare = \"everyone\"\n\
+         fragments = [{ selector = \"b\", from = \"/b\", share = \"user\" }]\n\
+         [[route]]\nmatch.path = \"/b\"\norigin = \"blog\"",
+        "proxy.toml:6: [[route]] fragments: \"user\" needs an origin with sessions = true",
+    ),
+    (
+        "[session]\ncookie = []\n[[route]]\nshare = \"everyone\"\n\
+         fragments = [{ selector = \"b\", from = \"/b\", share = \"user\" }]",
+        "proxy.toml:5: [[route]] fragments: \"user\" needs a [session] cookie",
+    ),
+    (
+        "[[route]]\nshare = \"everyone\"\nmatch.path = \"/\"\n\
+         fragments = [{ selector = \"b\", from = \"/b?c=d\", share = \"user\" }]\n\
+         [[route]]\nmatch.query = { c = \"d\" }\nstrip_set_cookie = [\"login\"]",
+        "proxy.toml:4: [[route]] fragments: a route of /b?c=d takes the session cookie login away, which \"user\" never does",
+    ),
+    (
+        "[[route]]\nshare = \"everyone\"\n\
+         fragments = [{ selector = \"b\", from = \"/b\", share = \"segment\" }]",
+        "proxy.toml:3: [[route]] fragments: share = \"segment\" for /b means the segment of this route, which needs share = \"segment\" itself; or let a route for /b say which segment",
+    ),
+    (
         "[session]\ncookie = []\n[[route]]\nshare = \"segment\"",
         "proxy.toml:4: [[route]] share: \"segment\" needs a [session] cookie",
     ),

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use self::scope::{Aim, Digest, EVERYTHING, LEVELS_MAX, Scope};
 use self::unsent::Unsent;
 use crate::store::{
-    CUT_OFF_AFTER, Generation, MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX, PurgeStore,
+    CUT_OFF_AFTER, Generation, LATER_MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX, PurgeStore,
     StoreError,
 };
 
@@ -46,7 +46,7 @@ impl Marks {
     /// Marks that were stored; `None` where they are none.
     #[must_use]
     pub fn stored(since: Generation, slots: Vec<u32>) -> Option<Self> {
-        let are_slots = slots.len() <= SLOTS_MAX && slots.iter().all(|slot| *slot <= EVERYTHING);
+        let are_slots = slots.len() <= SLOTS_MAX && slots.iter().all(|slot| scope::is_slot(*slot));
         are_slots.then_some(Self { since, slots, begun: 0 })
     }
 
@@ -108,7 +108,7 @@ impl Known {
 /// All purges, as this process knows them. Shared by all threads.
 #[derive(Debug)]
 pub struct Purged {
-    /// By mark: the number of the last purge that has it.
+    /// By mark: the number of the last purge that has it. Between the two parts of the table is nothing.
     table: Box<[AtomicU64]>,
     /// The era of the table; 0 while there is none.
     era: AtomicU64,
@@ -138,7 +138,7 @@ impl Purged {
         // Until there is an era, this process's own key does.
         let known = Known { moment: Moment::default(), key: MarkKey::random() };
         Self {
-            table: (0..MARKS).map(|_| AtomicU64::new(0)).collect(),
+            table: (0..LATER_MARKS.end).map(|_| AtomicU64::new(0)).collect(),
             era: AtomicU64::new(0),
             known: watch::Sender::new(known),
             unsent: Mutex::default(),

@@ -2,19 +2,31 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::store::{MARKS, MarkKey};
+use crate::store::{LATER_MARKS, MARKS, MarkKey};
 
-/// Slots for URLs, users and sessions: changes by visitors purge these, and hit nothing else.
+/// Slots for URLs: changes by visitors purge these, and hit nothing else.
 const URL_SLOTS: u32 = 65_536;
 /// Slots for prefixes and tags.
 const GROUP_SLOTS: u32 = 65_536;
 /// The slot of everything, under every key.
 pub(super) const EVERYTHING: u32 = URL_SLOTS + GROUP_SLOTS;
+/// The first slot for users and sessions. They have their own, for a user purges his by whatever he does:
+/// among those of URLs he would hit the pages of all.
+const OWN_FIRST: u32 = LATER_MARKS.start / 2;
+/// Slots for users and sessions.
+const OWN_SLOTS: u32 = 65_536;
 /// The levels of a path by which it is purged; deeper ones count to the last of them.
 pub(super) const LEVELS_MAX: usize = 16;
 
 // Each slot has a mark for soft purges and one for hard ones.
 const _: () = assert!(MARKS == 2 * (EVERYTHING + 1));
+const _: () = assert!(LATER_MARKS.start == 2 * OWN_FIRST);
+const _: () = assert!(LATER_MARKS.end == 2 * (OWN_FIRST + OWN_SLOTS));
+
+/// Whether a number is a slot.
+pub(super) fn is_slot(slot: u32) -> bool {
+    slot <= EVERYTHING || (OWN_FIRST..OWN_FIRST + OWN_SLOTS).contains(&slot)
+}
 
 /// What a purge is for. Paths are percent-decoded, so that every spelling of one is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +67,8 @@ impl Scope<'_> {
             }
             Self::Prefix { site, path } => prefix(site, levels(path).last().unwrap_or_default()),
             Self::Tag(tag) => Digest::Group(hashed(b't', &[tag])),
-            // Visitors purge these by what they do, as they do URLs.
-            Self::User(name) => Digest::Url(hashed(b'o', &[name])),
-            Self::Session(token) => Digest::Url(hashed(b's', &[token.as_bytes()])),
+            Self::User(name) => Digest::Own(hashed(b'o', &[name])),
+            Self::Session(token) => Digest::Own(hashed(b's', &[token.as_bytes()])),
             Self::Everything => Digest::Everything,
         }
     }
@@ -72,10 +83,12 @@ impl Scope<'_> {
 /// A scope as what is kept of it, the same in every process and under every key. No two scopes share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Digest {
-    /// A URL; or a user or a session with the pages that are theirs alone.
+    /// A URL.
     Url(u128),
     /// A prefix or a tag.
     Group(u128),
+    /// A user or a session, with the pages that are theirs alone.
+    Own(u128),
     /// All pages.
     Everything,
 }
@@ -88,6 +101,7 @@ impl Digest {
         match self {
             Self::Url(hash) => keyed(key, hash) % URL_SLOTS,
             Self::Group(hash) => URL_SLOTS + keyed(key, hash) % GROUP_SLOTS,
+            Self::Own(hash) => OWN_FIRST + keyed(key, hash) % OWN_SLOTS,
             Self::Everything => EVERYTHING,
         }
     }
@@ -165,6 +179,23 @@ mod tests {
         assert!(url_scopes("s", &deep, "").contains(&prefix.digest()));
         assert_eq!(levels("/").collect::<Vec<_>>(), [""]);
         assert_eq!(levels("/a/").collect::<Vec<_>>(), ["", "/a"]);
+    }
+
+    #[test]
+    fn what_users_do_hits_no_url() {
+        let key = MarkKey::random();
+        let is_own = |slot: u32| slot > EVERYTHING && is_slot(slot);
+        for number in 0..2_000 {
+            let name = number.to_string();
+            let url = Scope::Url { site: "s", path: "/", query: &name }.digest().slot(&key);
+            assert!(!is_own(url) && is_slot(url));
+            for own in [Scope::User(name.as_bytes()), Scope::Session(&name)] {
+                assert!(is_own(own.digest().slot(&key)));
+                assert!(LATER_MARKS.contains(&own.aim(true).mark(&key)));
+            }
+        }
+        assert!(!is_slot(EVERYTHING + 1) && !is_slot(OWN_FIRST - 1));
+        assert!(!is_slot(OWN_FIRST + OWN_SLOTS));
     }
 
     #[test]

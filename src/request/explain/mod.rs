@@ -183,7 +183,7 @@ impl Decided {
 
 /// What is done about a request that the cache may serve.
 async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
-    let unreadable = |entry: &Entry| coder::recoding(want.case, entry).err();
+    let unreadable = |entry: &Entry| coder::recoding(want.case, want.class, entry).err();
     match cached::decide(want, forwarded_for, Look::Peek).await {
         Step::Forward(reason) => Decided::forward(reason),
         Step::Head(held) => {

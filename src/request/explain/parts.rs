@@ -234,7 +234,7 @@ pub(super) fn page(want: &Want<'_>, page: &Entry) -> Page {
     let line = |name: HeaderName| page.headers.get(name).map(|value| text(value.as_bytes()));
     let may_be_asked = page.has_validator();
     let there = [ETAG, LAST_MODIFIED].into_iter().filter(|name| page.headers.contains_key(name));
-    let recoded = coder::recoding(want.case, page);
+    let recoded = coder::recoding(want.case, want.class, page);
     Page {
         status: page.status,
         kind: line(CONTENT_TYPE),

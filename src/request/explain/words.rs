@@ -60,7 +60,9 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
 fn of_the_response(reason: Reason) -> &'static str {
     match reason {
         Reason::SetCookie => "the response sets a cookie",
-        Reason::Twin => "it waits for a second user of the segment who is answered the same",
+        Reason::Twin => {
+            "it waits for a user of the segment at another address who is answered the same"
+        }
         Reason::NoStore => "the response says no-store",
         Reason::NoCache => "the response says no-cache, and has no validator",
         Reason::Private => "the response says private",
@@ -80,13 +82,15 @@ fn of_the_response(reason: Reason) -> &'static str {
         Reason::CsrfField => "the page has a CSRF field in a form",
         Reason::SessionInLink => "the page has a session id in a link",
         Reason::Undecodable => "the page could not be decoded to look for secrets in it",
-        Reason::PasswordField => "the page sets a cookie and asks for a password",
+        Reason::PasswordField => {
+            "the page asks for a password, and sets a cookie or is for users with a login"
+        }
         Reason::PostForm => "the page sets a cookie and has a form that is posted",
         Reason::LeakUser => "the page has the name of the user for whom it was fetched",
         Reason::LeakAttribute => "the page has an attribute of the user for whom it was fetched",
         Reason::LeakToken => "the page has a token of its visitor's, or the value of its cookie",
         Reason::TooLarge => "the page is larger than [cache] max_object",
-        Reason::Slow => "the page took too long to be looked through as a whole",
+        Reason::Slow => "the page, or another user's answer that was waited for, took too long",
         Reason::Unframed => "the body ends with the connection, so that a cut could not be told",
         Reason::Anteroom => "the response logs the visitor in or out, or says something of him",
         Reason::Variants => "the page has too many variants",

@@ -47,6 +47,8 @@ pub(super) struct Asker {
     /// The target of the page, or of the part of it, whose holes these are: others are resolved against it.
     base: String,
     admitted: Admitted,
+    /// The page's own.
+    route: Arc<Route>,
     /// What the page's answer does to the visitor's cookies.
     aftermath: Rc<Aftermath>,
     /// The page's charset, into which contents are brought.
@@ -126,6 +128,7 @@ impl Asker {
             head: head(case),
             base: target(case),
             admitted: case.admitted.clone(),
+            route: Arc::clone(case.route),
             aftermath: Rc::new(aftermath),
             encoding,
             depth: 0,
@@ -141,6 +144,7 @@ impl Asker {
             head: self.head.clone(),
             base,
             admitted: self.admitted.clone(),
+            route: Arc::clone(&self.route),
             aftermath: Rc::clone(&self.aftermath),
             encoding,
             depth: self.depth + 1,
@@ -340,7 +344,7 @@ impl Asker {
         let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
         limits.iter().try_for_each(|limits| turn.count(limits))?;
         let (route, item) = route_of(room, &head, &admitted);
-        let route = &shared_as(route, share);
+        let route = &shared_as(route, share, &self.route);
         let asking = Asking::Of(&self.client, &admitted);
         let visitor = visitor::recognise(room, &head, route, now, asking).await;
         let visitor = visitor.over(admitted.certificate(&self.client));
@@ -356,9 +360,9 @@ impl Asker {
 }
 
 /// The route, shared as the hole says.
-fn shared_as(route: &Arc<Route>, share: Option<Share>) -> Arc<Route> {
+fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Route> {
     match share {
-        Some(share) if share != route.share => Arc::new(Route { share, ..Route::clone(route) }),
+        Some(share) if share != route.share => Arc::new(route.shared_as(share, page)),
         _ => Arc::clone(route),
     }
 }

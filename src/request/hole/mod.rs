@@ -32,7 +32,7 @@ use crate::http::media::{self, Kind};
 use crate::http::vary::Vary;
 use crate::page::coded;
 use crate::page::hole::{self, Knife, esi};
-use crate::route::{Esi, Route};
+use crate::route::{Esi, Route, Share};
 
 /// How deep content is looked into for holes of its own: includes within includes.
 const DEPTH_MAX: usize = 3;
@@ -153,7 +153,8 @@ pub(super) async fn fill(
     };
     // What is one visitor's own all over is not compressed: its length would tell (BREACH).
     let is_own = body.is_ones_own();
-    let is_zipped = !is_own && accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
+    let is_shared = !is_own && case.route.share != Share::User;
+    let is_zipped = is_shared && accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
     if is_zipped {
         let name = HeaderValue::from_static(Coding::Gzip.as_str());
         head.headers.insert(CONTENT_ENCODING, name);

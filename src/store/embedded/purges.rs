@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::store::StoreError;
 use crate::store::purge::{
-    Generation, MARKS, MarkKey, Moment, NEWS_MAX, News, PURGE_MARKS_MAX, PURGES_KEPT,
-    PURGES_KEPT_BYTES,
+    Generation, MarkKey, Moment, NEWS_MAX, News, PURGE_MARKS_MAX, PURGES_KEPT, PURGES_KEPT_BYTES,
+    is_mark,
 };
 
 /// The era of every process: nothing is left of an earlier one.
@@ -35,7 +35,7 @@ impl Purges {
         known: Moment,
         marks: &[u32],
     ) -> Result<Option<Moment>, StoreError> {
-        if marks.len() > PURGE_MARKS_MAX || marks.iter().any(|mark| *mark >= MARKS) {
+        if marks.len() > PURGE_MARKS_MAX || !marks.iter().all(|mark| is_mark(*mark)) {
             return Err(StoreError::Failed("a purge has bad marks".into()));
         }
         if known.at.era != ERA {

@@ -35,7 +35,7 @@ pub(super) struct Keys {
     pub(super) purges: String,
     /// LIST with a bound: what the last purges hit.
     pub(super) purging: String,
-    /// STRING of a fixed length: the table of purges, and the last nonces.
+    /// STRING of at most 3.5 MiB: the first part of the table of purges, the last nonces, and the second part.
     pub(super) purged: String,
     /// HASH with a time to live: how many purges each process has seen, and since when all are in here.
     pub(super) seen: String,

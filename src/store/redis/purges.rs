@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::{Call, RedisStore, script};
 use crate::store::purge::{
-    CUT_OFF_AFTER, Generation, LIVES, MARKS, MarkKey, Moment, NEWS_MAX, News, PURGE_MARKS_MAX,
-    PURGES_KEPT, PURGES_KEPT_BYTES,
+    CUT_OFF_AFTER, Generation, LATER_MARKS, LIVES, MARKS, MarkKey, Moment, NEWS_MAX, News,
+    PURGE_MARKS_MAX, PURGES_KEPT, PURGES_KEPT_BYTES, is_mark,
 };
 use crate::store::{PurgeStore, StoreError};
 
@@ -16,9 +16,13 @@ use crate::store::{PurgeStore, StoreError};
 const NUMBER: usize = 8;
 /// The marks of the table that are read in one piece: longer ones would keep others waiting.
 const PIECE: usize = 8_192;
-/// The last purges of which the nonces are kept, in a ring behind the table. Whoever comes back after more
+/// The last purges of which the nonces are kept, in a ring behind the first part of the table. Whoever comes back after more
 /// of them cannot be told that he knows this history.
 pub(super) const NONCES: usize = 65_536;
+
+// The second part of the table stands behind the ring.
+const _: () = assert!(LATER_MARKS.start as usize == MARKS as usize + NONCES);
+
 /// How much longer than [`CUT_OFF_AFTER`] it may take until a process knows that it is cut off: its clock
 /// has whole milliseconds, as that of Redis.
 const MARGIN: Duration = Duration::from_millis(100);
@@ -28,7 +32,7 @@ type Told = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
 
 impl PurgeStore for RedisStore {
     async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
-        if marks.len() > PURGE_MARKS_MAX || marks.iter().any(|mark| *mark >= MARKS) {
+        if marks.len() > PURGE_MARKS_MAX || !marks.iter().all(|mark| is_mark(*mark)) {
             return Err(StoreError::Failed("a purge has bad marks".into()));
         }
         let mut script = script::PURGE.prepare_invoke();
@@ -103,9 +107,12 @@ impl RedisStore {
     /// does no harm.
     async fn table(&self) -> Result<Vec<(u32, u64)>, StoreError> {
         let mut marks = Vec::new();
-        for first in (0..MARKS as usize).step_by(PIECE) {
+        let parts = [0..MARKS, LATER_MARKS].map(|part| part.start as usize..part.end as usize);
+        let pieces = parts.into_iter().flat_map(|part| {
+            part.clone().step_by(PIECE).map(move |first| (first, (first + PIECE).min(part.end)))
+        });
+        for (first, end) in pieces {
             let mut command = redis::cmd("GETRANGE");
-            let end = (first + PIECE).min(MARKS as usize);
             command.arg(&self.keys().purged).arg(first * NUMBER).arg(end * NUMBER - 1);
             let step = |mut on| async move { command.query_async::<Bytes>(&mut on).await };
             let piece = self.0.link.call(Call::Read, step).await?;
@@ -147,5 +154,5 @@ fn foreign(what: &str) -> StoreError {
 /// What is no mark is left out.
 fn marks_of(purge: &str) -> Vec<u32> {
     let marks = purge.split(' ').filter_map(|mark| mark.parse().ok());
-    marks.filter(|mark| *mark < MARKS).take(PURGE_MARKS_MAX).collect()
+    marks.filter(|mark| is_mark(*mark)).take(PURGE_MARKS_MAX).collect()
 }

@@ -2,7 +2,7 @@
 
 use anteroom::http::etag::ETag;
 use anteroom::http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};
-use anteroom::page::guard::{Watch, inspect};
+use anteroom::page::guard::{Forms, Watch, inspect};
 use anteroom::page::traces::Traces;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
@@ -76,7 +76,7 @@ pub(crate) fn guard(data: &[u8]) {
     let body = Bytes::copy_from_slice(input.0);
     let mut traces = Traces::default();
     traces.user(b"alice");
-    let watch = Watch { forms: true, traces: &traces, max_decoded: DECODED_MAX };
+    let watch = Watch { forms: Forms::Posted, traces: &traces, max_decoded: DECODED_MAX };
     // Which of several findings is the first depends on the pieces.
     let verdict = |pieces: &[Bytes]| inspect(&headers, pieces, &watch).is_ok();
     let whole = verdict(std::slice::from_ref(&body));

@@ -114,12 +114,8 @@ impl Setting {
         let switches = input.byte();
         let is_set = |bit: u8| switches & (1 << bit) != 0;
         let ttl = |bit, seconds| is_set(bit).then(|| Duration::from_secs(seconds));
-        let class = [
-            ShareClass::Anonymous,
-            ShareClass::Public,
-            ShareClass::Everyone,
-            ShareClass::Segment,
-        ];
+        let class =
+            [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone, ShareClass::Segment];
         Self {
             class: class[usize::from(switches & 3)],
             route: Route { ttl: ttl(2, 60), override_ttl: ttl(3, 30), ..Route::rest(is_set(4)) },
