@@ -139,6 +139,8 @@ pub enum Count {
     CartEventsFailed,
     /// Events that went for want of room before a webhook took them.
     CartEventsDropped,
+    /// Events that a webhook refused until they were given up.
+    CartEventsGivenUp,
     /// Rows fetched and kept.
     RowsFetched,
     /// Rows that could not be fetched.
@@ -158,7 +160,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 44] = [
+    const ALL: [(Self, &'static str, &'static str); 45] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -258,6 +260,11 @@ impl Count {
             Self::CartEventsDropped,
             "anteroom_cart_events_dropped",
             "Abandoned carts that went for want of room before the webhook took them",
+        ),
+        (
+            Self::CartEventsGivenUp,
+            "anteroom_cart_events_given_up",
+            "Abandoned carts that the webhook refused for days, until they went",
         ),
         (Self::RowsFetched, "anteroom_rows_fetched", "Rows fetched and kept"),
         (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),

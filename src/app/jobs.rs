@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hints::Hints;
 use super::parts::{self, Shared};
+use super::turn::Turn;
 use super::{origins, rows, webhook};
 use crate::config::Plan;
 use crate::metrics::Sheet;
@@ -27,7 +28,7 @@ pub(super) struct Jobs {
 impl Jobs {
     /// Starts them on this thread's runtime. They end at `stop`.
     pub(super) fn start(
-        plan: &Plan,
+        (plan, turn): (&Plan, &Turn),
         shared: &Arc<Shared>,
         lane: &AnyStore,
         stop: &CancellationToken,
@@ -36,7 +37,7 @@ impl Jobs {
         let turn_ends = stop.child_token();
         Self {
             lasting: lasting(shared, lane, &sheet, stop),
-            of_turn: of_turn(plan, shared, lane, (&sheet, &turn_ends)),
+            of_turn: of_turn((plan, turn), shared, lane, (&sheet, &turn_ends)),
             turn_ends,
             stop: stop.clone(),
             sheet,
@@ -44,11 +45,16 @@ impl Jobs {
     }
 
     /// Ends those that go by the old plan, and begins those of the new.
-    pub(super) async fn change(&mut self, plan: &Plan, shared: &Arc<Shared>, lane: &AnyStore) {
+    pub(super) async fn change(
+        &mut self,
+        (plan, turn): (&Plan, &Turn),
+        shared: &Arc<Shared>,
+        lane: &AnyStore,
+    ) {
         self.turn_ends.cancel();
         wait(std::mem::take(&mut self.of_turn)).await;
         self.turn_ends = self.stop.child_token();
-        self.of_turn = of_turn(plan, shared, lane, (&self.sheet, &self.turn_ends));
+        self.of_turn = of_turn((plan, turn), shared, lane, (&self.sheet, &self.turn_ends));
     }
 
     /// Returns when all have ended.
@@ -102,7 +108,7 @@ fn lasting(
 }
 
 fn of_turn(
-    plan: &Plan,
+    (plan, turn): (&Plan, &Turn),
     shared: &Arc<Shared>,
     lane: &AnyStore,
     (sheet, stop): (&Arc<Sheet>, &CancellationToken),
@@ -136,7 +142,7 @@ fn of_turn(
         tokio::task::spawn_local(task::drive(clean, Arc::clone(sheet), stop.clone())),
     ];
     jobs.extend(rows::start(plan, shared, sheet, lane, stop));
-    jobs.extend(webhook::start(plan, shared, sheet, lane, stop));
+    jobs.extend(webhook::start((plan, turn), shared, sheet, lane, stop));
     jobs.extend(origins::start_checks(plan, shared, sheet, stop));
     jobs
 }

@@ -86,6 +86,9 @@ pub enum StartError {
     /// TLS to the origin.
     #[error("cannot speak TLS with the origin: {0}")]
     OriginTls(#[from] crate::origin::TlsError),
+    /// TLS to the webhook of abandoned carts.
+    #[error("cannot speak TLS with the webhook of on_expire: {0}")]
+    WebhookTls(crate::origin::TlsError),
     /// A thread, a runtime or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {
@@ -198,7 +201,7 @@ impl App {
             tokio::task::spawn_local(look_at_policy(lane_store, lane.clone()));
             tokio::task::spawn_local(tls::watch(Arc::clone(listeners.tls()), stop.clone()));
             let data_commands = rows::serve_socket(socket, &post, &stop);
-            let jobs = Jobs::start(&plan, &shared, &lane, &stop);
+            let jobs = Jobs::start((&plan, &turn), &shared, &lane, &stop);
             tracing::info!(threads = plan.threads, "serving");
             let mut live = Live { plan, turn, listeners, workers, shared, lane, post, jobs };
             while signals.next().await == Signal::Reload {

@@ -100,7 +100,7 @@ impl Live {
         worker::tell(&self.workers, &turn, self.listeners.take_entrances()).await;
         let clerk = rows::clerk(&next, &turn, &self.shared, &self.lane);
         self.post.change(clerk, admin_token(&next));
-        self.jobs.change(&next, &self.shared, &self.lane).await;
+        self.jobs.change((&next, &turn), &self.shared, &self.lane).await;
         self.turn = turn;
         self.plan = next;
         Ok(())

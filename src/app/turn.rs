@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::StartError;
 use super::origins::Origins;
 use super::parts::{self, Shared};
+use super::webhook;
 use crate::config::{Cache, Limits, Plan};
+use crate::origin;
 use crate::page::verdict::Policy;
 use crate::purge::Purger;
 use crate::request::{Coder, Settings};
@@ -20,6 +22,8 @@ pub(super) struct Turn {
     pub(super) coder: Arc<Coder>,
     pub(super) purger: Arc<Purger>,
     pub(super) origins: Arc<Origins>,
+    /// How the webhook of abandoned carts is reached, if there is one.
+    pub(super) webhook: Option<origin::Settings>,
     pub(super) policy: Policy,
     pub(super) connection: serve::Settings,
     pub(super) drain_timeout: Duration,
@@ -40,6 +44,7 @@ impl Turn {
             coder: Coder::new(cache.compress.clone(), cache.max_object),
             purger,
             origins,
+            webhook: webhook::settings(plan)?,
             policy: policy(cache),
             connection: connection(&plan.limits),
             drain_timeout: plan.limits.drain_timeout,

@@ -7,7 +7,9 @@ use ::http::{HeaderValue, Uri};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::StartError;
 use super::parts::Shared;
+use super::turn::Turn;
 use crate::config::{OnExpire, Plan, WebhookUrl};
 use crate::http::host::Scheme;
 use crate::metrics::Sheet;
@@ -22,20 +24,14 @@ const ANSWER: Duration = Duration::from_secs(30);
 
 /// Starts the telling on this thread's runtime; nothing where nobody is to be told.
 pub(super) fn start(
-    plan: &Plan,
+    (plan, turn): (&Plan, &Turn),
     shared: &Shared,
     sheet: &Arc<Sheet>,
     lane: &AnyStore,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     let OnExpire::Webhook(url) = &plan.session.on_expire else { return None };
-    let settings = match settings(url) {
-        Ok(settings) => settings,
-        Err(error) => {
-            tracing::error!(%error, "abandoned carts wait: their webhook cannot be reached by TLS");
-            return None;
-        }
-    };
+    let settings = turn.webhook.clone()?;
     let secret = plan.session.webhook_secret.as_ref();
     let deliver = Deliver {
         store: lane.clone(),
@@ -52,6 +48,7 @@ pub(super) fn start(
         waiting: Arc::clone(&shared.events_waiting),
         sheet: Arc::clone(sheet),
         refusals: Default::default(),
+        done: Default::default(),
     };
     Some(tokio::task::spawn_local(task::drive(deliver, Arc::clone(sheet), stop.clone())))
 }
@@ -70,7 +67,16 @@ fn host(url: &WebhookUrl) -> HeaderValue {
     HeaderValue::try_from(authority).unwrap_or(HeaderValue::from_static("localhost"))
 }
 
-fn settings(url: &WebhookUrl) -> Result<Settings, TlsError> {
+/// How the webhook of a plan is reached, if it has one. Reads the certificates that are trusted: without any
+/// carts would come into the queue, and none would ever leave it.
+pub(super) fn settings(plan: &Plan) -> Result<Option<Settings>, StartError> {
+    match &plan.session.on_expire {
+        OnExpire::Webhook(url) => reached(url).map(Some).map_err(StartError::WebhookTls),
+        OnExpire::None | OnExpire::Stream | OnExpire::File(_) => Ok(None),
+    }
+}
+
+fn reached(url: &WebhookUrl) -> Result<Settings, TlsError> {
     let server = &url.server;
     let host = server.host.trim_start_matches('[').trim_end_matches(']');
     let tls = match server.scheme {

@@ -227,6 +227,7 @@ mod tests {
             ("redis://a:6379/1", "\"redis://a:6379/1\""),
             ("redis://:hunter2@a", "\"redis://:(hidden)@a\""),
             ("redis://me:hun@ter/2@a/1", "\"redis://me:(hidden)@a/1\""),
+            ("redis+unix:/s?pass=hunter2://hunter2@hunter2", "\"redis+unix:/s?pass=(hidden)\""),
             ("redis+unix:/s?pass=hunter2&db=1", "\"redis+unix:/s?pass=(hidden)&db=1\""),
         ] {
             let url = StoreUrl::Redis(Secret::new(url));

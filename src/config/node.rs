@@ -186,8 +186,12 @@ pub(super) const HIDDEN: &str = "(hidden)";
 /// `url` with its password hidden: what stands between `://` and the last `@` (a password that
 /// nobody encoded may hold an `@` or a `/` of its own), and a query parameter `pass`.
 pub(super) fn without_password(url: &str) -> Cow<'_, str> {
-    let Some((scheme, rest)) = url.split_once(':') else { return url.into() };
-    if let Some((credentials, host)) = rest.strip_prefix("//").and_then(|r| r.rsplit_once('@')) {
+    // Not the first colon: "webhook:" may stand before the scheme.
+    let is_scheme = |(scheme, _): &(&str, &str)| !scheme.contains(['/', '?', '@']);
+    let parts = url.split_once("://").filter(is_scheme);
+    if let Some((scheme, (credentials, host))) =
+        parts.and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?)))
+    {
         let user = credentials.split_once(':').map_or("", |(user, _)| user);
         return format!("{scheme}://{user}:{HIDDEN}@{host}").into();
     }

@@ -467,8 +467,12 @@ impl EventStore for AnyStore {
         delegate!(self, remove_event(event))
     }
 
-    async fn put_back_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
-        delegate!(self, put_back_event(event))
+    async fn put_back_event(
+        &self,
+        event: &WaitingEvent,
+        refused: Option<f64>,
+    ) -> Result<(), StoreError> {
+        delegate!(self, put_back_event(event, refused))
     }
 
     async fn take_delivery(&self, who: u64, time: Duration) -> Result<bool, StoreError> {

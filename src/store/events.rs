@@ -1,7 +1,10 @@
 //! Carts that are told of while their sessions go on, and events that wait for their receiver.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use super::{Expired, Farewell, StoreError};
 
@@ -10,6 +13,8 @@ use super::{Expired, Farewell, StoreError};
 pub struct Idle {
     /// Those that were last seen at this Unix time or before.
     pub until: f64,
+    /// The Unix time. What has been told of beyond it was so by a clock that went wrong.
+    pub now: f64,
     /// So many are looked at in one step, at most.
     pub batch: u32,
 }
@@ -30,6 +35,8 @@ pub struct IdleTold {
 pub struct WaitingEvent {
     /// What it says; `None` where it is none of ours.
     pub expired: Option<Expired>,
+    /// When its receiver refused it first, in Unix time, if it did.
+    pub refused: Option<f64>,
     /// The event as it is stored.
     pub(super) record: Vec<u8>,
     /// Its place, where the store finds it by that.
@@ -38,8 +45,31 @@ pub struct WaitingEvent {
 
 impl WaitingEvent {
     pub(super) fn new(record: Vec<u8>, place: u64) -> Self {
-        Self { expired: Expired::read(&record), record, place }
+        let expired = Expired::read(&record);
+        let refused = expired.is_some().then(|| refused_at(&record)).flatten();
+        Self { expired, refused, record, place }
     }
+
+    /// The record that it becomes when it was refused now. No byte changes of what it says.
+    pub(super) fn refused_now(&self, now: Option<f64>) -> Cow<'_, [u8]> {
+        match (now, self.refused, self.record.strip_suffix(b"}")) {
+            (Some(now), None, Some(open)) if self.expired.is_some() => {
+                [open, format!(",\"{REFUSED}\":{}}}", now as u64).as_bytes()].concat().into()
+            }
+            _ => self.record.as_slice().into(),
+        }
+    }
+}
+
+/// Said when idle carts have been told of beyond this time, and that is set back.
+pub(super) const TOLD_TO_COME: &str = "a clock was ahead: idle carts were told of too early, and those that come are told of from now on";
+
+/// The member of a record that says when the event was refused first.
+const REFUSED: &str = "refused";
+
+fn refused_at(record: &[u8]) -> Option<f64> {
+    let record: Value = serde_json::from_str(&String::from_utf8_lossy(record)).ok()?;
+    record[REFUSED].as_f64()
 }
 
 /// Events: carts of sessions that go on, and what waits for its receiver.
@@ -63,8 +93,13 @@ pub trait EventStore {
     /// The receiver has it: it waits no more. Durable when it returns.
     fn remove_event(&self, event: &WaitingEvent) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Puts it behind all others, if it is the first still.
-    fn put_back_event(&self, event: &WaitingEvent) -> impl Future<Output = Result<(), StoreError>>;
+    /// Puts it behind all others, if it is the first still. With `refused` it is noted that its receiver did
+    /// so at that time, unless it did before.
+    fn put_back_event(
+        &self,
+        event: &WaitingEvent,
+        refused: Option<f64>,
+    ) -> impl Future<Output = Result<(), StoreError>>;
 
     /// Whether `who` may deliver events for the next `time`, and nobody else. Whoever has the turn keeps it
     /// by asking again.

@@ -149,7 +149,7 @@ impl Clean {
         expiring.cursor.replace(if ends { Cursor::default() } else { cleaned.cursor });
         open_still &= failure.is_none();
         if let Some(after) = expiring.idle.filter(|_| open_still) {
-            let idle = Idle { until: time - after.as_secs_f64(), batch: self.batch };
+            let idle = Idle { until: time - after.as_secs_f64(), now: time, batch: self.batch };
             let told = tell_idle(&self.store, idle, &mut on_expire, storage, time).await;
             more |= self.take_note(expiring, &told, now).await && told.more;
             failure = told.failure;

@@ -2,16 +2,19 @@
 //!
 //! What is told waits in the store, and is removed when the receiver has answered 2xx. So a crash, or a
 //! receiver that is away, loses nothing; an event whose answer was lost is told again under the same id.
+//!
+//! A receiver that is away, or says that it cannot just now, is left alone for a while. One that does not
+//! want an event is told of the others meanwhile, and is spared that event in the end.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::http::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use ::http::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use bytes::Bytes;
 
 use super::{Next, Task};
@@ -25,12 +28,20 @@ use crate::store::{AnyStore, EventStore as _, Expired, StoreError, WaitingEvent}
 const EVENT: HeaderName = HeaderName::from_static("anteroom-event");
 /// For how long a process that delivers keeps others from it; it asks again thrice as often.
 const TURN: Duration = Duration::from_secs(5);
-/// How long a receiver may take for an event, from connecting to its whole answer.
+/// How long a receiver may take for an event, from connecting to the head of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the rest of an answer may take. What it says interests nobody.
+const BODY_PATIENCE: Duration = Duration::from_secs(1);
 /// What of an answer is read, so that its connection can carry the next event. More ends it.
 const ANSWER_MAX: usize = 16 << 10;
 /// The first and the longest pause after an event was not taken.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The longest pause that a receiver may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+/// How many events in a row may be refused without a pause.
+const ROUND_MAX: u64 = 1_000;
+/// For how long the receiver may refuse an event until it is given up, in seconds.
+const REFUSED_MAX: f64 = 3.0 * 86_400.0;
 /// How often it is looked whether an event waits.
 const EVERY: Duration = Duration::from_millis(500);
 
@@ -49,6 +60,8 @@ pub struct Deliver {
     pub sheet: Arc<Sheet>,
     /// What went wrong lately.
     pub refusals: Cell<Refusals>,
+    /// The event that the store has to be rid of: done with, whatever became of it.
+    pub done: RefCell<Option<WaitingEvent>>,
 }
 
 /// Who is told of abandoned carts.
@@ -76,7 +89,10 @@ impl std::fmt::Debug for WebhookSecret {
 /// Since when events are not taken, and until when nothing is tried.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Refusals {
+    /// Pauses since an event was taken.
     in_a_row: u32,
+    /// Events that were refused since the last pause, each with no hope for a better time.
+    in_a_round: u64,
     until: Option<Instant>,
 }
 
@@ -84,9 +100,11 @@ pub struct Refusals {
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("the answer was {0}")]
-    Status(StatusCode),
+    Status(StatusCode, Option<Duration>),
     #[error("no answer within {PATIENCE:?}")]
     TooLate,
+    #[error("no connection in time")]
+    Unconnected,
     #[error("no connection: {0}")]
     Unreached(std::io::Error),
     #[error("no TLS: {0}")]
@@ -101,11 +119,43 @@ impl From<OriginError> for Refused {
     fn from(error: OriginError) -> Self {
         match error {
             OriginError::Connect(error) => Self::Unreached(error),
+            OriginError::ConnectTimedOut => Self::Unconnected,
             OriginError::Tls(error) => Self::NoTls(error),
             error if error.timed_out() => Self::TooLate,
             _ => Self::Broken,
         }
     }
+}
+
+impl Refused {
+    /// Whether it may be this event that is not taken, so that another may be.
+    fn may_be_of_the_event(&self) -> bool {
+        match self {
+            Self::Unconnected | Self::Unreached(_) | Self::NoTls(_) => false,
+            Self::Status(..) | Self::TooLate | Self::Broken | Self::NoEvent => true,
+        }
+    }
+
+    /// Whether it was answered, and the same answer is to be expected at another time.
+    fn is_for_good(&self) -> bool {
+        let Self::Status(status, _) = self else { return false };
+        let asks_for_patience = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+        !status.is_server_error() && !asks_for_patience.contains(status)
+    }
+
+    /// The pause that the receiver asked for.
+    fn pause(&self) -> Duration {
+        match self {
+            Self::Status(_, Some(pause)) => (*pause).min(RETRY_AFTER_MAX),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// The seconds of a `Retry-After`. It may be a date, too: then our own pauses have to do.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }
 
 impl Webhook {
@@ -128,19 +178,20 @@ impl Webhook {
     async fn tell(&self, event: &WaitingEvent) -> Result<(), Refused> {
         let expired = event.expired.as_ref().ok_or(Refused::NoEvent)?;
         let request = self.request(expired, unix_now() as u64).ok_or(Refused::NoEvent)?;
-        let telling = async {
-            let came = self.receiver.send(request, Keep::Pool(None)).await?;
-            let status = came.response.status();
-            pass_over(came).await;
-            Ok(status)
-        };
-        match tokio::time::timeout(PATIENCE, telling).await {
-            Ok(Ok(status)) if status.is_success() => Ok(()),
-            // A redirection, too: the cart is for the receiver that was named, and for nobody else.
-            Ok(Ok(status)) => Err(Refused::Status(status)),
-            Ok(Err(error)) => Err(error),
-            Err(_elapsed) => Err(Refused::TooLate),
+        // Connecting has a shorter limit of its own: who is late here was reached.
+        let answer = tokio::time::timeout(PATIENCE, self.receiver.send(request, Keep::Pool(None)));
+        let came = answer.await.map_err(|_elapsed| Refused::TooLate)??;
+        let status = came.response.status();
+        let retry_after = retry_after(came.response.headers());
+        // The head has said all. An answer that does not end costs its connection, and nothing else.
+        if tokio::time::timeout(BODY_PATIENCE, pass_over(came)).await.is_err() {
+            tracing::debug!("the webhook's answer has no end");
         }
+        if status.is_success() {
+            return Ok(());
+        }
+        // A redirection, too: the cart is for the receiver that was named, and for nobody else.
+        Err(Refused::Status(status, retry_after))
     }
 }
 
@@ -177,21 +228,68 @@ impl Deliver {
         self.refusals.get().until.is_some_and(|until| now < until)
     }
 
-    /// An event was not taken: nothing is tried for a while. Said when it begins.
-    fn refuse(&self, refusal: &Refused, now: Instant) {
+    /// An event was not taken. Says whether the next may be tried at once: where it is a matter of this
+    /// one, until as many as wait were refused.
+    fn refuse(&self, refusal: &Refused, waiting: u64) -> bool {
         self.sheet.count(Count::CartEventsFailed);
+        let mut refusals = self.refusals.get();
+        if refusal.is_for_good() {
+            refusals.in_a_round += 1;
+            self.refusals.set(refusals);
+            if refusals.in_a_round < waiting.min(ROUND_MAX) {
+                return true;
+            }
+        }
+        self.pause(refusal, refusal.pause());
+        false
+    }
+
+    /// Nothing is tried for a while, and for this long at least. Said when it begins.
+    fn pause(&self, why: &dyn std::fmt::Display, least: Duration) {
         let Refusals { in_a_row, .. } = self.refusals.get();
         let receiver = self.webhook.host.to_str().unwrap_or_default();
         if in_a_row == 0 {
-            tracing::warn!(receiver, %refusal, "abandoned carts wait for their webhook");
+            tracing::warn!(receiver, %why, "abandoned carts wait for their webhook");
         } else {
-            tracing::debug!(receiver, %refusal, "abandoned carts still wait for their webhook");
+            tracing::debug!(receiver, %why, "abandoned carts still wait for their webhook");
         }
         let (first, longest) = BACK_OFF;
         let pause = (first * (1 << in_a_row.min(8))).min(longest);
         // Of several proxies not all at one time.
-        let until = Some(now + pause.mul_f64(0.5 + fastrand::f64() / 2.0));
-        self.refusals.set(Refusals { in_a_row: in_a_row.saturating_add(1), until });
+        let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0).max(least);
+        let until = Some(Instant::now() + pause);
+        let in_a_row = in_a_row.saturating_add(1);
+        self.refusals.set(Refusals { in_a_row, in_a_round: 0, until });
+    }
+
+    /// The store is to be rid of it. Where that fails, nothing else is done until it works: so nothing is told
+    /// over and over that the receiver has.
+    async fn be_done_with(&self, event: WaitingEvent) -> Result<(), StoreError> {
+        let removed = self.store.remove_event(&event).await;
+        if let Err(error) = &removed {
+            self.pause(error, Duration::ZERO);
+            self.done.replace(Some(event));
+        }
+        removed
+    }
+
+    /// Puts a refused event behind all others, or gives it up when that was refused for too long. Not even
+    /// where that fails is it tried again at once.
+    async fn put_off(&self, event: WaitingEvent, refusal: &Refused) -> Result<(), StoreError> {
+        let now = unix_now();
+        let is_over = event.refused.is_some_and(|first| now - first > REFUSED_MAX);
+        if is_over && refusal.is_for_good() {
+            self.sheet.count(Count::CartEventsGivenUp);
+            let name = event.expired.as_ref().map(Expired::event);
+            tracing::warn!(event = name, %refusal, "an abandoned cart is given up: it was refused for days");
+            return self.be_done_with(event).await;
+        }
+        let put_back =
+            self.store.put_back_event(&event, refusal.is_for_good().then_some(now)).await;
+        if let Err(error) = &put_back {
+            self.pause(error, Duration::ZERO);
+        }
+        put_back
     }
 
     /// An event was taken. Said when that had not gone for a while.
@@ -200,6 +298,13 @@ impl Deliver {
         if self.refusals.take().in_a_row > 0 {
             tracing::info!("abandoned carts reach their webhook again");
         }
+    }
+}
+
+impl Drop for Deliver {
+    /// Who tells nobody any more knows nothing of what waits.
+    fn drop(&mut self) {
+        self.waiting.store(0, Ordering::Relaxed);
     }
 }
 
@@ -215,29 +320,34 @@ impl Task for Deliver {
         if !is_free || !self.store.take_delivery(self.who, TURN).await? {
             return Ok(Next::Idle);
         }
+        let done = self.done.take();
+        if let Some(event) = done {
+            self.be_done_with(event).await?;
+            return Ok(Next::Again);
+        }
         // Not before: another process may have told it just now.
         let Some(event) = self.store.first_event().await? else { return Ok(Next::Idle) };
         match self.tell(&event).await {
             Ok(()) => {
-                self.store.remove_event(&event).await?;
                 self.resume();
-                return Ok(Next::Again);
+                self.be_done_with(event).await?;
+                Ok(Next::Again)
             }
             Err(refused @ Refused::NoEvent) => {
                 self.sheet.count(Count::CartEventsDropped);
                 tracing::warn!(%refused, "it is removed");
-                self.store.remove_event(&event).await?;
-                return Ok(Next::Again);
+                self.be_done_with(event).await?;
+                Ok(Next::Again)
             }
             Err(refused) => {
-                self.refuse(&refused, Instant::now());
+                let goes_on = self.refuse(&refused, waiting);
                 // One that its receiver cannot take does not hold up the others.
-                if matches!(refused, Refused::Status(_)) {
-                    self.store.put_back_event(&event).await?;
+                if refused.may_be_of_the_event() {
+                    self.put_off(event, &refused).await?;
                 }
+                Ok(if goes_on { Next::Again } else { Next::Idle })
             }
         }
-        Ok(Next::Idle)
     }
 
     async fn rest(&self) {

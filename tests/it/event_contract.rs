@@ -1,5 +1,6 @@
 //! The contract of both stores on carts that are told of: of idle sessions, and to a receiver.
 
+use anteroom::clock::unix_now;
 use anteroom::ident::{StoredToken, TokenStorage, User};
 use anteroom::store::{
     Cursor, EventStore as _, Evicted, Eviction, Expired, Farewell, Idle, IdleTold, Rotation,
@@ -17,6 +18,7 @@ contract!(
     what_waits_for_its_receiver_has_a_bound_and_the_oldest_go,
     what_the_receiver_has_is_removed_and_nothing_else,
     what_is_put_back_comes_last,
+    when_it_was_refused_first_is_known_ever_after,
     a_users_events_are_forgotten_with_him,
     idle_carts_are_told_of_once_and_their_sessions_go_on,
     who_came_back_is_told_of_again_when_he_is_idle_again,
@@ -25,6 +27,7 @@ contract!(
     idle_carts_wait_while_the_outbox_is_not_empty,
     a_cart_is_told_of_as_idle_and_then_as_expired,
     a_log_in_takes_its_cart_to_be_idle_again,
+    what_was_told_of_by_a_clock_that_was_ahead_keeps_nobody_from_being_told_of,
 );
 
 impl Bench {
@@ -39,7 +42,8 @@ impl Bench {
     }
 
     async fn tell_idle(&self, until: f64, batch: u32, farewell: Farewell) -> IdleTold {
-        let told = self.store.tell_idle(Idle { until, batch }, &farewell).await.unwrap();
+        let told =
+            self.store.tell_idle(Idle { until, now: unix_now(), batch }, &farewell).await.unwrap();
         assert_eq!(told.refusal, None);
         told
     }
@@ -130,7 +134,7 @@ async fn what_the_receiver_has_is_removed_and_nothing_else(bench: Bench) {
     bench.store.remove_event(&first).await.unwrap();
     // Its answer was lost: it is done again.
     bench.store.remove_event(&first).await.unwrap();
-    bench.store.put_back_event(&first).await.unwrap();
+    bench.store.put_back_event(&first, None).await.unwrap();
     assert_eq!(bench.ids().await, ids([1, 2]));
 }
 
@@ -140,9 +144,27 @@ async fn what_is_put_back_comes_last(bench: Bench) {
     }
     bench.clean(QUEUE).await;
     let first = bench.first().await;
-    bench.store.put_back_event(&first).await.unwrap();
-    bench.store.put_back_event(&first).await.unwrap();
+    bench.store.put_back_event(&first, None).await.unwrap();
+    bench.store.put_back_event(&first, None).await.unwrap();
     assert_eq!(bench.ids().await, ids([1, 2, 0]));
+}
+
+async fn when_it_was_refused_first_is_known_ever_after(bench: Bench) {
+    bench.with_cart(1, 1.0).await;
+    bench.clean(QUEUE).await;
+    let first = bench.first().await;
+    assert_eq!(first.refused, None);
+    bench.store.put_back_event(&first, None).await.unwrap();
+    assert_eq!(bench.first().await.refused, None);
+    for later in 0..3 {
+        let event = bench.first().await;
+        let now = 1_790_000_000.5 + f64::from(later);
+        bench.store.put_back_event(&event, Some(now)).await.unwrap();
+        let event = bench.first().await;
+        assert_eq!(event.refused, Some(1_790_000_000.0));
+        assert_eq!(event.expired, first.expired);
+    }
+    assert_eq!(bench.ids().await, ids([1]));
 }
 
 async fn a_users_events_are_forgotten_with_him(bench: Bench) {
@@ -254,6 +276,47 @@ async fn a_log_in_takes_its_cart_to_be_idle_again(bench: Bench) {
     assert_eq!(bench.ids().await, ids([1, 2]));
 }
 
+async fn what_was_told_of_by_a_clock_that_was_ahead_keeps_nobody_from_being_told_of(bench: Bench) {
+    let now = unix_now();
+    bench.with_cart(1, now + 5_000.0).await;
+    let ahead = Idle { until: now + 6_000.0, now: now + 9_600.0, batch: 9 };
+    bench.store.tell_idle(ahead, &QUEUE).await.unwrap();
+    bench.drain().await;
+    let right = Idle { until: now - 100.0, now, batch: 9 };
+    assert_eq!(bench.store.tell_idle(right, &QUEUE).await.unwrap(), IdleTold::default());
+    bench.with_cart(2, now - 50.0).await;
+    bench.with_cart(3, now - 20.0).await;
+    assert_eq!(bench.tell_idle(now - 30.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.tell_idle(now - 10.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.ids().await, ids([2, 3]));
+}
+
+#[tokio::test]
+async fn a_time_to_come_in_redis_is_set_back() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    let now = unix_now();
+    for mark in [format!("{}", now + 5_000.0), format!("{} token-0001", now + 5_000.0)] {
+        let _: String = ask(on, &["SET", "cartidle:", &mark]).await;
+        bench.tell_idle(now - 100.0, 9, QUEUE).await;
+        let set_back: f64 = ask::<String>(on, &["GET", "cartidle:"]).await.parse().unwrap();
+        assert!((set_back - (now - 100.0)).abs() < 1e-3);
+    }
+}
+
+#[tokio::test]
+async fn where_clocks_differ_idle_is_who_is_so_by_that_of_redis() {
+    let bench = Bench::redis().await;
+    let now = unix_now();
+    bench.with_cart(1, now - 7200.0).await;
+    bench.with_cart(2, now - 60.0).await;
+    for wrong in [-86_400.0, 86_400.0] {
+        let idle = Idle { until: now + wrong - 3600.0, now: now + wrong, batch: 9 };
+        bench.store.tell_idle(idle, &QUEUE).await.unwrap();
+    }
+    assert_eq!(bench.ids().await, ids([1]));
+}
+
 #[tokio::test]
 async fn two_who_tell_of_idle_carts_tell_of_each_once() {
     let bench = Bench::redis().await;
@@ -264,7 +327,7 @@ async fn two_who_tell_of_idle_carts_tell_of_each_once() {
     crate::store_contract::connected(&other).await;
     let all = async |store: &anteroom::store::AnyStore| {
         for _ in 0..60 {
-            store.tell_idle(Idle { until: 99.0, batch: 7 }, &QUEUE).await.unwrap();
+            store.tell_idle(Idle { until: 99.0, now: unix_now(), batch: 7 }, &QUEUE).await.unwrap();
         }
     };
     tokio::join!(all(&bench.store), all(&other));
@@ -298,7 +361,7 @@ async fn idle_carts_that_redis_refuses_are_told_of_later() {
         let on = &mut bench.raw().await;
         bench.with_cart(1, 1.0).await;
         let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
-        let idle = Idle { until: 5.0, batch: 9 };
+        let idle = Idle { until: 5.0, now: unix_now(), batch: 9 };
         let told = bench.store.tell_idle(idle, &farewell).await.unwrap();
         assert_eq!((told.handed_on, told.more), (0, false));
         assert!(told.refusal.is_some_and(|refusal| refusal.contains("OOM")));
@@ -309,7 +372,7 @@ async fn idle_carts_that_redis_refuses_are_told_of_later() {
 }
 
 #[tokio::test]
-async fn a_redis_without_room_gives_turns_and_loses_what_was_taken() {
+async fn a_redis_without_room_gives_turns_and_puts_back_and_loses_what_was_taken() {
     let bench = Bench::redis().await;
     let on = &mut bench.raw().await;
     for number in 0..3 {
@@ -323,8 +386,8 @@ async fn a_redis_without_room_gives_turns_and_loses_what_was_taken() {
     }
     assert!(bench.store.take_turn(2, turn).await.unwrap(), "who cleans is another matter");
     let first = bench.first().await;
-    bench.store.put_back_event(&first).await.unwrap();
-    assert_eq!(bench.ids().await, ids([0, 1, 2]), "there is no room to put it back");
+    bench.store.put_back_event(&first, Some(1_790_000_000.0)).await.unwrap();
+    assert_eq!(bench.ids().await, ids([1, 2, 0]));
 }
 
 #[tokio::test]
@@ -344,4 +407,29 @@ async fn what_others_wrote_is_no_event_and_stops_nobody() {
     bench.store.remove_event(&first).await.unwrap();
     assert_eq!(bench.ids().await, ids([1]));
     assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await, IdleTold::default());
+}
+
+#[tokio::test]
+async fn a_users_event_that_is_put_back_all_the_time_is_forgotten_with_him() {
+    use anteroom::store::ControlStore as _;
+    let bench = Bench::redis().await;
+    for number in 0..450 {
+        let name = if number == 5 { "bob" } else { "ann" };
+        bench.log_in(&token(number), name, number as f64 + 1.0).await;
+        bench.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
+    }
+    let how = Eviction { keep: 0, batch: 1000, carts: true, before: 0.0 };
+    bench.store.evict_expiring(how, &Cursor::default(), &QUEUE).await.unwrap();
+    let other = bench.open.lane();
+    crate::store_contract::connected(&other).await;
+    let forgets = async { bench.store.forget_user(&user("bob")).await.unwrap() };
+    // Ten of the first, his among them, go past the walk, and then it is quiet.
+    let puts_back = async {
+        for _ in 0..10 {
+            let first = other.first_event().await.unwrap().unwrap();
+            other.put_back_event(&first, None).await.unwrap();
+        }
+    };
+    tokio::join!(forgets, puts_back);
+    assert!(!bench.ids().await.contains(&id(5)));
 }

@@ -313,6 +313,8 @@ fn an_idle_cart_is_told_of_once_until_its_visitor_was_back_and_then_as_expired()
     let idle = settings(receiver.address(), "session.cart_idle = \"1h\"");
     let mut proxy = Proxy::start(&origin, &storage, &idle);
     wait_until("she is told of", || receiver.count() == 1);
+    let is_over = || waiting(server) == 0;
+    wait_until("it waits no more", is_over);
     let told = said(&receiver.last());
     assert_eq!((&told["user"], &told["why"]), (&json!("ann"), &json!("idle")));
     assert_eq!(server.command::<u64>(&["HLEN", "cart:token-of-ann"]), 1);
@@ -321,6 +323,7 @@ fn an_idle_cart_is_told_of_once_until_its_visitor_was_back_and_then_as_expired()
     let back = unix_now() - 5400.0;
     server.command::<()>(&["ZADD", "recent:", &back.to_string(), "token-of-ann"]);
     wait_until("she is told of again", || receiver.count() == 2);
+    wait_until("that waits no more", is_over);
     drop(proxy);
     let over = settings(receiver.address(), "session.idle_timeout = \"1h\"");
     let _proxy = Proxy::start(&origin, &storage, &over);
@@ -380,6 +383,94 @@ fn an_answer_without_end_is_not_read_to_its_end() {
     let proxy = Proxy::start(&origin, &storage, &settings);
     wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
     assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 0.0);
+}
+
+#[test]
+fn who_closes_without_an_answer_for_one_is_told_of_all_others() {
+    for no_answer in [Reply::nothing as fn() -> Reply, || Reply::raw(b"no HTTP at all\r\n\r\n")] {
+        let receiver = Origin::start(move |request| match said(request)["user"].as_str() {
+            Some("poison") => no_answer(),
+            _ => ok(),
+        });
+        let (storage, _) = redis();
+        abandon(server(&storage), "token-of-poison", "poison", "1.5");
+        abandon(server(&storage), "token-of-ann", "ann", "2.5");
+        abandon(server(&storage), "token-of-bob", "bob", "3.5");
+        let origin = pages();
+        let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+        let proxy = Proxy::start(&origin, &storage, &settings);
+        let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
+        wait_until("the others are taken", || delivered() >= 2.0);
+        assert_eq!(waiting(server(&storage)), 1);
+    }
+}
+
+#[test]
+fn what_is_refused_for_good_pauses_nothing_until_all_that_waits_was_refused() {
+    const POISON: usize = 12;
+    let receiver = Origin::start(|request| match said(request)["user"].as_str() {
+        Some("poison") => Reply::status("400 Bad Request").body("what?"),
+        _ => ok(),
+    });
+    let (storage, _) = redis();
+    for n in 0..POISON {
+        abandon(server(&storage), &format!("token-of-poison-{n}"), "poison", &format!("{n}.5"));
+    }
+    abandon(server(&storage), "token-of-ann", "ann", "99.5");
+    let origin = pages();
+    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let proxy = Proxy::start(&origin, &storage, &settings);
+    let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
+    wait_until("she is told of", || delivered() >= 1.0);
+    let told = events(&receiver);
+    let before = told.iter().position(|event| event.contains("-99500-")).unwrap();
+    assert_eq!(told[..before].iter().collect::<BTreeSet<_>>().len(), before, "one round");
+    assert_eq!(waiting(server(&storage)), POISON as u64);
+    assert_eq!(proxy.metric("anteroom_cart_events_given_up_total"), 0.0);
+}
+
+#[test]
+fn what_was_refused_for_three_days_is_given_up() {
+    let receiver = Origin::start(|request| match said(request)["user"].as_str() {
+        Some("away") => Reply::status("503 Service Unavailable"),
+        _ => Reply::status("403 Forbidden").body("who?"),
+    });
+    let (storage, _) = redis();
+    let server = server(&storage);
+    let event = |user: &str, since: f64| {
+        let refused = unix_now() - since;
+        format!(
+            r#"{{"id":"{user}","user":"{user}","seen":"1.5","cart":[],"viewed":[],"why":"idle","refused":{refused:.0}}}"#
+        )
+    };
+    let day = 86_400.0;
+    for (user, since) in [("ann", 4.0 * day), ("bob", 2.0 * day), ("away", 4.0 * day)] {
+        server.command::<()>(&["RPUSH", "cartevents:", &event(user, since)]);
+    }
+    let origin = pages();
+    let proxy = Proxy::start(&origin, &storage, &settings(receiver.address(), ""));
+    wait_until("all were refused", || events(&receiver).contains(&"away-1500-idle".to_owned()));
+    wait_until("one is given up", || {
+        proxy.metric("anteroom_cart_events_given_up_total") >= 1.0 && waiting(server) == 2
+    });
+    let left: Vec<String> = server.command(&["LRANGE", "cartevents:", "0", "-1"]);
+    assert!(left.iter().all(|event| !event.contains("ann")), "{left:?}");
+    assert!(proxy.complaints().contains("ann-1500-idle"));
+}
+
+#[test]
+fn an_answer_whose_body_does_not_come_counts_by_its_status() {
+    let receiver =
+        Origin::start(|_| Reply::status("200 OK").header("Content-Length", "2").hanging());
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    abandon(server(&storage), "token-of-bob", "bob", "3.5");
+    let origin = pages();
+    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let proxy = Proxy::start(&origin, &storage, &settings);
+    wait_until("both are taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 2.0);
+    assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 0.0);
+    assert_eq!((receiver.count(), waiting(server(&storage))), (2, 0));
 }
 
 /// The receiver that the README shows, for this port and this key.
@@ -444,4 +535,46 @@ fn a_receiver_by_https_is_told_where_its_certificate_is_believed() {
         wait_until("it is tried", || count("delivered") + count("failed") >= 1.0);
         assert_eq!((count("delivered") > 0.0, !receiver.seen().is_empty()), (is_told, is_told));
     }
+}
+
+#[test]
+fn a_webhook_by_https_is_not_put_into_force_where_no_authority_is_trusted() {
+    let origin = pages();
+    let line = "export SSL_CERT_FILE=/nowhere/ca.pem SSL_CERT_DIR=/nowhere";
+    let proxy = Proxy::behind_with(line, &origin, &settings_for("http://127.0.0.1:9/", ""));
+    proxy.edit(|text| text.replace("webhook:http:", "webhook:https:"));
+    assert!(!proxy.reload());
+    assert!(proxy.complaints().contains("cannot speak TLS with the webhook"));
+}
+
+#[test]
+fn a_proxy_that_tells_nobody_any_more_shows_nothing_that_waits() {
+    let (storage, _) = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    let away = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let origin = pages();
+    let proxy = Proxy::start(&origin, &storage, &settings(away, "session.idle_timeout = \"1h\""));
+    wait_until("it waits", || proxy.metric("anteroom_cart_events_waiting") >= 1.0);
+    proxy.edit(|text| text.replace(&format!("webhook:http://{away}/carts?from=shop"), "stream"));
+    assert!(proxy.reload(), "{}", proxy.complaints());
+    assert_eq!(proxy.metric("anteroom_cart_events_waiting"), 0.0);
+    assert_eq!(waiting(server(&storage)), 1);
+}
+
+#[test]
+fn what_is_taken_and_cannot_be_removed_is_not_told_again() {
+    let (storage, _) = redis();
+    let server = server(&storage);
+    abandon(server, "token-of-ann", "ann", "2.5");
+    server.command::<()>(&["ACL", "SETUSER", "default", "-lpop", "-lrem"]);
+    let receiver = Origin::always(ok());
+    let origin = pages();
+    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
+    let proxy = Proxy::start(&origin, &storage, &settings);
+    wait_until("it fails again", || proxy.metric("anteroom_task_errors_total") >= 2.0);
+    assert_eq!((receiver.count(), waiting(server)), (1, 1));
+    server.command::<()>(&["ACL", "SETUSER", "default", "+lpop", "+lrem"]);
+    wait_until("it waits no more", || waiting(server) == 0);
+    assert_eq!(receiver.count(), 1);
+    assert_eq!(proxy.metric("anteroom_cart_events_delivered_total"), 1.0);
 }

@@ -279,6 +279,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (r#"session.on_expire = "webhook:https://""#, "[session] on_expire: found"),
     (r#"session.on_expire = "webhook:https://a@b/c""#, "[session] on_expire: found"),
+    (
+        r#"session.on_expire = "webhook:https://crm:hunter2@host/x""#,
+        r#"[session] on_expire: found "webhook:https://crm:(hidden)@host/x"; expected a URL"#,
+    ),
     (r#"session.on_expire = "webhook:https://a/b#c""#, "[session] on_expire: found"),
     (r#"session.on_expire = "webhook:https://a/b c""#, "[session] on_expire: found"),
     (r#"session.webhook_secret = "hunter2""#, "[session] webhook_secret: a secret does not stand"),
@@ -633,9 +637,10 @@ fn an_empty_or_unsendable_secret_is_a_problem() {
 fn no_problem_shows_a_password() {
     let text = "[origin]\nurl = \"http://me:hunter2@app\"\nhost = \"http://a:hunter2@b\"\n\
                 secret = \"hunter2\"\n[admin]\ntoken = [\"hunter2\"]\n\
+                [session]\non_expire = \"webhook:https://crm:hunter2@host/x\"\n\
                 [store]\nurl = \"redis://:hunter2@a:port\"\n";
     let told = problems(&file(text));
-    assert_eq!(told.len(), 5, "{told:#?}");
+    assert_eq!(told.len(), 6, "{told:#?}");
     assert!(!told.concat().contains("hunter2"), "{told:#?}");
 
     let mut sources = file(text);

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata as _, TableDefinition};
+use redb::{
+    AccessGuard, ReadTransaction, ReadableTable, ReadableTableMetadata as _, TableDefinition,
+};
 
 use super::EmbeddedStore;
 use super::expiring::{NO_STREAMS, Place};
 use super::record::{time_bits, time_of};
 use super::sessions::{Bytes, RECENT, SessionStep, Tables, cart_of};
 use crate::ident::{StoredToken, User};
+use crate::store::events::TOLD_TO_COME;
 use crate::store::{
     EXPIRING_BATCH, EXPIRING_BYTES, EventStore, Farewell, Idle, IdleTold, StoreError, WaitingEvent,
     Why,
@@ -28,13 +31,15 @@ fn idle_in(
     told: &impl ReadableTable<&'static str, (u64, Bytes)>,
     idle: Idle,
 ) -> Result<Vec<Place>, redb::Error> {
-    let (seen, token) = told.get(FROM)?.map_or_else(Default::default, |from| {
-        let (seen, token) = from.value();
-        (seen, token.to_vec())
-    });
+    let from = told.get(FROM)?;
+    let (seen, token) = match from.as_ref().map(AccessGuard::value) {
+        Some((seen, token)) if !is_to_come(seen, idle) => (seen, token),
+        Some(_) => (time_bits(idle.until), [].as_slice()),
+        None => (0, [].as_slice()),
+    };
     let mut found = Vec::new();
     let until = time_bits(idle.until);
-    for entry in recent.range((seen, token.as_slice())..)?.take(most(idle)) {
+    for entry in recent.range((seen, token)..)?.take(most(idle)) {
         let place = entry?.0;
         let (seen, token) = place.value();
         if seen > until {
@@ -43,6 +48,20 @@ fn idle_in(
         found.push((seen, token.to_vec()));
     }
     Ok(found)
+}
+
+/// Whether all have been told of up to a time that is to come: a clock was ahead.
+fn is_to_come(seen: u64, idle: Idle) -> bool {
+    // Behind the last of one time is the place of the next.
+    seen > time_bits(idle.now).saturating_add(1)
+}
+
+/// Whether [`is_to_come`] what is noted.
+fn is_set_back(
+    told: &impl ReadableTable<&'static str, (u64, Bytes)>,
+    idle: Idle,
+) -> Result<bool, redb::Error> {
+    Ok(told.get(FROM)?.is_some_and(|from| is_to_come(from.value().0, idle)))
 }
 
 /// How many sessions one step looks at.
@@ -64,6 +83,10 @@ impl Tables<'_> {
             return Ok(told);
         };
         let found = idle_in(&self.recent, &self.idle_told, idle)?;
+        if is_set_back(&self.idle_told, idle)? {
+            tracing::warn!("{TOLD_TO_COME}");
+            self.idle_told.insert(FROM, (time_bits(idle.until), [].as_slice()))?;
+        }
         told.more = found.len() == most(idle);
         let (mut bytes, mut up_to) = (0, None);
         for (seen, token) in found {
@@ -119,13 +142,17 @@ impl Tables<'_> {
         Ok(1)
     }
 
-    pub(super) fn put_back_event(&mut self, event: &WaitingEvent) -> Result<usize, redb::Error> {
+    pub(super) fn put_back_event(
+        &mut self,
+        event: &WaitingEvent,
+        refused: Option<f64>,
+    ) -> Result<usize, redb::Error> {
         if !self.is_there(event)? {
             return Ok(0);
         }
         let behind = self.events.last()?.map_or(0, |(last, _)| last.value() + 1);
         self.events.remove(event.place)?;
-        self.events.insert(behind, event.record.as_slice())?;
+        self.events.insert(behind, &*event.refused_now(refused))?;
         Ok(1)
     }
 
@@ -171,6 +198,8 @@ impl EmbeddedStore {
                 self.remove_event(event).await?;
             }
             (removed, from) = (removed + his.len(), behind);
+            // There may be very many, and others have to do with this thread.
+            tokio::task::yield_now().await;
         }
         Ok(removed)
     }
@@ -180,11 +209,12 @@ impl EventStore for EmbeddedStore {
     async fn tell_idle(&self, idle: Idle, farewell: &Farewell) -> Result<IdleTold, StoreError> {
         let farewell = *farewell;
         // Where nobody is idle, nothing is written.
-        let found = self.counting(self.0.sessions.read(|txn| {
-            let one = Idle { batch: 1, ..idle };
-            idle_in(&txn.open_table(RECENT)?, &txn.open_table(IDLE_TOLD)?, one)
+        let has_work = self.counting(self.0.sessions.read(|txn| {
+            let (one, told) = (Idle { batch: 1, ..idle }, txn.open_table(IDLE_TOLD)?);
+            let found = idle_in(&txn.open_table(RECENT)?, &told, one)?;
+            Ok(!found.is_empty() || is_set_back(&told, idle)?)
         }))?;
-        if found.is_empty() {
+        if !has_work {
             return Ok(IdleTold::default());
         }
         let (reply, answer) = tokio::sync::oneshot::channel();
@@ -205,8 +235,12 @@ impl EventStore for EmbeddedStore {
         self.step(SessionStep::RemoveEvent(event.clone())).await.map(drop)
     }
 
-    async fn put_back_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
-        self.step(SessionStep::PutBackEvent(event.clone())).await.map(drop)
+    async fn put_back_event(
+        &self,
+        event: &WaitingEvent,
+        refused: Option<f64>,
+    ) -> Result<(), StoreError> {
+        self.step(SessionStep::PutBackEvent(event.clone(), refused)).await.map(drop)
     }
 
     /// The folder belongs to one process.

@@ -82,7 +82,7 @@ pub(super) enum SessionStep {
     /// `remove_event`
     RemoveEvent(WaitingEvent),
     /// `put_back_event`
-    PutBackEvent(WaitingEvent),
+    PutBackEvent(WaitingEvent, Option<f64>),
     /// `count_views`
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
@@ -124,7 +124,7 @@ impl Ledger for SessionLedger {
             SessionStep::Row(step) => step.must_be_durable(),
             SessionStep::Touch { .. }
             | SessionStep::Evict(_)
-            | SessionStep::PutBackEvent(_)
+            | SessionStep::PutBackEvent(..)
             | SessionStep::Count(_)
             | SessionStep::Rescale(_) => false,
         }
@@ -229,7 +229,7 @@ impl<'t> Tables<'t> {
                 Ok(1)
             }
             SessionStep::RemoveEvent(event) => self.remove_event(&event),
-            SessionStep::PutBackEvent(event) => self.put_back_event(&event),
+            SessionStep::PutBackEvent(event, refused) => self.put_back_event(&event, refused),
             SessionStep::Count(views) => {
                 for (item, count) in &views {
                     self.count(item, *count)?;

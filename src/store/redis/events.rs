@@ -2,31 +2,61 @@
 
 use std::time::Duration;
 
-use redis::pipe;
-
 use super::{Call, Oldest, RedisStore, add_sessions, refusal_of, script};
 use crate::ident::User;
+use crate::store::events::TOLD_TO_COME;
 use crate::store::{
     EXPIRING_BATCH, EventStore, Farewell, Idle, IdleTold, StoreError, WaitingEvent,
 };
 
 impl RedisStore {
-    /// Up to which session the last step came, and those behind it, each with the time when it was seen.
-    async fn behind_told(&self, batch: u32) -> Result<(Vec<u8>, Oldest), StoreError> {
+    /// Up to which session the last step came, and those behind it, each with the time when it was seen; and
+    /// by how much our clock is wrong.
+    async fn behind_told(&self, idle: Idle) -> Result<(Vec<u8>, Oldest, f64), StoreError> {
         let mut script = script::IDLE.prepare_invoke();
-        script.key(&self.keys().recent).key(&self.keys().idle_told).arg(batch);
+        script.key(&self.keys().recent).key(&self.keys().idle_told);
+        script.arg(idle.batch).arg(idle.now).arg(idle.until);
         let script = &script;
-        let step = |mut on| async move { script.invoke_async::<(Vec<u8>, Oldest)>(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        type Reply = (Vec<u8>, Oldest, f64, u8);
+        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
+        let (mark, found, behind, set_back) = self.0.link.call(Call::Write, step).await?;
+        if set_back > 0 {
+            tracing::warn!("{TOLD_TO_COME}");
+        }
+        if behind != 0.0 {
+            tracing::debug!(
+                behind,
+                "this clock is wrong, or that of Redis: idle is who is so by that"
+            );
+        }
+        Ok((mark, found, behind))
     }
 }
 
 /// Events that are looked at at a time, to find those of a user: each may be large.
 const LOOKED_AT: i64 = 100;
+/// How often the queue is walked for a user at most, while events come or are put back all the time.
+const WALKS_MAX: usize = 20;
 
 impl RedisStore {
-    /// Removes what waits of this user, and returns how much that was.
+    /// Removes what waits of this user, and returns how much that was. What is put back meanwhile goes from
+    /// before us to behind us: we begin anew until the last one is who it was.
     pub(super) async fn forget_events(&self, user: &User) -> Result<usize, StoreError> {
+        let (mut removed, mut last) = (0, self.event_at(-1).await?);
+        for _ in 0..WALKS_MAX {
+            let found = self.forget_those_there(user).await?;
+            removed += found;
+            let last_now = self.event_at(-1).await?;
+            let is_same = last_now == last;
+            if found == 0 && is_same {
+                break;
+            }
+            last = last_now;
+        }
+        Ok(removed)
+    }
+
+    async fn forget_those_there(&self, user: &User) -> Result<usize, StoreError> {
         let events = &self.keys().events;
         // From the end on: what goes from the beginning meanwhile moves nothing past us.
         let (mut removed, mut behind) = (0, self.events_waiting().await?.cast_signed());
@@ -48,13 +78,22 @@ impl RedisStore {
         }
         Ok(removed)
     }
+
+    /// The record at this place; −1 is the last.
+    async fn event_at(&self, place: i64) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut command = redis::cmd("LINDEX");
+        command.arg(&self.keys().events).arg(place);
+        let step = |mut on| async move { command.query_async::<Option<Vec<u8>>>(&mut on).await };
+        self.0.link.call(Call::Write, step).await
+    }
 }
 
 impl EventStore for RedisStore {
     async fn tell_idle(&self, idle: Idle, farewell: &Farewell) -> Result<IdleTold, StoreError> {
         let batch = idle.batch.clamp(1, EXPIRING_BATCH);
-        let (mark, mut found) = self.behind_told(batch).await?;
-        let are_idle = found.iter().take_while(|(_, seen)| *seen <= idle.until).count();
+        let (mark, mut found, behind) = self.behind_told(Idle { batch, ..idle }).await?;
+        let until = idle.until + behind;
+        let are_idle = found.iter().take_while(|(_, seen)| *seen <= until).count();
         let is_all = are_idle == batch as usize;
         found.truncate(are_idle);
         if found.is_empty() {
@@ -87,21 +126,23 @@ impl EventStore for RedisStore {
     }
 
     async fn first_event(&self) -> Result<Option<WaitingEvent>, StoreError> {
-        let mut command = redis::cmd("LINDEX");
-        command.arg(&self.keys().events).arg(0);
-        let step = |mut on| async move { command.query_async::<Option<Vec<u8>>>(&mut on).await };
-        let record = self.0.link.call(Call::Write, step).await?;
+        let record = self.event_at(0).await?;
         Ok(record.map(|record| WaitingEvent::new(record, 0)))
     }
 
     async fn remove_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
-        // By what it is, not by its place: it may be elsewhere by now, or gone.
-        self.write(pipe().cmd("LREM").arg(&self.keys().events).arg(1).arg(&event.record)).await
+        let mut script = script::REMOVE_EVENT.prepare_invoke();
+        script.key(&self.keys().events).arg(&event.record);
+        self.run(&script).await.map(drop)
     }
 
-    async fn put_back_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
+    async fn put_back_event(
+        &self,
+        event: &WaitingEvent,
+        refused: Option<f64>,
+    ) -> Result<(), StoreError> {
         let mut script = script::PUT_BACK.prepare_invoke();
-        script.key(&self.keys().events).arg(&event.record);
+        script.key(&self.keys().events).arg(&event.record).arg(&*event.refused_now(refused));
         self.run(&script).await.map(drop)
     }
 
