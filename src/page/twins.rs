@@ -234,7 +234,9 @@ impl Remembered {
             return Proof::Given;
         }
         let is_most = |sight: &Sight| self.is_most(&sight.what);
-        if self.seen.len() < PERSONAL_FROM || self.seen.iter().any(is_most) {
+        // All who agree at one address may yet be joined by somebody else.
+        let all_agree = self.seen.iter().all(|sight| sight.what == what);
+        if self.seen.len() < PERSONAL_FROM || all_agree || self.seen.iter().any(is_most) {
             return Proof::Waits;
         }
         // Who was given what stays, so that a few who agree outvote nobody later.
@@ -380,6 +382,16 @@ mod tests {
             assert_eq!(note(at("bob", other)) == Given, is_proof, "{one} {other}");
             assert_eq!(note(at("alice", "198.51.100.1")), Given, "she asks from elsewhere");
         }
+    }
+
+    #[test]
+    fn users_at_one_address_who_agree_wait_for_one_elsewhere() {
+        let stage = Stage::new();
+        let note = |who| stage.twins.note(KEY, (who, what(1)), (&stage.marks, &stage.purged), 0);
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            assert_eq!(note(at(name, "192.0.2.1")), Waits, "{name}");
+        }
+        assert_eq!(note(at("g", "192.0.2.2")), Given);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::store::{BarStore as _, StoreError};
 
 /// The most tokens that are looked up for one request. Who brings more is taken for one who brings a barred
 /// one: no browser does.
-const SUSPECTS_MAX: usize = 32;
+const SUSPECTS_MAX: usize = 128;
 
 /// The tokens that an app may find in a request.
 #[derive(Debug)]

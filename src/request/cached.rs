@@ -696,7 +696,11 @@ async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
     if answer.is_ok() {
         trail.outcome(Outcome::HitFlight, None);
     }
-    Fetched::begun(answer).await
+    match Fetched::begun(answer).await {
+        // Somebody else's session may be why it broke off, and nothing of it was sent yet.
+        Fetched::Failed(_) if want.class.is_personal() => Fetched::Forward(Reason::Origin),
+        fetched => fetched,
+    }
 }
 
 /// Whether who waits for a page may have what has come, or why he is forwarded.

@@ -360,8 +360,11 @@ async fn access(case: &Case<'_>, item: Option<&Item>, has_body: bool, look: Look
         Access::Shared(class) if class.is_personal() && case.visitor.known().is_none() => {
             Access::Bypass(Reason::UnknownToken)
         }
-        // What is static by proof needs no proof of a segment.
-        Access::Shared(ShareClass::Segment) if cached::is_kept_for_strangers(case, look).await => {
+        // What is static by proof needs no proof of a segment, unless the route says that attributes choose.
+        Access::Shared(ShareClass::Segment)
+            if case.route.segment.attributes.is_empty()
+                && cached::is_kept_for_strangers(case, look).await =>
+        {
             Access::StaticOnly(Reason::Login)
         }
         access => access,

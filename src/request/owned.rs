@@ -11,6 +11,7 @@ use super::{Case, Room, outgoing, verify};
 use crate::fill::Person;
 use crate::http::set_cookie::{self, Changed};
 use crate::ident::{StoredToken, User};
+use crate::log::VisitorClass;
 use crate::page::purge::scope::{Aim, Digest, Scope};
 use crate::page::twins::Witness;
 use crate::store::CartOwner;
@@ -31,13 +32,18 @@ pub(super) fn person(case: &Case<'_>) -> Option<Person> {
     Some(Person { witness, identity, session: session.clone() })
 }
 
+/// Of several tokens so many are taken for his: each is a mark in the store.
+const RIVALS_MAX: usize = 4;
+
 /// The purge of all that is the visitor's own: he has changed something. His user goes, with all sessions;
-/// where the store could not say who he is, the session that he may hold. Of nobody else is anything kept,
-/// whatever tokens he makes up.
+/// where nobody knows who he is, the sessions that he may hold. Of who is nobody nothing is kept.
 pub(super) fn aims(case: &Case<'_>) -> Vec<Aim> {
     let visitor = &case.visitor;
-    let token = visitor.token.iter().filter(|_| visitor.user().is_some() || visitor.is_unsure());
-    aims_at(case.room, visitor.user(), token)
+    if visitor.class == VisitorClass::Anonymous {
+        return Vec::new();
+    }
+    let tokens = visitor.token.iter().chain(visitor.rivals.iter().take(RIVALS_MAX));
+    aims_at(case.room, visitor.user(), tokens)
 }
 
 /// The purge of all pages of a user and of some sessions.

@@ -172,7 +172,7 @@ fn a_token_that_was_logged_out_is_found_wherever_the_app_would_find_it(storage: 
     proxy.get("/logout").cookie(&ann).send();
 
     let token = ann.strip_prefix("SID=").unwrap();
-    let many: String = (0..40).map(|number| format!("; SID=sid-of-nobody-{number}")).collect();
+    let many: String = (0..140).map(|number| format!("; SID=sid-of-nobody-{number}")).collect();
     for cookie in [
         format!("{ann}; SID=another-1"),
         format!("%53ID={token}"),

@@ -153,7 +153,8 @@ pub(super) async fn fill(
     };
     // What is one visitor's own all over is not compressed: its length would tell (BREACH).
     let is_own = body.is_ones_own();
-    let is_shared = !is_own && case.route.share != Share::User;
+    let is_personal = matches!(case.route.share, Share::User | Share::Segment);
+    let is_shared = !is_own && !is_personal;
     let is_zipped = is_shared && accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
     if is_zipped {
         let name = HeaderValue::from_static(Coding::Gzip.as_str());
