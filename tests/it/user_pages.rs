@@ -1,8 +1,9 @@
 //! Pages that are kept for one user each (`share = "user"`).
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::origin::{Origin, Reply, Request};
@@ -13,6 +14,7 @@ on_both_stores!(
     a_page_is_his_own_and_ends_as_he_changes_something,
     a_change_through_another_proxy_is_seen_within_a_second,
     who_logs_out_takes_his_pages_along,
+    what_somebody_changes_whom_nobody_recognises_ends_his_pages,
 );
 
 const USER: &str = "session.mint = true\n[[route]]\nshare = \"user\"\n";
@@ -340,4 +342,43 @@ fn purges_hit_the_pages_of_segments_and_users() {
             assert!(!get(path, &alice).is_hit(), "{order}: {path}");
         }
     }
+}
+
+fn what_somebody_changes_whom_nobody_recognises_ends_his_pages(storage: &Storage) {
+    const SETTINGS: &str = r#"
+session.cookie = "SID"
+session.verify = { path = "/whoami", user = { json = "/name" }, nobody = { status = [401] }, verify_every = "1s" }
+[[route]]
+match.path = "/account"
+share = "user"
+"#;
+    let (is_ill, changes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (ill, changed) = (Arc::clone(&is_ill), Arc::clone(&changes));
+    let origin = Origin::start(move |request| match (request.method.as_str(), request.path()) {
+        (_, "/whoami") if ill.load(SeqCst) => Reply::status("503 Service Unavailable").body(""),
+        (_, "/whoami") => Reply::typed("application/json", r#"{"name":"ann"}"#),
+        ("POST", _) => {
+            changed.fetch_add(1, SeqCst);
+            Reply::status("204 No Content")
+        }
+        _ => Reply::html(&format!("changed {} times", changed.load(SeqCst)))
+            .header("Cache-Control", "private, max-age=60"),
+    });
+    let proxy = Proxy::start(&origin, storage, SETTINGS);
+    let cookie = "SID=sid-of-ann-1";
+    let page = || proxy.get("/account").cookie(cookie).send();
+
+    // Of two cookies of one name the app may believe either.
+    page();
+    assert!(page().is_hit());
+    proxy.post("/cart").cookie(&format!("{cookie}; SID=sid-of-ann-2")).send();
+    assert_eq!(page().text(), "changed 1 times");
+
+    assert!(page().is_hit());
+    is_ill.store(true, SeqCst);
+    wait_until("nobody knows her any more", || page().cache_status().contains("unverified"));
+    proxy.post("/cart").cookie(cookie).send();
+    is_ill.store(false, SeqCst);
+    wait_until("she is known again", || !page().cache_status().contains("unverified"));
+    assert_eq!(page().text(), format!("changed {} times", changes.load(SeqCst)));
 }

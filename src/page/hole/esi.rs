@@ -53,7 +53,7 @@ pub fn is_said(headers: &HeaderMap) -> bool {
 ///
 /// SECURITY: whoever writes into a page must not make its reading dear. What has been read of a tag is not read
 /// again when more of the page comes; and a tag that turns out to be none has been read for at most two others,
-/// see [`Reach`]. Ends of removals are looked for once.
+/// see `Reach`. Ends of removals are looked for once.
 #[derive(Debug, Default)]
 pub struct Tags {
     /// What may be the beginning of a tag, or stands behind `<esi:remove>` and before its end.
