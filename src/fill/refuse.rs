@@ -34,8 +34,9 @@ impl Filler {
         }
         flight.decide(Verdict::Refused(reason));
         let (head, body) = came.response.into_parts();
-        // What logs in or out is for the very request alone, and is heeded where that is handed its answer.
-        let is_his = fetch.loss == Loss::None;
+        // What logs in or out is for the very request alone, and is heeded where that is handed its answer: the app
+        // has heard of his session. Of a stranger's it has not, and nobody has logged in by that.
+        let is_his = fetch.loss == Loss::None && fetch.class.is_personal();
         if is_his || reason != Reason::Anteroom && fetch.loss.spares(&head) {
             let response = ::http::Response::from_parts(head, body);
             say(tell, Led::Own(Box::new(OriginResponse { response, ..came }), reason));

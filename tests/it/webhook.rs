@@ -401,7 +401,7 @@ fn who_closes_without_an_answer_for_one_is_told_of_all_others() {
         let proxy = Proxy::start(&origin, &storage, &settings);
         let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
         wait_until("the others are taken", || delivered() >= 2.0);
-        assert_eq!(waiting(server(&storage)), 1);
+        wait_until("theirs are taken out", || waiting(server(&storage)) == 1);
     }
 }
 
@@ -425,7 +425,7 @@ fn what_is_refused_for_good_pauses_nothing_until_all_that_waits_was_refused() {
     let told = events(&receiver);
     let before = told.iter().position(|event| event.contains("-99500-")).unwrap();
     assert_eq!(told[..before].iter().collect::<BTreeSet<_>>().len(), before, "one round");
-    assert_eq!(waiting(server(&storage)), POISON as u64);
+    wait_until("hers is taken out", || waiting(server(&storage)) == POISON as u64);
     assert_eq!(proxy.metric("anteroom_cart_events_given_up_total"), 0.0);
 }
 
