@@ -34,9 +34,21 @@ pub(super) const APPS: [(&str, Option<App>); 6] = [
 ];
 
 impl App {
-    /// Whether it has a page for everybody that says who is logged in, or names the user at log-in.
-    pub(super) fn names_users(self) -> bool {
-        matches!(self, Self::WordPress | Self::MediaWiki)
+    /// What is missing while it is not asked who its visitors are: it has no page of its own for that, and its
+    /// log-in names nobody.
+    pub(super) fn lacks(self) -> Option<&'static str> {
+        match self {
+            Self::WordPress | Self::MediaWiki => None,
+            Self::Php => Some(
+                "PHP's session cookie alone says nothing: visitors who have one are unknown, and forwarded; \
+                 name the page that says who is logged in, by [session.verify] path, user and nobody",
+            ),
+            Self::Django | Self::Tomcat => Some(
+                "the name that is typed at a log-in is a label only, and visitors with an older session are \
+                 unknown; where a page says who is logged in, name it by [session.verify] path, user and \
+                 nobody",
+            ),
+        }
     }
 
     /// What holds of its sessions.

@@ -406,10 +406,10 @@ impl<'a> Check<'a> {
         for (key, _) in times.iter().filter(|(_, is_said)| *is_said && verify.path.is_some()) {
             self.problem(key, "is not for sessions of which [session.verify] asks the app");
         }
-        if let Some(app) = session.app.filter(|app| !app.names_users())
-            && verify.path.is_none()
+        if verify.path.is_none()
+            && let Some(text) = session.app.and_then(App::lacks)
         {
-            self.warning("session.app", unnamed(app));
+            self.warning("session.app", text);
         }
         self.verification(verify);
         self.log_in_rule(login, verify);
@@ -848,7 +848,7 @@ impl<'a> Check<'a> {
             (any_path && route.override_ttl.is_none(), "a match.path that is not /**"),
             (
                 !self.places.said("session.cookie") && self.plan.session.app.is_none(),
-                "[session] cookie to be said",
+                "[session] cookie or app to be said",
             ),
             (self.plan.session.cookies.is_empty(), "a [session] cookie"),
         ];
@@ -959,18 +959,4 @@ fn overlap(a: &Pattern, b: &Pattern) -> bool {
 /// Whether two networks have an address in common: then one lies within the other.
 fn meet(one: &IpNet, other: &IpNet) -> bool {
     one.contains(other) || other.contains(one)
-}
-
-/// What is missing where an app has no page of its own that says who is logged in.
-fn unnamed(app: App) -> &'static str {
-    match app {
-        App::Php | App::WordPress | App::MediaWiki => {
-            "PHP's session cookie alone says nothing: visitors who have one are unknown, and forwarded; name \
-             the page that says who is logged in, by [session.verify] path, user and nobody"
-        }
-        App::Django | App::Tomcat => {
-            "the name that is typed at a log-in is a label only, and visitors with an older session are \
-             unknown; where a page says who is logged in, name it by [session.verify] path, user and nobody"
-        }
-    }
 }

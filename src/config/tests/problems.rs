@@ -541,7 +541,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\noverride_private = true",
-        "proxy.toml:4: [[route]] override_private: is true, and needs [session] cookie to be said",
+        "proxy.toml:4: [[route]] override_private: is true, and needs [session] cookie or app to be said",
     ),
 ];
 
