@@ -129,6 +129,14 @@ pub enum Count {
     VerifyUnclear,
     /// Sessions cleaned.
     SessionsCleaned,
+    /// Tokens given to visitors without a login.
+    VisitorTokens,
+    /// Times that there were too many for one address, so that none was given.
+    VisitorTokensRefused,
+    /// Those whose carts and views went to a session.
+    VisitorTokensMerged,
+    /// Those that were cleaned.
+    VisitorTokensCleaned,
     /// Carts handed on before their sessions were cleaned.
     CartsHandedOn,
     /// Times that a cart could not be handed on, so that its session waits.
@@ -160,7 +168,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 45] = [
+    const ALL: [(Self, &'static str, &'static str); 49] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -240,6 +248,22 @@ impl Count {
         ),
         (Self::VerifyUnclear, "anteroom_verify_unclear", "Those that it did not answer clearly"),
         (Self::SessionsCleaned, "anteroom_sessions_cleaned", "Sessions cleaned"),
+        (
+            Self::VisitorTokens,
+            "anteroom_visitor_tokens",
+            "Tokens given to visitors without a login",
+        ),
+        (
+            Self::VisitorTokensRefused,
+            "anteroom_visitor_tokens_refused",
+            "Times that one address had been given too many of them",
+        ),
+        (
+            Self::VisitorTokensMerged,
+            "anteroom_visitor_tokens_merged",
+            "Those that became part of a session",
+        ),
+        (Self::VisitorTokensCleaned, "anteroom_visitor_tokens_cleaned", "Those that were cleaned"),
         (Self::CartsHandedOn, "anteroom_carts_handed_on", "Abandoned carts handed on"),
         (
             Self::CartsRefused,

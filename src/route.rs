@@ -111,6 +111,8 @@ pub struct Route {
     pub fragments: Vec<Fragment>,
     /// Whether the tags of ESI in its answers are carried out.
     pub esi: Esi,
+    /// Whether visitors without a login are given a token of their own, when there is something to remember.
+    pub visitor_token: bool,
     /// The source of rows from which it is answered.
     pub rows: Option<Arc<str>>,
     /// The origin that is asked, by its place among all.
@@ -200,6 +202,7 @@ impl Route {
             purges: Vec::new(),
             fragments: Vec::new(),
             esi: Esi::Off,
+            visitor_token: false,
             rows: None,
             origin: 0,
             site: "".into(),

@@ -12,7 +12,9 @@ use super::{origins, rows, webhook};
 use crate::config::Plan;
 use crate::metrics::Sheet;
 use crate::store::AnyStore;
-use crate::task::{self, Clean, Gone, LogOuts, Purges, Rescale, Visits};
+use crate::task::{
+    self, Clean, CleanVisitors, FlushVisitors, Gone, LogOuts, Purges, Rescale, Visits,
+};
 
 /// The background tasks.
 #[derive(Debug)]
@@ -94,6 +96,8 @@ fn lasting(
         said_waiting: Default::default(),
     };
     let visits = visits(shared, lane);
+    let flush_visitors =
+        FlushVisitors { store: lane.clone(), visits: Arc::clone(&shared.visitor_visits) };
     let gone = Gone {
         store: lane.clone(),
         sessions: Arc::clone(&shared.sessions),
@@ -103,6 +107,7 @@ fn lasting(
         tokio::task::spawn_local(task::drive(gone, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(purges, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(visits, Arc::clone(sheet), stop.clone())),
+        tokio::task::spawn_local(task::drive(flush_visitors, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(log_outs, Arc::clone(sheet), stop.clone())),
     ]
 }
@@ -125,6 +130,17 @@ fn of_turn(
         sheet: Arc::clone(sheet),
         said: Default::default(),
     };
+    // Also where none are given out any more: what there is has to go in its time.
+    let clean_visitors = CleanVisitors {
+        store: lane.clone(),
+        visits: Arc::clone(&shared.visitor_visits),
+        keep: plan.visitor.max_tokens,
+        unseen: plan.visitor.token_lifetime,
+        batch: plan.session.clean_batch,
+        every: plan.session.clean_every,
+        kept: Arc::clone(&shared.visitor_tokens),
+        sheet: Arc::clone(sheet),
+    };
     let rescale = Rescale {
         store: lane.clone(),
         keep_top: plan.views.keep_top,
@@ -140,6 +156,7 @@ fn of_turn(
         tokio::task::spawn_local(task::drive(hints, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(rescale, Arc::clone(sheet), stop.clone())),
         tokio::task::spawn_local(task::drive(clean, Arc::clone(sheet), stop.clone())),
+        tokio::task::spawn_local(task::drive(clean_visitors, Arc::clone(sheet), stop.clone())),
     ];
     jobs.extend(rows::start(plan, shared, sheet, lane, stop));
     jobs.extend(webhook::start((plan, turn), shared, sheet, lane, stop));

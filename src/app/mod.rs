@@ -276,19 +276,21 @@ async fn flush(shared: &Shared, lane: &AnyStore) -> Result<(), StoreError> {
             tokio::time::sleep(LOOK_FLYING).await;
         }
     }
+    while shared.visitor_visits.flush(lane).await? > 0 {}
     if log_outs { Ok(()) } else { Err(StoreError::Away) }
 }
 
 /// Writes down what the tasks gave back, and what the store did not take in the first place; says
 /// what is lost.
 async fn finish(shared: &Shared, lane: &AnyStore, flushed: Result<(), StoreError>) {
-    if flushed.is_ok() && shared.visits.backlog() + shared.sessions.log_outs_waiting() == 0 {
+    let visits = || shared.visits.backlog() + shared.visitor_visits.backlog();
+    if flushed.is_ok() && visits() + shared.sessions.log_outs_waiting() == 0 {
         return;
     }
     if let Err(error) = flush(shared, lane).await {
         tracing::warn!(
             %error,
-            visits = shared.visits.backlog(),
+            visits = visits(),
             log_outs = shared.sessions.log_outs_waiting(),
             "visits and log-outs did not reach the store"
         );

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderValue, Method};
@@ -30,7 +31,7 @@ use crate::request::crowd::Crowd;
 use crate::request::{
     CookieKinds, CookieRules, Endpoint, HoleLimits, LoginRule, LoginUser, LogoutRule, Matching,
     OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom,
-    Verify, Watched,
+    Verify, VisitorTokens, Watched,
 };
 use crate::route::{
     Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, Segment, SetCookie, Share,
@@ -41,7 +42,7 @@ use crate::session::expire::{ExpiredFile, OnExpire};
 use crate::session::{Rules, SameSite, Secure, SessionCookie, Sessions, Verified};
 use crate::store::{self, OpenStore};
 use crate::task::Expiring;
-use crate::visit::{Ranks, VisitQueue};
+use crate::visit::{Ranks, VisitQueue, VisitorVisits};
 
 /// What all threads share, from the start to the end.
 #[derive(Debug)]
@@ -52,6 +53,9 @@ pub(super) struct Shared {
     pub(super) sessions: Arc<Sessions>,
     pub(super) verified: Arc<Verified>,
     pub(super) visits: Arc<VisitQueue>,
+    pub(super) visitor_visits: Arc<VisitorVisits>,
+    /// Tokens of visitors in the store.
+    pub(super) visitor_tokens: Arc<AtomicU64>,
     pub(super) ranks: Arc<Ranks>,
     pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
@@ -82,6 +86,11 @@ impl Shared {
                 plan.limits.visit_queue,
                 plan.session.viewed_items as usize,
             )),
+            visitor_visits: Arc::new(VisitorVisits::new(
+                plan.limits.visit_queue,
+                plan.session.viewed_items as usize,
+            )),
+            visitor_tokens: Arc::default(),
             ranks: Arc::default(),
             rows: Arc::default(),
             metrics,
@@ -141,6 +150,7 @@ impl Shared {
         metrics.counter("anteroom_visits_dropped", "Visits and views dropped", move || {
             visits.dropped()
         });
+        self.register_visitors();
         let sessions = Arc::clone(&self.sessions);
         metrics.gauge("anteroom_log_outs_waiting", "Log-outs that wait for the store", move || {
             sessions.log_outs_waiting() as u64
@@ -162,6 +172,16 @@ impl Shared {
                 .counter("anteroom_log_dropped", "Access-log lines dropped", move || log.dropped());
         }
     }
+
+    /// The same of visitors without a login.
+    fn register_visitors(&self) {
+        let visits = Arc::clone(&self.visitor_visits);
+        let help = "Visits of those with a visitor's token dropped";
+        self.metrics.counter("anteroom_visitor_visits_dropped", help, move || visits.dropped());
+        let kept = Arc::clone(&self.visitor_tokens);
+        let help = "Tokens of visitors without a login in the store, as the cleaner last saw";
+        self.metrics.gauge("anteroom_visitor_tokens_kept", help, move || kept.load(Relaxed));
+    }
 }
 
 /// How many connections may be open.
@@ -181,7 +201,7 @@ pub(super) fn store_settings(plan: &Plan) -> store::Settings {
     };
     let limits = store::Limits {
         read_timeout: plan.store.timeout,
-        write_timeout: std::time::Duration::from_secs(2),
+        write_timeout: Duration::from_secs(2),
         viewed_items: plan.session.viewed_items,
         pages: plan.store.pages,
         max_page: plan.store.max_page,
@@ -228,6 +248,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         verify: verify(session),
         watched: watched(session),
         minted: minted(session),
+        visitor_tokens: visitor_tokens(plan),
         endpoints: plan.visitor.endpoints.iter().copied().map(endpoint).collect(),
         ignore_query: plan.cache.ignore_query.clone(),
         origins: origins::named(plan)
@@ -416,21 +437,38 @@ fn minted(session: &config::Session) -> Option<SessionCookie> {
     let (true, [Pattern::Exact(name)]) = (session.mint, &session.cookies[..]) else {
         return None;
     };
-    Some(SessionCookie {
-        name: name.clone(),
+    Some(our_cookie(name, session.cookie_lifetime, session))
+}
+
+/// A cookie that we make.
+fn our_cookie(name: &str, lifetime: Option<Duration>, session: &config::Session) -> SessionCookie {
+    SessionCookie {
+        name: name.to_owned(),
         same_site: match session.same_site {
             config::SameSite::Lax => SameSite::Lax,
             config::SameSite::Strict => SameSite::Strict,
             config::SameSite::None => SameSite::None,
         },
-        lifetime: session.cookie_lifetime,
+        lifetime,
         secure: match session.secure {
             _ if set_cookie::needs_secure(name) => Secure::Always,
             config::SecureCookie::Auto => Secure::Auto,
             config::SecureCookie::Always => Secure::Always,
             config::SecureCookie::Never => Secure::Never,
         },
-    })
+    }
+}
+
+/// The tokens of visitors without a login. Their cookie is ours also where none is given out any more: browsers
+/// keep it. But it may be a session's then.
+fn visitor_tokens(plan: &Plan) -> Option<VisitorTokens> {
+    let (visitor, gives) = (&plan.visitor, plan.gives_visitor_tokens());
+    let is_session = |cookie: &Pattern| cookie.matches(visitor.cookie.as_bytes());
+    if !gives && plan.session.cookies.iter().any(is_session) {
+        return None;
+    }
+    let cookie = our_cookie(&visitor.cookie, Some(visitor.token_lifetime), &plan.session);
+    Some(VisitorTokens::new(cookie, gives))
 }
 
 /// The limits of all requests, and what makes those of the routes.
@@ -579,6 +617,7 @@ fn route(plan: &Plan, route: &config::Route, limiting: &mut Limiting) -> Route {
             config::Esi::Said => Esi::Said,
             config::Esi::Always => Esi::Always,
         },
+        visitor_token: route.visitor_token,
         rows: route.rows.as_deref().map(Arc::from),
         origin: origins::place(plan, route.origin.as_deref()),
         site: route.origin.as_deref().unwrap_or_default().into(),

@@ -176,6 +176,7 @@ fn room(
         sessions: Arc::clone(&shared.sessions),
         verified: Arc::clone(&shared.verified),
         visits: Arc::clone(&shared.visits),
+        visitor_visits: Arc::clone(&shared.visitor_visits),
         ranks: Arc::clone(&shared.ranks),
         rows: Rc::new(Reader::new(Arc::clone(&shared.rows))),
         store: lane,

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use super::apps::App;
 use super::fragment::{Esi, Fill};
 use super::plan::{
-    Address, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite, SecureCookie,
-    SegmentProof, SetCookie, Share, StoreUrl, Trait, USUAL_MODE,
+    Address, Endpoint, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite,
+    SecureCookie, SegmentProof, SetCookie, Share, StoreUrl, Trait, USUAL_MODE,
 };
 use super::problem::{Problem, Warning};
 use super::reader::{Places, nearest};
@@ -66,6 +66,7 @@ impl<'a> Check<'a> {
         self.session();
         self.own_sessions();
         self.cache();
+        self.visitor_cookie();
         self.rows();
         self.purge();
         for (index, route) in self.plan.routes.iter().enumerate() {
@@ -494,6 +495,59 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// The cookie of visitors' tokens is ours: it is no session's, and no page may hang on it.
+    fn visitor_cookie(&mut self) {
+        if !self.plan.gives_visitor_tokens() {
+            return;
+        }
+        let (name, session) = (&self.plan.visitor.cookie, &self.plan.session);
+        let is_meant = |pattern: &&Pattern| pattern.matches(name.as_bytes());
+        if let Some(cookie) = session.cookies.iter().find(is_meant) {
+            let text = format!("{name} is a session cookie by [session] cookie = \"{cookie}\"");
+            self.problem("visitor.cookie", text);
+        }
+        if let Some(cookie) = self.plan.cache.ignore_cookies.iter().find(is_meant) {
+            let text = format!(
+                "{name} is one by [cache] ignore_cookies = \"{cookie}\", too: leave it out there, for \
+                 no app sees it"
+            );
+            self.problem("visitor.cookie", text);
+        }
+        if session.secure == SecureCookie::Never && set_cookie::needs_secure(name) {
+            self.problem(
+                "visitor.cookie",
+                "has a name with which browsers take it only with Secure, and [session] secure is \"never\"",
+            );
+        }
+    }
+
+    /// Who is given a token has something to remember by it.
+    fn visitor_token(&mut self, setting: &str, route: &Route, names_item: bool) {
+        let name = &self.plan.visitor.cookie;
+        let gives = self.plan.gives_visitor_tokens();
+        let is_keyed = route.key_cookies.contains(name)
+            || route.segment.contains(&Trait::Cookie(name.clone()));
+        if gives && is_keyed {
+            let text = format!("{name} is a key of {:?}, and no app sees it", route.name);
+            self.problem("visitor.cookie", text);
+        }
+        if !route.visitor_token {
+            return;
+        }
+        if route.rows.is_some() {
+            self.problem(setting, "does nothing beside rows, which nobody views as a page");
+        } else if !names_item
+            && !self.knows_sessions(Some(route))
+            && !self.plan.visitor.endpoints.contains(&Endpoint::Cart)
+        {
+            self.warning(
+                setting,
+                "there is nothing to remember here: it takes {item} in match.path or match.query, \"cart\" \
+                 among [visitor] endpoints, or an origin with sessions = true",
+            );
+        }
+    }
+
     /// Another spelling of the host, with a port for one, would fall under no route that guards or counts it.
     fn guards_hosts(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
         let guards = [
@@ -544,6 +598,7 @@ impl<'a> Check<'a> {
         self.guards_hosts(&at, route);
         self.only_top(&at("only_top"), route, in_path || in_query > 0);
         self.rows_of(&at("rows"), route, in_query > 0 || in_path);
+        self.visitor_token(&at("visitor_token"), route, in_query > 0 || in_path);
         self.personal(&at, route);
         self.holes_of(&at, route);
         let session = &self.plan.session;

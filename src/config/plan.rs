@@ -462,6 +462,20 @@ pub enum SecureCookie {
 pub struct Visitor {
     /// `endpoints`, `["me", "cart", "recent"]`: what is answered under `/_anteroom/`.
     pub endpoints: Vec<Endpoint>,
+    /// `cookie`, `"anteroom_visitor"`: the one that carries the token of a visitor without a login.
+    pub cookie: String,
+    /// `token_lifetime`, 30 days: how long a browser keeps it, and what its visitor has is kept unseen.
+    pub token_lifetime: Duration,
+    /// `max_tokens`, 1,000,000: of more, those that were not seen for the longest go.
+    pub max_tokens: u64,
+}
+
+impl Plan {
+    /// Whether visitors without a login are given tokens anywhere.
+    #[must_use]
+    pub fn gives_visitor_tokens(&self) -> bool {
+        self.routes.iter().any(|route| route.visitor_token)
+    }
 }
 
 /// What is answered under `/_anteroom/`.
@@ -590,6 +604,9 @@ pub struct Route {
     pub fragments: Vec<Fragment>,
     /// `esi`, false: whether the tags of ESI in its answers are carried out.
     pub esi: Esi,
+    /// `visitor_token`, false: whether visitors without a login are given a token of their own here, when
+    /// there is something to remember.
+    pub visitor_token: bool,
     /// `rows`: the `[[rows]]` that this route is answered from.
     pub rows: Option<String>,
     /// `origin`: the `[origins.NAME]` that is asked; none: `[origin]`.
@@ -968,7 +985,12 @@ impl Default for Session {
 
 impl Default for Visitor {
     fn default() -> Self {
-        Self { endpoints: vec![Endpoint::Me, Endpoint::Cart, Endpoint::Recent] }
+        Self {
+            endpoints: vec![Endpoint::Me, Endpoint::Cart, Endpoint::Recent],
+            cookie: "anteroom_visitor".to_owned(),
+            token_lifetime: Duration::from_secs(30 * 86_400),
+            max_tokens: 1_000_000,
+        }
     }
 }
 
@@ -1033,6 +1055,7 @@ impl Default for Route {
             purges: Vec::new(),
             fragments: Vec::new(),
             esi: Esi::Off,
+            visitor_token: false,
             rows: None,
             origin: None,
             allow_from: Vec::new(),

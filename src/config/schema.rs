@@ -260,6 +260,9 @@ fn visitor(at: &mut impl Walk, visitor: &mut Visitor) {
         ("top", Endpoint::Top),
     ];
     at.key("endpoints", &mut visitor.endpoints, &List::of(Words(&endpoints)));
+    at.key("cookie", &mut visitor.cookie, &named(text::cookie_name));
+    at.key("token_lifetime", &mut visitor.token_lifetime, &LIFETIME);
+    at.key("max_tokens", &mut visitor.max_tokens, &count(1, 1_000_000_000));
 }
 
 fn cache(at: &mut impl Walk, cache: &mut Cache) {
@@ -329,6 +332,7 @@ fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("purges", &mut route.purges, &branches);
     at.key("fragments", &mut route.fragments, &List::of(FragmentForm));
     at.key("esi", &mut route.esi, &EsiForm);
+    at.key("visitor_token", &mut route.visitor_token, &Flag);
     at.key("rows", &mut route.rows, &Optional(named(text::rows_name)));
     at.key("origin", &mut route.origin, &Optional(named(text::rows_name)));
     at.key("allow_from", &mut route.allow_from, &networks());

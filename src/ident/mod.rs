@@ -3,6 +3,7 @@
 //! Parsed once at the edge and trusted afterwards. Nothing here talks to a store or a socket.
 
 mod user;
+mod visitor;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,6 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
 pub use self::user::{ATTRIBUTES_MAX, USER_MAX, User, is_attribute_name};
+pub use self::visitor::VisitorToken;
 
 /// The shortest session token that is taken for one, in bytes.
 pub const TOKEN_MIN: usize = 8;

@@ -90,8 +90,11 @@ pub(super) fn own(
 }
 
 /// Removes the sessions that an origin would give visitors which has no part in them, and what would end
-/// theirs.
+/// theirs. No origin has a part in visitors' tokens.
 pub(super) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
+    if let Some(tokens) = &case.room.settings.visitor_tokens {
+        set_cookie::remove_named(headers, |name| tokens.is_named(name));
+    }
     if case.rules().is_apart {
         let sessions = &case.room.settings.cookies;
         set_cookie::remove_named(headers, |name| sessions.may_be_session(name));

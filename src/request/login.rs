@@ -6,6 +6,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use futures_util::future::join_all;
 
 use super::error::Error;
+use super::visitor_token::Around;
 use super::{Case, deliver, watch};
 use crate::http::host::Scheme;
 use crate::http::login_field::{self, Unread};
@@ -69,6 +70,7 @@ pub(super) async fn carry_out(
     let https = case.admitted.scheme == Scheme::Https;
     if headers.contains_key(&LOGOUT) {
         end(case, removed(case.visitor.token.iter().chain(&case.visitor.rivals))).await?;
+        case.held.end(&Around::of(case)).await;
         room.sheet.count(Count::LogOuts);
         return Ok(Change::LoggedOut { cookie: cookie.clear(https) });
     }
@@ -77,7 +79,7 @@ pub(super) async fn carry_out(
     let old = case.visitor.token.as_ref();
     let token = room
         .sessions
-        .log_in(&room.store, old.cloned(), user.clone(), case.now)
+        .log_in(&room.store, case.held.before(old.cloned()), user.clone(), case.now)
         .await
         .map_err(|error| Error::Session(error.into()))?;
     room.sheet.count(Count::LogIns);
@@ -85,6 +87,7 @@ pub(super) async fn carry_out(
     if let Some(old) = old {
         room.visits.rename(old, &stored, &user);
     }
+    case.held.joined(&Around::of(case), &stored, &user);
     end(case, removed(case.visitor.rivals.iter())).await?;
     Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
 }

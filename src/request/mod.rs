@@ -33,6 +33,7 @@ mod tunnel;
 mod upgrade;
 mod verify;
 mod visitor;
+mod visitor_token;
 mod watch;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -65,7 +66,7 @@ use crate::route::{self, Routes};
 use crate::row::{self, Names};
 use crate::session::{SessionCookie, Sessions, Verified};
 use crate::store::AnyStore;
-use crate::visit::{Ranks, VisitQueue};
+use crate::visit::{Ranks, VisitQueue, VisitorVisits};
 
 pub use body::{Body, BodyError};
 use client::Client;
@@ -86,6 +87,8 @@ pub use tunnel::{Tunnel, TunnelSlot};
 use verify::Asking;
 pub use verify::Verify;
 pub use visitor::{CookieRules, TokenFrom};
+pub use visitor_token::VisitorTokens;
+use visitor_token::{Around, Held};
 use watch::Heard;
 pub use watch::{LoginRule, LoginUser, LogoutRule, Matching, Success, Watched};
 
@@ -127,6 +130,8 @@ pub struct Settings {
     pub watched: Watched,
     /// The cookie that we set at log-in, when we do (`mint`).
     pub minted: Option<SessionCookie>,
+    /// The tokens of visitors without a login; `None`: a cookie of that name is none of ours.
+    pub visitor_tokens: Option<VisitorTokens>,
     /// What is answered under `/_anteroom/`.
     pub endpoints: Vec<Endpoint>,
     /// Query parameters that are removed from shared pages' requests.
@@ -162,6 +167,8 @@ pub struct Room {
     pub verified: Arc<Verified>,
     /// Visits to be recorded, shared by all threads.
     pub visits: Arc<VisitQueue>,
+    /// The same of those who hold a visitor's token.
+    pub visitor_visits: Arc<VisitorVisits>,
     /// Which items are popular, shared by all threads.
     pub ranks: Arc<Ranks>,
     /// Rows, as this thread reads them.
@@ -211,10 +218,12 @@ async fn carry_out(
     let asks_for_connection = upgrade::asks_for_connection(&request);
     let is_head = *request.method() == Method::HEAD;
     let knows_chunks = request.version() > Version::HTTP_10;
-    let mut response = match answer(&room, &client, request, tie, &mut trail).await {
+    let held = Held::default();
+    let mut response = match answer(&room, &client, request, (tie, &held), &mut trail).await {
         Ok(response) => response,
         Err(error) => error.into_response(&room, &mut trail),
     };
+    held.show(response.headers_mut());
     if is_head {
         response = deliver::without_body(response);
     }
@@ -233,7 +242,7 @@ async fn answer(
     room: &Rc<Room>,
     client: &Rc<Client>,
     request: Request<Incoming>,
-    tie: &Tie,
+    (tie, held): (&Tie, &Held),
     trail: &mut Trail,
 ) -> Result<Response<Body>, Error> {
     let (mut head, body) = request.into_parts();
@@ -246,6 +255,7 @@ async fn answer(
     }
     upgrade::even_out(&mut head);
     admit::even_out(&room.settings, client, &mut head)?;
+    held.take(&room.settings, &mut head.headers);
     let length = http_body::Body::size_hint(&body).exact();
     let address = admit::address(&room.settings, client, &head.headers);
     trail.came_from(address);
@@ -266,7 +276,7 @@ async fn answer(
         return redirect::answer(redirect, &head, &admitted, trail);
     }
     if endpoint::is_ours(head.uri.path()) {
-        let call = endpoint::Call { room, client, head: &head, admitted, turn, now };
+        let call = endpoint::Call { room, client, head: &head, admitted, turn, held, now };
         return endpoint::answer(&call, body, trail).await;
     }
     let (route, item) = route_of(room, &head, &admitted);
@@ -283,13 +293,17 @@ async fn answer(
     let wanted = hole::wanted(route, &mut head, has_body);
     let heard = Heard::default();
     let is_hole = false;
-    let case = Case { room, client, head: &head, admitted, route, visitor, now, heard, is_hole };
+    let case =
+        Case { room, client, head: &head, admitted, route, visitor, held, now, heard, is_hole };
+    held.settle(&Around::of(&case), &case.visitor).await;
     if case.is_call() {
         // Who calls, and leaves, calls it off.
         tie.bind();
     }
     let response = reply(&case, item.as_ref(), Some(body), trail).await?;
-    note_visit(&case, item, &response);
+    let viewed = viewed(&case, item, &response);
+    note_visit(&case, viewed.clone());
+    held.remember(&case, viewed).await;
     Ok(match wanted {
         Some(wanted) => hole::fill(&wanted, &case, response).await,
         None => response,
@@ -402,6 +416,8 @@ struct Case<'a> {
     admitted: admit::Admitted,
     route: &'a Arc<route::Route>,
     visitor: visitor::Visitor,
+    /// What he has without a login.
+    held: &'a Held,
     /// Unix time in seconds.
     now: f64,
     /// Whether it is for a hole in a page: of its answer the body counts, and nothing else.
@@ -479,11 +495,9 @@ impl Case<'_> {
     }
 }
 
-/// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of
-/// others only that an item was viewed. An item counts as viewed when a GET of it was answered 200 or
-/// 304, but not by a prefetch, not by a WebSocket, and not where `{item}` names a row.
-fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
-    let visits = &case.room.visits;
+/// The item that was viewed. It counts as viewed when a GET of it was answered 200 or 304, but not by a
+/// prefetch, not by a WebSocket, and not where `{item}` names a row.
+fn viewed(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) -> Option<Item> {
     let prefetch = case.head.headers.contains_key("sec-purpose");
     let seen = case.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
@@ -491,7 +505,13 @@ fn note_visit(case: &Case<'_>, item: Option<Item>, response: &Response<Body>) {
         && !upgrade::is_extended(case.head)
         && case.route.rows.is_none();
     // What the app says of its own page outweighs what the route makes of its address.
-    let item = response.extensions().get::<Item>().cloned().or(item).filter(|_| seen);
+    response.extensions().get::<Item>().cloned().or(item).filter(|_| seen)
+}
+
+/// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of others only
+/// that an item was viewed.
+fn note_visit(case: &Case<'_>, item: Option<Item>) {
+    let visits = &case.room.visits;
     let Some((token, user)) = case.visitor.known() else {
         if let Some(item) = item {
             let address = case.admitted.address.unwrap_or(NOWHERE);

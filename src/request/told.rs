@@ -6,9 +6,10 @@ use percent_encoding::percent_decode;
 
 use super::Case;
 use super::login::Change;
+use super::visitor_token::{Around, Unchanged};
 use crate::http::list;
 use crate::ident::Item;
-use crate::session::cart::is_count;
+use crate::session::cart::{is_count, setting};
 use crate::store::{CartAnswer, CartOwner, StoreError};
 
 static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
@@ -45,14 +46,17 @@ pub(super) async fn fill_cart(
             case.visitor.cart_owner(room.sessions.terms(case.now))
         }
     };
-    let Some(whose) = whose else {
-        tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in");
-        return Ok(false);
-    };
     let counts = counts(headers);
     if counts.is_empty() {
         return Ok(false);
     }
+    let Some(whose) = whose else {
+        if matches!(change, Change::Nothing) && case.route.visitor_token {
+            return fill_without_login(case, counts).await;
+        }
+        tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in");
+        return Ok(false);
+    };
     let is_guess = whose.user.is_none() && !room.settings.cookies.minted;
     let answer = match room.sessions.add_to_cart(&room.store, &whose, counts).await {
         // Such a cookie need not be a log-in's, and the app has done its part: its answer goes out.
@@ -75,6 +79,21 @@ pub(super) async fn fill_cart(
             Ok(false)
         }
     }
+}
+
+/// The same for a visitor without a login, who may be given a token for it.
+async fn fill_without_login(case: &Case<'_>, counts: Vec<(Item, i64)>) -> Result<bool, StoreError> {
+    let change = setting(counts);
+    let why = match case.held.change_cart(&Around::of(case), &case.visitor, &change).await {
+        Ok(CartAnswer::Changed(_)) => return Ok(true),
+        Ok(CartAnswer::NotLoggedIn) => "nobody knows who he is",
+        Ok(CartAnswer::Full) => "the cart is full",
+        Err(Unchanged::Store(error)) => return Err(error),
+        Err(Unchanged::TooMany(_)) => "his address has been given too many tokens",
+        Err(Unchanged::NotGiven) => "no token could be made",
+    };
+    tracing::debug!(why, "the origin's Anteroom-Cart is ignored");
+    Ok(false)
 }
 
 /// The members that can be read, over all lines.

@@ -17,6 +17,7 @@ use super::admit::Admitted;
 use super::barred::Suspects;
 use super::client::Client;
 use super::visitor::Visitor;
+use super::visitor_token::Held;
 use super::watch::Heard;
 use super::{Case, CookieRules, Room, outgoing, route_of};
 use crate::clock::unix_now;
@@ -245,8 +246,8 @@ fn question(
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
     let (route, _) = route_of(room, head, &admitted);
     let visitor = Visitor::in_question();
-    let (heard, is_hole) = (Heard::default(), false);
-    let case = Case { room, client, head, admitted, route, visitor, now, heard, is_hole };
+    let (heard, is_hole, held) = (Heard::default(), false, &Held::default());
+    let case = Case { room, client, head, admitted, route, visitor, held, now, heard, is_hole };
     // An app that has no part in sessions is not believed about them.
     if !case.rules().sessions {
         return None;

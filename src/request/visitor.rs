@@ -191,6 +191,11 @@ impl Visitor {
         Some(CartOwner { token, user: self.user.clone(), now: terms.now, terms })
     }
 
+    /// Whether nobody is logged in, for certain, by whatever he may be known.
+    pub(super) fn is_nobody(&self) -> bool {
+        self.class == VisitorClass::Anonymous && self.sharing == Who::Anonymous
+    }
+
     /// Whether the store could not say who he is.
     pub(super) fn is_unsure(&self) -> bool {
         self.unsure

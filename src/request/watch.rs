@@ -10,6 +10,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use super::error::Error;
 use super::login::Change;
+use super::visitor_token::Around;
 use super::{Case, login, verify};
 use crate::http::cookie::cookies;
 use crate::http::finding::{Finder, Seen};
@@ -205,8 +206,13 @@ pub(super) async fn carry_out(
             None => Change::Nothing,
         });
     }
-    if is_cleared || watched.logout.as_ref().is_some_and(logs_out) {
+    let is_told = watched.logout.as_ref().is_some_and(logs_out);
+    if is_cleared || is_told {
         end(case, next.as_ref()).await?;
+        // From who is nobody apps take stale cookies, and that is no log-out.
+        if is_told || case.visitor.class != VisitorClass::Anonymous {
+            case.held.end(&Around::of(case)).await;
+        }
         return Ok(Change::Watched { user: None });
     }
     Ok(Change::Nothing)
@@ -267,8 +273,12 @@ async fn begin(
     if let Some(old) = &old {
         room.visits.rename(old, &next, &user);
     }
-    match room.sessions.take_over(&room.store, old, &next, &user, case.now).await {
-        Ok(()) => room.sheet.count(Count::LogIns),
+    let before = case.held.before(old);
+    match room.sessions.take_over(&room.store, before, &next, &user, case.now).await {
+        Ok(()) => {
+            case.held.joined(&Around::of(case), &next, &user);
+            room.sheet.count(Count::LogIns);
+        }
         Err(error) => tracing::debug!(%error, "a log-in to the app could not be stored"),
     }
     Some(user)

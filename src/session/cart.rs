@@ -1,4 +1,4 @@
-//! Carts: what a visitor wants in his, for as long as he is logged in.
+//! Carts: what a visitor wants in his.
 
 use super::Sessions;
 use crate::ident::Item;
@@ -15,12 +15,9 @@ impl Sessions {
         &self,
         store: &S,
         whose: &CartOwner,
-        mut counts: Vec<(Item, i64)>,
+        counts: Vec<(Item, i64)>,
     ) -> Result<CartAnswer, StoreError> {
-        counts.reverse();
-        counts.sort_by(|one, other| one.0.cmp(&other.0));
-        counts.dedup_by(|one, other| one.0 == other.0);
-        self.change_cart(store, whose, &CartChange::Set(counts)).await
+        self.change_cart(store, whose, &setting(counts)).await
     }
 
     /// Takes everything out of a visitor's cart. In the store when it returns.
@@ -53,6 +50,15 @@ impl Sessions {
     }
 }
 
+/// The change that sets these counts; of an item that is named twice the last holds.
+#[must_use]
+pub fn setting(mut counts: Vec<(Item, i64)>) -> CartChange {
+    counts.reverse();
+    counts.sort_by(|one, other| one.0.cmp(&other.0));
+    counts.dedup_by(|one, other| one.0 == other.0);
+    CartChange::Set(counts)
+}
+
 /// Whether a visitor may have so many of an item in his cart. None or less takes it out.
 #[must_use]
 pub fn is_count(count: i64) -> bool {
@@ -63,6 +69,7 @@ pub fn is_count(count: i64) -> bool {
 mod tests {
     use super::*;
     use crate::ident::{TokenStorage, User};
+    use crate::session::Before;
     use crate::store::Terms;
     use crate::store::scratch::with_store;
 
@@ -71,7 +78,8 @@ mod tests {
         with_store(async |store| {
             let sessions = Sessions::new(TokenStorage::Sha256);
             let user = User::new(b"alice").unwrap();
-            let token = sessions.log_in(&store, None, user.clone(), 1_000.0).await.unwrap();
+            let token =
+                sessions.log_in(&store, Before::default(), user.clone(), 1_000.0).await.unwrap();
             let whose = CartOwner {
                 token: sessions.stored(&token),
                 user: Some(user),
@@ -91,7 +99,8 @@ mod tests {
         with_store(async |store| {
             let sessions = Sessions::new(TokenStorage::Sha256);
             let user = User::new(b"alice").unwrap();
-            let token = sessions.log_in(&store, None, user.clone(), 1_000.0).await.unwrap();
+            let token =
+                sessions.log_in(&store, Before::default(), user.clone(), 1_000.0).await.unwrap();
             let token = sessions.stored(&token);
             sessions.log_out(&store, &token).await.unwrap();
             let counts = vec![(Item::new("mug").unwrap(), 1)];

@@ -81,6 +81,7 @@ impl Sessions {
 mod tests {
     use super::*;
     use crate::ident::{TokenStorage, User};
+    use crate::session::Before;
     use crate::store::scratch::with_store;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -100,7 +101,7 @@ mod tests {
             let sessions = Sessions::new(TokenStorage::Sha256);
             sessions.change(Rules { absolute: Some(SECOND * 10), ..Rules::default() });
             let alice = User::new(b"alice").unwrap();
-            let token = sessions.log_in(&store, None, alice, 1_000.0).await.unwrap();
+            let token = sessions.log_in(&store, Before::default(), alice, 1_000.0).await.unwrap();
             let token = sessions.stored(&token);
             for (now, lives) in [(1_000.0, true), (1_009.5, true), (1_010.0, false)] {
                 // The second look is answered from memory, where it may be.
@@ -117,7 +118,7 @@ mod tests {
         with_store(async |store| {
             let sessions = Sessions::new(TokenStorage::Sha256);
             let alice = User::new(b"alice").unwrap();
-            let token = sessions.log_in(&store, None, alice, 1_000.0).await.unwrap();
+            let token = sessions.log_in(&store, Before::default(), alice, 1_000.0).await.unwrap();
             let token = sessions.stored(&token);
             assert!(sessions.check_token(&store, &token, 1_000.0).await.unwrap().is_some());
             store.revoke_token(&token).await.unwrap();

@@ -22,7 +22,7 @@ use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
 use crate::clock::unix_now;
-use crate::ident::{StoredToken, Token, TokenStorage, User};
+use crate::ident::{StoredToken, Token, TokenStorage, User, VisitorToken};
 use crate::store::{BarStore, LogIn, Rotation, SessionStore, StoreError, Terms, Touched};
 
 pub use control::Rules;
@@ -92,6 +92,15 @@ pub struct Asked {
     /// Unix time in seconds.
     at: f64,
     epoch: u64,
+}
+
+/// What a visitor had before he logged in.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    /// The session whose token his cookie carried: gone everywhere afterwards.
+    pub session: Option<StoredToken>,
+    /// What he had without a login: it goes to the new session.
+    pub visitor: Option<VisitorToken>,
 }
 
 /// Why a visitor was not logged in.
@@ -235,13 +244,13 @@ impl Sessions {
     pub async fn log_in<S: SessionStore>(
         &self,
         store: &S,
-        old: Option<StoredToken>,
+        Before { session: old, visitor }: Before,
         user: User,
         now: f64,
     ) -> Result<Token, LogInError> {
         let token = Token::mint().map_err(LogInError::Random)?;
         let most = self.rules.load().most;
-        let rotation = Rotation { old, new: self.stored(&token), user, now, most };
+        let rotation = Rotation { old, new: self.stored(&token), user, now, most, visitor };
         let gone = store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
         for token in rotation.old.iter().chain(&gone) {
             self.forget(token);
@@ -257,13 +266,14 @@ impl Sessions {
     pub async fn take_over<S: SessionStore>(
         &self,
         store: &S,
-        old: Option<StoredToken>,
+        Before { session: old, visitor }: Before,
         new: &StoredToken,
         user: &User,
         now: f64,
     ) -> Result<(), StoreError> {
+        let (new_token, user) = (new.clone(), user.clone());
         // Which of its sessions an app ends is its own business.
-        let rotation = Rotation { old, new: new.clone(), user: user.clone(), now, most: 0 };
+        let rotation = Rotation { old, new: new_token, user, now, most: 0, visitor };
         store.rotate_token(&rotation).await?;
         rotation.old.iter().chain([new]).for_each(|token| self.forget(token));
         Ok(())
@@ -280,7 +290,7 @@ impl Sessions {
         user: &User,
         now: f64,
     ) -> Result<(), StoreError> {
-        self.take_over(store, None, token, user, now).await
+        self.take_over(store, Before::default(), token, user, now).await
     }
 
     /// Whether a token was logged out here, which the store does not know yet.
@@ -387,7 +397,7 @@ mod tests {
     impl<'s> Room<'s> {
         async fn open(store: &'s AnyStore) -> Self {
             let sessions = Sessions::new(TokenStorage::Sha256);
-            let token = sessions.log_in(store, None, alice(), 1_000.0).await.unwrap();
+            let token = sessions.log_in(store, Before::default(), alice(), 1_000.0).await.unwrap();
             let token = sessions.stored(&token);
             let room = Self { sessions, store, token };
             assert!(room.knows(1_000.0).await);
@@ -431,7 +441,8 @@ mod tests {
         with_store(async |store| {
             let sessions = Sessions::new(TokenStorage::Sha256);
             let user = User::new(b"alice").unwrap();
-            let token = sessions.log_in(&store, None, user.clone(), 1_000.0).await.unwrap();
+            let token =
+                sessions.log_in(&store, Before::default(), user.clone(), 1_000.0).await.unwrap();
             let stored = sessions.stored(&token);
             for now in [1_000.0, 1_000.5] {
                 let found = sessions.check_token(&store, &stored, now).await.unwrap();

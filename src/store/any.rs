@@ -12,12 +12,13 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::{
-    AnswerStore, BarStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, ControlStore, Cursor,
-    Demand, EventStore, Evicted, Eviction, Farewell, Generation, Idle, IdleTold, Lease, Limits,
-    LogIn, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation, Session,
-    SessionStore, StoreError, Terms, ViewStore, Visit, WaitingEvent, Walked,
+    AnswerStore, BarStore, Begins, Bookmark, Cart, CartAnswer, CartChange, CartOwner, ControlStore,
+    Cursor, Demand, EventStore, Evicted, Eviction, Farewell, Generation, Idle, IdleTold, Lease,
+    Limits, LogIn, Merged, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling,
+    Rotation, Session, SessionStore, StoreError, Terms, ViewStore, Visit, VisitorEviction,
+    VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, Walked,
 };
-use crate::ident::{CookieHash, Item, PageKey, StoredToken, User};
+use crate::ident::{CookieHash, Item, PageKey, StoredToken, User, VisitorToken};
 
 /// What `[store]` says, as far as the store needs it.
 #[derive(Clone, Debug)]
@@ -477,6 +478,56 @@ impl EventStore for AnyStore {
 
     async fn take_delivery(&self, who: u64, time: Duration) -> Result<bool, StoreError> {
         delegate!(self, take_delivery(who, time))
+    }
+}
+
+impl VisitorStore for AnyStore {
+    async fn begin_visitor(
+        &self,
+        token: &VisitorToken,
+        item: &Item,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        delegate!(self, begin_visitor(token, item, now))
+    }
+
+    async fn touch_visitors(&self, visits: &[VisitorVisit]) -> Result<Vec<bool>, StoreError> {
+        delegate!(self, touch_visitors(visits))
+    }
+
+    async fn change_visitor_cart(
+        &self,
+        token: &VisitorToken,
+        begins: Begins,
+        change: &CartChange,
+        now: f64,
+    ) -> Result<CartAnswer, StoreError> {
+        delegate!(self, change_visitor_cart(token, begins, change, now))
+    }
+
+    async fn visitor_cart(&self, token: &VisitorToken) -> Result<Cart, StoreError> {
+        delegate!(self, visitor_cart(token))
+    }
+
+    async fn visitor_viewed(&self, token: &VisitorToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        delegate!(self, visitor_viewed(token))
+    }
+
+    async fn merge_visitor(
+        &self,
+        token: &VisitorToken,
+        session: &StoredToken,
+        user: &User,
+    ) -> Result<Merged, StoreError> {
+        delegate!(self, merge_visitor(token, session, user))
+    }
+
+    async fn forget_visitor(&self, token: &VisitorToken) -> Result<(), StoreError> {
+        delegate!(self, forget_visitor(token))
+    }
+
+    async fn evict_visitors(&self, how: VisitorEviction) -> Result<VisitorsEvicted, StoreError> {
+        delegate!(self, evict_visitors(how))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod redis;
 mod rows;
 #[cfg(test)]
 pub(crate) mod scratch;
+mod visitors;
 
 use std::future::Future;
 use std::time::Duration;
@@ -36,7 +37,10 @@ pub use self::purge::{
     PurgeStore,
 };
 pub use self::rows::{Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoredRow};
-use crate::ident::{Item, PageKey, StoredToken, User};
+pub use self::visitors::{
+    Begins, Merged, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+};
+use crate::ident::{Item, PageKey, StoredToken, User, VisitorToken};
 
 /// A visit to record: this user's session was seen at `seen`, having viewed `items`.
 #[derive(Clone, Debug)]
@@ -75,6 +79,10 @@ pub struct Rotation {
     pub now: f64,
     /// How many sessions he may have: of more, those with the oldest log-in go. 0: any number.
     pub most: u32,
+    /// What he had before without a login: its cart and views go to the new session, and it is gone
+    /// everywhere. Where the session has an item in its cart, too, the larger count holds; what would make
+    /// that cart larger than [`CART_MAX`] is left out. Of all views the newest stay.
+    pub visitor: Option<VisitorToken>,
 }
 
 /// Whose cart is changed.

@@ -263,7 +263,7 @@ mod tests {
     async fn log_in(store: &AnyStore, numbers: std::ops::Range<u32>) {
         for number in numbers {
             let (new, now) = (token(number), f64::from(number));
-            let rotation = Rotation { old: None, new, user: user(), now, most: 0 };
+            let rotation = Rotation { old: None, new, user: user(), now, most: 0, visitor: None };
             store.rotate_token(&rotation).await.unwrap();
         }
     }

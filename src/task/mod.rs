@@ -12,6 +12,7 @@ mod log_outs;
 mod purges;
 mod rescale;
 mod rows;
+mod visitors;
 mod visits;
 
 use std::future::Future;
@@ -32,6 +33,7 @@ pub use log_outs::LogOuts;
 pub use purges::Purges;
 pub use rescale::Rescale;
 pub use rows::{CacheRows, OriginRows, RowOrigin, RowPlace, RowSecret};
+pub use visitors::{CleanVisitors, FlushVisitors};
 pub use visits::Visits;
 
 /// How long a task rests after a step that failed.

@@ -55,6 +55,7 @@ impl Task for Visits {
 mod tests {
     use super::*;
     use crate::ident::{TokenStorage, User};
+    use crate::session::Before;
     use crate::store::SessionStore as _;
     use crate::store::scratch::with_store;
 
@@ -67,7 +68,8 @@ mod tests {
             let (store, sessions, now) = (&visits.store, &visits.sessions, unix_now());
             let user = User::new(b"alice").unwrap();
             for all in [false, true] {
-                let token = sessions.log_in(store, None, user.clone(), now).await.unwrap();
+                let token =
+                    sessions.log_in(store, Before::default(), user.clone(), now).await.unwrap();
                 let token = sessions.stored(&token);
                 for there in [true, true, false] {
                     let found = sessions.check_token(store, &token, now).await.unwrap();

@@ -6,6 +6,8 @@ mod once;
 mod queue;
 mod rank;
 pub mod rescale;
+mod visitors;
 
 pub use self::queue::{Progress, VisitQueue};
 pub use self::rank::Ranks;
+pub use self::visitors::VisitorVisits;

@@ -102,7 +102,8 @@ async fn a_log_in_under_a_token_of_another_user_moves_it_in_the_index(bench: Ben
 async fn attributes_do_not_part_a_user_from_his_sessions(bench: Bench) {
     let trade = user("ann").with_attributes(&[("group".into(), "trade".into())]).unwrap();
     bench.log_in_at(1, "ann", 1.0, 0).await;
-    let other = Rotation { old: None, new: token(2), user: trade, now: 2.0, most: 0 };
+    let other =
+        Rotation { old: None, new: token(2), user: trade, now: 2.0, most: 0, visitor: None };
     bench.store.rotate_token(&other).await.unwrap();
     assert_eq!(bench.indexed("ann").await, tokens([1, 2]));
     for number in [1, 2] {

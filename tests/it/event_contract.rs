@@ -270,7 +270,7 @@ async fn a_log_in_takes_its_cart_to_be_idle_again(bench: Bench) {
     bench.with_cart(1, 1.0).await;
     assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await.handed_on, 1);
     let (old, new, user) = (Some(token(1)), token(2), user("ann"));
-    let rotation = Rotation { old, new, user, now: 6.0, most: 0 };
+    let rotation = Rotation { old, new, user, now: 6.0, most: 0, visitor: None };
     bench.store.rotate_token(&rotation).await.unwrap();
     assert_eq!(bench.tell_idle(7.0, 9, QUEUE).await.handed_on, 1);
     assert_eq!(bench.ids().await, ids([1, 2]));

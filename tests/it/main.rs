@@ -76,5 +76,7 @@ mod user_pages;
 mod variants;
 mod verify;
 mod visitor;
+mod visitor_contract;
+mod visitor_tokens;
 mod webhook;
 mod websocket;

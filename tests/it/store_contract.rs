@@ -186,7 +186,7 @@ pub(crate) fn visit(number: usize, name: &str, seen: f64, items: &[usize]) -> Vi
 
 pub(crate) fn rotation(old: Option<usize>, new: usize, name: &str) -> Rotation {
     let user = user(name);
-    Rotation { old: old.map(token), new: token(new), user, now: 100.0, most: 0 }
+    Rotation { old: old.map(token), new: token(new), user, now: 100.0, most: 0, visitor: None }
 }
 
 /// Makes a test of each promise for each store.

@@ -543,7 +543,58 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\noverride_private = true",
         "proxy.toml:4: [[route]] override_private: is true, and needs [session] cookie or app to be said",
     ),
+    (
+        "session.cookie = \"*_visitor\"\nvisitor.cookie = \"a_visitor\"\n[[route]]\n\
+         match.path = \"/{item}\"\nvisitor_token = true",
+        "proxy.toml:2: [visitor] cookie: a_visitor is a session cookie by [session] cookie = \"*_visitor\"",
+    ),
+    (
+        "cache.ignore_cookies = [\"a_*\"]\nvisitor.cookie = \"a_visitor\"\n[[route]]\n\
+         match.path = \"/{item}\"\nvisitor_token = true",
+        "proxy.toml:2: [visitor] cookie: a_visitor is one by [cache] ignore_cookies = \"a_*\", too: \
+         leave it out there, for no app sees it",
+    ),
+    (
+        "visitor.cookie = \"a_visitor\"\n[[route]]\nmatch.path = \"/{item}\"\nvisitor_token = true\n\
+         key_cookies = [\"a_visitor\"]",
+        "proxy.toml:1: [visitor] cookie: a_visitor is a key of \"/{item}\", and no app sees it",
+    ),
+    (
+        "session.secure = \"never\"\nvisitor.cookie = \"__Host-v\"\n[[route]]\n\
+         match.path = \"/{item}\"\nvisitor_token = true",
+        "proxy.toml:2: [visitor] cookie: has a name with which browsers take it only with Secure, and \
+         [session] secure is \"never\"",
+    ),
+    (
+        "rows = [{ name = \"stock\", path = \"/stock/{row}\" }]\n[[route]]\nmatch.path = \"/{item}\"\n\
+         rows = \"stock\"\nvisitor_token = true",
+        "proxy.toml:5: [[route]] visitor_token: does nothing beside rows, which nobody views as a page",
+    ),
 ];
+
+#[test]
+fn the_cookie_of_visitors_is_looked_at_where_it_is_used() {
+    let route = "session.cookie = \"*_visitor\"\norigin.hosts = \"example.com\"\n[[route]]\n\
+                 match.path = \"/{item}\"\n";
+    let mut sources = file(route);
+    sources.overrides.origin = Some("http://app".to_owned());
+    assert!(Plan::read(&sources).is_ok());
+    let mut sources = file(&format!("{route}visitor_token = true"));
+    sources.overrides.origin = Some("http://app".to_owned());
+    assert_eq!(problems(&sources).len(), 1);
+}
+
+#[test]
+fn a_token_without_anything_to_remember_is_warned_of() {
+    let told = |more: &str| {
+        warnings(&format!(
+            "{ORIGIN}hosts = \"example.com\"\nsessions = false\n[visitor]\nendpoints = [\"me\"{more}]\n\
+             [[route]]\nmatch.path = \"/shop/**\"\nvisitor_token = true\n"
+        ))
+    };
+    assert!(told("")[0].contains("there is nothing to remember here"), "{:?}", told(""));
+    assert_eq!(told(", \"cart\""), [""; 0]);
+}
 
 #[test]
 fn contradictions_are_told() {

@@ -10,12 +10,15 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Number, Value};
 
+use super::super::error::Error;
 use super::super::owned;
+use super::super::visitor::Visitor;
+use super::super::visitor_token::Unchanged;
 use super::{Call, InCart, Refusal, Told};
 use crate::ident::Item;
 use crate::origin::{self, BodyFault};
-use crate::session::cart::is_count;
-use crate::store::{Cart, CartAnswer, CartOwner};
+use crate::session::cart::{is_count, setting};
+use crate::store::{Cart, CartAnswer, CartChange, CartOwner};
 
 /// The largest body that says a change, in bytes.
 const BODY_MAX: u64 = 64 << 10;
@@ -59,29 +62,62 @@ impl Upload {
     }
 }
 
-/// Carries out a PUT or a DELETE, and tells the cart after it.
+/// Carries out a PUT or a DELETE by who has a session, and tells the cart after it.
 pub(super) async fn change(
     call: &Call<'_>,
     whose: &CartOwner,
     upload: &mut Upload,
 ) -> Result<Told<'static>, Refusal> {
     let room = call.room;
+    let answer = match wish(call, upload).await? {
+        None => room.sessions.empty_cart(&room.store, whose).await?,
+        Some(counts) => room.sessions.add_to_cart(&room.store, whose, counts).await?,
+    };
+    if matches!(answer, CartAnswer::Changed(_)) {
+        owned::has_changed_cart(room, whose).await;
+    }
+    told(answer)
+}
+
+/// The same by a visitor without a login, who may be given a token for it.
+pub(super) async fn change_without_login(
+    call: &Call<'_>,
+    visitor: &Visitor,
+    upload: &mut Upload,
+) -> Result<Told<'static>, Refusal> {
+    let may_have_one =
+        call.held.token(visitor).is_some() || call.held.may_begin(&call.room.settings, visitor);
+    if !may_have_one {
+        return Err(Refusal::NotLoggedIn);
+    }
+    let wish = wish(call, upload).await?;
+    let change = wish.map_or(CartChange::Empty, setting);
+    match call.held.change_cart(&call.around(), visitor, &change).await {
+        Ok(answer) => told(answer),
+        Err(Unchanged::Store(error)) => Err(error.into()),
+        Err(Unchanged::NotGiven) => Err(Refusal::StoreAway),
+        Err(Unchanged::TooMany(retry)) => {
+            Err(Refusal::TooMany(Error::TooMany { retry, has_body: false }))
+        }
+    }
+}
+
+/// The counts that are to be set; `None`: the cart is to be emptied.
+async fn wish(call: &Call<'_>, upload: &mut Upload) -> Result<Option<Vec<(Item, i64)>>, Refusal> {
     let empties = call.head.method == Method::DELETE;
     let needs_no_type = empties && upload.is_read();
     if !needs_no_type && !is_json(&call.head.headers) {
         return Err(Refusal::NotJson);
     }
-    let answer = if empties {
-        room.sessions.empty_cart(&room.store, whose).await?
-    } else {
-        let counts = parse(&upload.read(call).await?)?;
-        room.sessions.add_to_cart(&room.store, whose, counts).await?
-    };
+    if empties {
+        return Ok(None);
+    }
+    parse(&upload.read(call).await?).map(Some)
+}
+
+fn told(answer: CartAnswer) -> Result<Told<'static>, Refusal> {
     match answer {
-        CartAnswer::Changed(cart) => {
-            owned::has_changed_cart(room, whose).await;
-            Ok(show(cart))
-        }
+        CartAnswer::Changed(cart) => Ok(show(cart)),
         CartAnswer::NotLoggedIn => Err(Refusal::NotLoggedIn),
         CartAnswer::Full => Err(Refusal::Full),
     }

@@ -27,14 +27,15 @@ use super::gate::Turn;
 use super::trail::Trail;
 use super::verify::Asking;
 use super::visitor::{self, Visitor};
+use super::visitor_token::{Around, Held};
 use super::{Body, Room, deliver, route_of, upgrade};
 use crate::http::lenient;
 use crate::http::path::is_odd;
-use crate::ident::{StoredToken, User};
+use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::log::VisitorClass;
 use crate::metrics::{Count, Outcome};
 use crate::reason::Reason;
-use crate::store::{SessionStore, StoreError, ViewStore};
+use crate::store::{Cart, SessionStore, StoreError, ViewStore, VisitorStore as _};
 
 static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
@@ -86,8 +87,17 @@ pub(super) struct Call<'a> {
     pub(super) admitted: Admitted,
     /// It as the limits see it.
     pub(super) turn: Turn<'a>,
+    /// What the visitor has without a login.
+    pub(super) held: &'a Held,
     /// Unix time in seconds.
     pub(super) now: f64,
+}
+
+impl Call<'_> {
+    fn around(&self) -> Around<'_> {
+        let Self { room, admitted, now, .. } = self;
+        Around { room, scheme: admitted.scheme, address: admitted.address, now: *now }
+    }
 }
 
 /// Whether a path lies under the prefix, or could to a lenient origin.
@@ -258,19 +268,16 @@ async fn dispatch(
     trail.visitor(&visitor, call.room.settings.log_user);
     let limits = &call.room.settings.rates.all;
     call.turn.count_visitor(limits, &visitor).map_err(Refusal::TooMany)?;
-    if let Some((token, user)) = visitor.known() {
-        call.room.visits.note(token.clone(), user.clone(), None, call.now);
-        call.room.sheet.count(Count::Visits);
-    }
+    call.held.settle(&call.around(), &visitor).await;
+    note_visit(call, &visitor);
     let told = match endpoint {
         Endpoint::Me => me(&visitor),
-        Endpoint::Cart if changes => {
-            let terms = call.room.sessions.terms(call.now);
-            let whose = visitor.cart_owner(terms).ok_or(Refusal::NotLoggedIn)?;
-            cart::change(call, &whose, upload).await?
-        }
-        Endpoint::Cart => cart::show(call.room.store.cart(known(&visitor)?.0).await?),
-        Endpoint::Recent => recent(call, known(&visitor)?.0).await?,
+        Endpoint::Cart if changes => match visitor.cart_owner(call.room.sessions.terms(call.now)) {
+            Some(whose) => cart::change(call, &whose, upload).await?,
+            None => cart::change_without_login(call, &visitor, upload).await?,
+        },
+        Endpoint::Cart => cart::show(cart_of(call, &whose(call, &visitor)?).await?),
+        Endpoint::Recent => recent(viewed_by(call, &whose(call, &visitor)?).await?),
         Endpoint::Top => top(call).await?,
     };
     Ok(json_response(&told))
@@ -280,13 +287,53 @@ async fn dispatch(
 async fn recognise(call: &Call<'_>) -> Visitor {
     let Call { room, client, head, admitted, now, .. } = call;
     let (route, _) = route_of(room, head, admitted);
-    visitor::recognise(room, head, route, *now, Asking::Of(client, admitted)).await
+    let asking = Asking::Of(client, admitted);
+    let visitor = visitor::recognise(room, head, route, *now, asking).await;
+    visitor.over(admitted.certificate(client))
 }
 
-/// Token and user, where the visitor is known.
-fn known(visitor: &Visitor) -> Result<(&StoredToken, &User), Refusal> {
-    let why_not = if visitor.is_unsure() { Refusal::StoreAway } else { Refusal::NotLoggedIn };
-    visitor.known().ok_or(why_not)
+fn note_visit(call: &Call<'_>, visitor: &Visitor) {
+    let room = call.room;
+    if let Some((token, user)) = visitor.known() {
+        room.visits.note(token.clone(), user.clone(), None, call.now);
+        room.sheet.count(Count::Visits);
+    } else if let Some(token) = call.held.token(visitor) {
+        room.visitor_visits.note(token, None, call.now);
+    }
+}
+
+/// Whose cart and views are asked for.
+enum Whose<'v> {
+    Session(&'v StoredToken),
+    Visitor(VisitorToken),
+    /// Of somebody who has none yet, and may have.
+    Nobody,
+}
+
+fn whose<'v>(call: &Call<'_>, visitor: &'v Visitor) -> Result<Whose<'v>, Refusal> {
+    match (visitor.known(), call.held.token(visitor)) {
+        (Some((token, _)), _) => Ok(Whose::Session(token)),
+        (None, Some(token)) => Ok(Whose::Visitor(token)),
+        (None, None) if visitor.is_unsure() => Err(Refusal::StoreAway),
+        (None, None) if call.held.may_begin(&call.room.settings, visitor) => Ok(Whose::Nobody),
+        (None, None) => Err(Refusal::NotLoggedIn),
+    }
+}
+
+async fn cart_of(call: &Call<'_>, whose: &Whose<'_>) -> Result<Cart, StoreError> {
+    match whose {
+        Whose::Session(token) => call.room.store.cart(token).await,
+        Whose::Visitor(token) => call.room.store.visitor_cart(token).await,
+        Whose::Nobody => Ok(Cart::new()),
+    }
+}
+
+async fn viewed_by(call: &Call<'_>, whose: &Whose<'_>) -> Result<Vec<(Item, f64)>, StoreError> {
+    match whose {
+        Whose::Session(token) => call.room.store.viewed(token).await,
+        Whose::Visitor(token) => call.room.store.visitor_viewed(token).await,
+        Whose::Nobody => Ok(Vec::new()),
+    }
 }
 
 fn me(visitor: &Visitor) -> Told<'_> {
@@ -300,11 +347,10 @@ fn me(visitor: &Visitor) -> Told<'_> {
     Told::Me { user, attributes, session }
 }
 
-async fn recent(call: &Call<'_>, token: &StoredToken) -> Result<Told<'static>, Refusal> {
-    let items = call.room.store.viewed(token).await?;
+fn recent(items: Vec<(Item, f64)>) -> Told<'static> {
     let items =
         items.into_iter().map(|(item, viewed)| Viewed { item: item.as_str().to_owned(), viewed });
-    Ok(Told::Recent { items: items.collect() })
+    Told::Recent { items: items.collect() }
 }
 
 async fn top(call: &Call<'_>) -> Result<Told<'static>, Refusal> {

@@ -22,6 +22,7 @@ use self::words::{Circumstances, hint, hints, why};
 use super::cached::{self, Step, Want};
 use super::error::Error;
 use super::verify::Asking;
+use super::visitor_token::Held;
 use super::watch::Heard;
 use super::{
     Case, Room, access, admit, coder, deliver, endpoint, gate, hole, purge, route_of, rows,
@@ -48,6 +49,8 @@ pub use question::{Question, Unclear};
 pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation, Unclear> {
     let Imagined { mut head, client, length, has_body, lost_https, site } =
         question.imagine(&room.settings)?;
+    let held = &Held::default();
+    held.take(&room.settings, &mut head.headers);
     let mut told = begin(&head, &site);
     if lost_https {
         let note = "taken for http: no proxy is trusted to say that it came by https";
@@ -103,7 +106,8 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
     }
     let (heard, is_hole) = (Heard::default(), false);
     let client = &client;
-    let case = Case { room, client, head: &head, admitted, route, visitor, now, heard, is_hole };
+    let case =
+        Case { room, client, head: &head, admitted, route, visitor, held, now, heard, is_hole };
     told.route = Some(parts::route(&case, item.as_ref()));
     told.visitor = Some(parts::visitor(&case));
     told.cookies = parts::cookies(&case);

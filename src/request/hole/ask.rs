@@ -25,6 +25,7 @@ use super::super::error::Error;
 use super::super::trail::Trail;
 use super::super::verify::Asking;
 use super::super::visitor::{self, Visitor};
+use super::super::visitor_token::Held;
 use super::super::watch::Heard;
 use super::super::{Body, Case, Room, asked, endpoint, forward, gate, outgoing, reply, route_of};
 use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own, target};
@@ -33,6 +34,7 @@ use crate::http::aftermath::Aftermath;
 use crate::http::media::{self, Kind};
 use crate::http::template::escape_html;
 use crate::http::{forwarded, path};
+use crate::ident::VisitorToken;
 use crate::metrics::Count;
 use crate::page::hole::esi::Include;
 use crate::page::{coded, hole};
@@ -51,6 +53,8 @@ pub(super) struct Asker {
     route: Arc<Route>,
     /// What the page's answer does to the visitor's cookies.
     aftermath: Rc<Aftermath>,
+    /// The token by which he has what he has without a login, behind that answer.
+    token: Option<VisitorToken>,
     /// The page's charset, into which contents are brought.
     encoding: &'static Encoding,
     depth: usize,
@@ -130,6 +134,7 @@ impl Asker {
             admitted: case.admitted.clone(),
             route: Arc::clone(case.route),
             aftermath: Rc::new(aftermath),
+            token: case.held.token(&case.visitor),
             encoding,
             depth: 0,
             left: Rc::new(Cell::new(limits.count)),
@@ -146,6 +151,7 @@ impl Asker {
             admitted: self.admitted.clone(),
             route: Arc::clone(&self.route),
             aftermath: Rc::clone(&self.aftermath),
+            token: self.token.clone(),
             encoding,
             depth: self.depth + 1,
             left: Rc::clone(&self.left),
@@ -181,7 +187,7 @@ impl Asker {
             own @ (Fill::User | Fill::CartCount | Fill::Recent(_)) => {
                 let (own, visitor) = (own.clone(), Rc::clone(visitor));
                 self.begin(async move {
-                    let text = own::html(&own, &visitor, &this.room).await;
+                    let text = own::html(&own, (&visitor, this.token.as_ref()), &this.room).await;
                     let html = this.encoded(&text.ok_or(Unfilled::Status(StatusCode::NOT_FOUND))?);
                     this.charged(html)
                 })
@@ -350,9 +356,9 @@ impl Asker {
         let visitor = visitor.over(admitted.certificate(&self.client));
         limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
         let client = &self.client;
-        let (heard, is_hole) = (Heard::default(), true);
+        let (heard, is_hole, held) = (Heard::default(), true, &Held::default());
         let case =
-            Case { room, client, head: &head, admitted, route, visitor, now, heard, is_hole };
+            Case { room, client, head: &head, admitted, route, visitor, held, now, heard, is_hole };
         let mut trail = Trail::of_hole(room, client, &head);
         let response = reply(&case, item.as_ref(), None, &mut trail).await?;
         Ok(fill_within(&case, response, self))

@@ -16,6 +16,7 @@ mod purges;
 mod record;
 mod rows;
 mod sessions;
+mod visitors;
 mod writer;
 
 use std::fs::DirBuilder;
@@ -172,6 +173,19 @@ impl EmbeddedStore {
     async fn step(&self, step: SessionStep) -> Result<usize, StoreError> {
         let budget = self.0.limits.write_timeout;
         self.counting(self.0.session_writer.ask(step, budget).await)
+    }
+
+    /// A step that a page waits for, and that may be left out.
+    async fn step_in_passing(&self, step: SessionStep) -> Result<usize, StoreError> {
+        let budget = self.0.limits.read_timeout;
+        self.counting(self.0.session_writer.ask(step, budget).await)
+    }
+
+    fn read<T>(
+        &self,
+        look: impl FnOnce(&redb::ReadTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        self.counting(self.0.sessions.read(look))
     }
 
     fn counting<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {

@@ -17,6 +17,7 @@ use super::events::{EVENTS, IDLE_TOLD};
 use super::expiring::EXPIRING;
 use super::record::{Record, time_bits, time_of};
 use super::rows::{self, RowStep, RowTables};
+use super::visitors::{self, VisitorStep, VisitorTables};
 use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
@@ -91,6 +92,8 @@ pub(super) enum SessionStep {
     Bar(StoredToken, u64),
     /// A step on the rows.
     Row(RowStep),
+    /// A step on the tokens of visitors.
+    Visitor(VisitorStep),
 }
 
 /// Carries out session steps.
@@ -122,6 +125,7 @@ impl Ledger for SessionLedger {
             // Before a cart is told of elsewhere, its session must be gone for good.
             SessionStep::EvictExpiring { farewell, .. } => *farewell != Farewell::Keep,
             SessionStep::Row(step) => step.must_be_durable(),
+            SessionStep::Visitor(step) => step.must_be_durable(),
             SessionStep::Touch { .. }
             | SessionStep::Evict(_)
             | SessionStep::PutBackEvent(..)
@@ -161,7 +165,8 @@ pub(super) struct Tables<'t> {
     popularity: Table<'t, Bytes, f64>,
     barred: BarTables<'t>,
     rows: RowTables<'t>,
-    viewed_items: usize,
+    pub(super) visitors: VisitorTables<'t>,
+    pub(super) viewed_items: usize,
 }
 
 impl<'t> Tables<'t> {
@@ -178,6 +183,7 @@ impl<'t> Tables<'t> {
             popularity: txn.open_table(POPULARITY)?,
             barred: BarTables::open(txn)?,
             rows: RowTables::open(txn)?,
+            visitors: VisitorTables::open(txn)?,
             viewed_items,
         })
     }
@@ -239,6 +245,7 @@ impl<'t> Tables<'t> {
             SessionStep::Rescale(how) => self.rescale(how).map(usize::from),
             SessionStep::Bar(token, now) => self.barred.bar(&token, now).map(|()| 1),
             SessionStep::Row(step) => self.rows.apply(&step),
+            SessionStep::Visitor(step) => self.apply_to_visitors(step),
         }
     }
 
@@ -372,18 +379,30 @@ impl<'t> Tables<'t> {
             return Ok(CartAnswer::NotLoggedIn);
         };
         self.renew(bytes_of(token), &user, whose.now, &[])?;
+        if !self.set_cart(token, change)? {
+            return Ok(CartAnswer::Full);
+        }
+        read_cart(&self.cart, token).map(CartAnswer::Changed)
+    }
+
+    /// Changes the cart under a token; false where it would hold too many, and nothing is changed.
+    pub(super) fn set_cart(
+        &mut self,
+        token: &StoredToken,
+        change: &CartChange,
+    ) -> Result<bool, redb::Error> {
         match change {
             CartChange::Empty => self.cart.retain_in(cart_of(bytes_of(token)), |_, _| false)?,
             CartChange::Set(items) => {
                 if self.would_overflow(token, items)? {
-                    return Ok(CartAnswer::Full);
+                    return Ok(false);
                 }
                 for (item, count) in items {
                     self.put_in_cart(token, item, *count)?;
                 }
             }
         }
-        read_cart(&self.cart, token).map(CartAnswer::Changed)
+        Ok(true)
     }
 
     /// Whether a cart would grow, and hold more items than it may.
@@ -432,8 +451,8 @@ impl<'t> Tables<'t> {
     }
 
     fn rotate(&mut self, rotation: &Rotation) -> Result<Vec<StoredToken>, redb::Error> {
-        let Rotation { old, new, user, now, most } = rotation;
-        let new = bytes_of(new);
+        let Rotation { old, new: session, user, now, most, visitor } = rotation;
+        let new = bytes_of(session);
         if self.owner(new)?.is_some_and(|other| !other.is_same(user)) {
             // Another user's session under the new token: nothing of it may pass to this one.
             self.revoke(new)?;
@@ -447,6 +466,9 @@ impl<'t> Tables<'t> {
             self.revoke(old)?;
         }
         self.write(new, (user, Some(*now)), *now, (&[], &taken_over))?;
+        if let Some(visitor) = visitor {
+            self.join_visitor(visitor, session)?;
+        }
         self.make_go(user, new, *most)
     }
 
@@ -580,7 +602,7 @@ pub(super) fn viewed(
 }
 
 /// The views of a stored record, the newest first.
-fn views_in(stored: &[u8]) -> Vec<(Item, f64)> {
+pub(super) fn views_in(stored: &[u8]) -> Vec<(Item, f64)> {
     let items = Record::read(stored).unwrap_or_default().items;
     let item = |(seen, item): &(u64, &[u8])| Some((item_of(item)?, time_of(*seen)));
     items.iter().rev().filter_map(item).collect()
@@ -630,6 +652,7 @@ pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Erro
         say("viewed:", &[], entry?.0.value());
     }
     rows::dump_keys(txn, &mut say)?;
+    visitors::dump_keys(txn, &mut say)?;
     Ok(lines)
 }
 

@@ -13,6 +13,8 @@ pub(super) struct Keys {
     /// ZSET, token by the time when it was first seen, of sessions that the app wrote: of ours `tokens:`
     /// knows it.
     pub(super) since: String,
+    /// ZSET, visitor's token by the time it was last seen. Not the chapter's.
+    pub(super) visitors: String,
     /// ZSET, item by minus its views.
     pub(super) popularity: String,
     /// STREAM with a bound: carts of sessions that were cleaned.
@@ -58,6 +60,7 @@ impl Keys {
             login: format!("{prefix}login:"),
             recent: format!("{prefix}recent:"),
             since: format!("{prefix}since:"),
+            visitors: format!("{prefix}visitors:"),
             popularity: format!("{prefix}viewed:"),
             expired: format!("{prefix}expired:"),
             expiring: format!("{prefix}expiring:"),

@@ -15,6 +15,7 @@ mod pool;
 mod purges;
 mod rows;
 mod script;
+mod visitors;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,7 +31,7 @@ use super::{
     Evicted, Eviction, Farewell, Limits, LogIn, Outbox, PER_USER_MAX, POPULARITY_MAX, Rescaled,
     Rescaling, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
 };
-use crate::ident::{Item, StoredToken, TokenStorage, User};
+use crate::ident::{Item, StoredToken, TokenStorage, User, VisitorToken};
 
 /// Visits in one call of the script: longer ones would keep others waiting.
 const TOUCH_BATCH: usize = 50;
@@ -90,6 +91,20 @@ fn cart_of(held: Pairs) -> Cart {
     cart.sort_unstable();
     cart.truncate(CART_MAX);
     cart
+}
+
+/// What a script says of a change to a cart; `None`: it is changed, and to be read with care.
+fn changed_cart(told: redis::Value) -> Result<Option<CartAnswer>, StoreError> {
+    Ok(match told {
+        redis::Value::Int(0) => Some(CartAnswer::NotLoggedIn),
+        redis::Value::Int(1) => Some(CartAnswer::Full),
+        redis::Value::Int(_) => None,
+        held => {
+            let held =
+                redis::from_redis_value(held).map_err(|error| StoreError::Failed(error.into()))?;
+            Some(CartAnswer::Changed(cart_of(held)))
+        }
+    })
 }
 
 /// Says to a script which sessions are meant: the token, when it was seen, and the id.
@@ -366,16 +381,20 @@ impl SessionStore for RedisStore {
     }
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
-        let Rotation { old, new, user, now, most } = rotation;
+        let Rotation { old, new, user, now, most, visitor } = rotation;
         let keys = self.keys();
         let mut script = script::ROTATE.prepare_invoke();
         script.key(&keys.login).key(&keys.recent).key(keys.viewed(new)).key(keys.cart(new));
         script.key(&keys.since).arg(new.as_str()).arg(user.as_stored()).arg(*now);
         script.arg(keys.tokens_prefix()).arg(keys.viewed_prefix()).arg(keys.cart_prefix());
         script.arg((*most).min(PER_USER_MAX)).arg(&keys.gone_channel);
-        if let Some(old) = old.as_ref().filter(|old| *old != new) {
-            script.key(keys.viewed(old)).key(keys.cart(old)).arg(old.as_str());
+        let old = old.as_ref().filter(|old| *old != new);
+        if let Some(old) = old {
+            script.key(keys.viewed(old)).key(keys.cart(old));
         }
+        script.arg(old.map_or("", StoredToken::as_str));
+        script.arg(&keys.visitors).arg(visitor.as_ref().map_or("", VisitorToken::as_str));
+        script.arg(self.limits().viewed_items).arg(CART_MAX);
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<Vec<Vec<u8>>>(&mut on).await };
         let gone = self.0.link.call(Call::Write, step).await?;
@@ -471,15 +490,9 @@ impl SessionStore for RedisStore {
         }
         let script = &script;
         let step = |mut on| async move { script.invoke_async::<redis::Value>(&mut on).await };
-        match self.0.link.call(Call::Write, step).await? {
-            redis::Value::Int(0) => Ok(CartAnswer::NotLoggedIn),
-            redis::Value::Int(1) => Ok(CartAnswer::Full),
-            redis::Value::Int(_) => Ok(CartAnswer::Changed(self.cart(token).await?)),
-            held => {
-                let held = redis::from_redis_value(held)
-                    .map_err(|error| StoreError::Failed(error.into()))?;
-                Ok(CartAnswer::Changed(cart_of(held)))
-            }
+        match changed_cart(self.0.link.call(Call::Write, step).await?)? {
+            Some(answer) => Ok(answer),
+            None => Ok(CartAnswer::Changed(self.cart(token).await?)),
         }
     }
 

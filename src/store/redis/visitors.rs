@@ -1,0 +1,126 @@
+//! Visitors' tokens in Redis: `visitors:` says which there are, `cart:` and `viewed:` what they have.
+
+use redis::pipe;
+
+use super::{Call, EVICT_BATCH, RedisStore, TOUCH_BATCH, changed_cart, script};
+use crate::ident::{Item, StoredToken, User, VisitorToken};
+use crate::store::{
+    Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, SessionStore as _, StoreError,
+    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+};
+
+impl RedisStore {
+    async fn touch_some(&self, visits: &[VisitorVisit]) -> Result<Vec<u8>, StoreError> {
+        let mut script = script::TOUCH_VISITORS.prepare_invoke();
+        script.key(&self.keys().visitors).arg(self.limits().viewed_items);
+        for VisitorVisit { token, seen, items } in visits {
+            script.key(self.keys().viewed(token.as_stored()));
+            script.arg(token.as_str()).arg(*seen).arg(items.len());
+            for (item, seen) in items {
+                script.arg(*seen).arg(item.as_str());
+            }
+        }
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<Vec<u8>>(&mut on).await };
+        self.0.link.call(Call::Write, step).await
+    }
+}
+
+impl VisitorStore for RedisStore {
+    async fn begin_visitor(
+        &self,
+        token: &VisitorToken,
+        item: &Item,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        let keys = self.keys();
+        let mut begin = pipe();
+        begin.atomic();
+        begin.cmd("ZADD").arg(&keys.visitors).arg(now).arg(token.as_str());
+        begin.cmd("ZADD").arg(keys.viewed(token.as_stored())).arg(now).arg(item.as_str());
+        let step = |mut on| async move { begin.exec_async(&mut on).await };
+        // A write, but with a read's time: a page waits for it. Where it is lost nobody has the token.
+        self.0.link.call(Call::Read, step).await
+    }
+
+    async fn touch_visitors(&self, visits: &[VisitorVisit]) -> Result<Vec<bool>, StoreError> {
+        let mut held = Vec::with_capacity(visits.len());
+        for batch in visits.chunks(TOUCH_BATCH) {
+            let told = self.touch_some(batch).await?;
+            held.extend((0..batch.len()).map(|at| told.get(at) == Some(&b'1')));
+        }
+        Ok(held)
+    }
+
+    async fn change_visitor_cart(
+        &self,
+        token: &VisitorToken,
+        begins: Begins,
+        change: &CartChange,
+        now: f64,
+    ) -> Result<CartAnswer, StoreError> {
+        let keys = self.keys();
+        let mut script = script::CHANGE_VISITOR_CART.prepare_invoke();
+        script.key(&keys.visitors).key(keys.cart(token.as_stored())).arg(token.as_str());
+        script.arg(u8::from(begins == Begins::Now)).arg(now).arg(CART_MAX);
+        script.arg(u8::from(*change == CartChange::Empty));
+        if let CartChange::Set(items) = change {
+            for (item, count) in items {
+                script.arg(item.as_str()).arg(*count);
+            }
+        }
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<redis::Value>(&mut on).await };
+        match changed_cart(self.0.link.call(Call::Write, step).await?)? {
+            Some(answer) => Ok(answer),
+            None => Ok(CartAnswer::Changed(self.visitor_cart(token).await?)),
+        }
+    }
+
+    async fn visitor_cart(&self, token: &VisitorToken) -> Result<Cart, StoreError> {
+        self.cart(token.as_stored()).await
+    }
+
+    async fn visitor_viewed(&self, token: &VisitorToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        self.viewed(token.as_stored()).await
+    }
+
+    async fn merge_visitor(
+        &self,
+        token: &VisitorToken,
+        session: &StoredToken,
+        user: &User,
+    ) -> Result<Merged, StoreError> {
+        let keys = self.keys();
+        let mut script = script::MERGE_VISITOR.prepare_invoke();
+        script.key(&keys.login).key(&keys.visitors);
+        script.arg(session.as_str()).arg(user.as_stored()).arg(token.as_str());
+        script.arg(keys.viewed_prefix()).arg(keys.cart_prefix());
+        script.arg(self.limits().viewed_items).arg(CART_MAX);
+        Ok(match self.run(&script).await? {
+            0 => Merged::NoSession,
+            1 => Merged::Nothing,
+            _ => Merged::Done,
+        })
+    }
+
+    async fn forget_visitor(&self, token: &VisitorToken) -> Result<(), StoreError> {
+        let (keys, stored) = (self.keys(), token.as_stored());
+        let mut forget = pipe();
+        forget.atomic();
+        forget.cmd("ZREM").arg(&keys.visitors).arg(token.as_str());
+        forget.cmd("UNLINK").arg(keys.viewed(stored)).arg(keys.cart(stored));
+        self.write(&forget).await
+    }
+
+    async fn evict_visitors(&self, how: VisitorEviction) -> Result<VisitorsEvicted, StoreError> {
+        let keys = self.keys();
+        let mut script = script::EVICT_VISITORS.prepare_invoke();
+        script.key(&keys.visitors).arg(how.keep).arg(how.batch.min(EVICT_BATCH));
+        script.arg(keys.viewed_prefix()).arg(keys.cart_prefix()).arg(how.before);
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<(usize, u64)>(&mut on).await };
+        let (removed, kept) = self.0.link.call(Call::Write, step).await?;
+        Ok(VisitorsEvicted { removed, kept })
+    }
+}

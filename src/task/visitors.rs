@@ -1,0 +1,131 @@
+//! Visitors' tokens: their visits are written down, and those that nobody uses any more are removed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{Next, Task};
+use crate::clock::unix_now;
+use crate::metrics::{Count, Sheet};
+use crate::store::{AnyStore, StoreError, VisitorEviction, VisitorStore as _, VisitorsEvicted};
+use crate::visit::VisitorVisits;
+
+/// Flushes the visits of those who hold a visitor's token.
+#[derive(Debug)]
+pub struct FlushVisitors {
+    /// The store.
+    pub store: AnyStore,
+    /// The queue.
+    pub visits: Arc<VisitorVisits>,
+}
+
+impl Task for FlushVisitors {
+    const NAME: &'static str = "visitors";
+
+    async fn step(&self) -> Result<Next, StoreError> {
+        let written = self.visits.flush(&self.store).await?;
+        Ok(if written > 0 && self.visits.backlog() > 0 { Next::Again } else { Next::Idle })
+    }
+
+    async fn rest(&self) {
+        self.visits.due().await;
+    }
+}
+
+/// Removes visitors' tokens: those that are too many, the oldest first, and those that were not seen for too
+/// long.
+#[derive(Debug)]
+pub struct CleanVisitors {
+    /// The store.
+    pub store: AnyStore,
+    /// Visits that wait: whoever returned is not cleaned because nobody has written it down yet.
+    pub visits: Arc<VisitorVisits>,
+    /// Tokens kept.
+    pub keep: u64,
+    /// For how long one is kept that is not seen.
+    pub unseen: Duration,
+    /// Tokens removed in a step.
+    pub batch: u32,
+    /// How long to rest when the number of tokens is under the limit.
+    pub every: Duration,
+    /// How many there are, for metrics.
+    pub kept: Arc<AtomicU64>,
+    /// Counters.
+    pub sheet: Arc<Sheet>,
+}
+
+impl CleanVisitors {
+    /// Writes down the visits that wait now. Those that come meanwhile do not keep the cleaner from its work.
+    async fn write_visits(&self) -> Result<(), StoreError> {
+        let mut left = self.visits.backlog();
+        loop {
+            match self.visits.flush(&self.store).await {
+                // A store without room gets some by this.
+                Err(error) if error.is_refusal() => return Ok(()),
+                Err(error) => return Err(error),
+                Ok(written) => {
+                    left = left.saturating_sub(written);
+                    if left == 0 || written == 0 {
+                        return Ok(());
+                    }
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Task for CleanVisitors {
+    const NAME: &'static str = "clean_visitors";
+
+    async fn step(&self) -> Result<Next, StoreError> {
+        self.write_visits().await?;
+        let before = unix_now() - self.unseen.as_secs_f64();
+        let how = VisitorEviction { keep: self.keep, batch: self.batch, before };
+        let VisitorsEvicted { removed, kept } = self.store.evict_visitors(how).await?;
+        self.sheet.add(Count::VisitorTokensCleaned, removed as u64);
+        self.kept.store(kept, Ordering::Relaxed);
+        Ok(if removed > 0 { Next::Again } else { Next::Idle })
+    }
+
+    async fn rest(&self) {
+        tokio::time::sleep(self.every).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::{Item, Token, VisitorToken};
+    use crate::store::scratch::with_store;
+
+    #[test]
+    fn whoever_came_back_while_the_store_was_away_is_not_cleaned() {
+        with_store(async |store| {
+            let token = || VisitorToken::of(&Token::mint().unwrap());
+            let (item, now) = (Item::new("mug").unwrap(), unix_now());
+            let (old, back, new) = (token(), token(), token());
+            for (token, age) in [(&old, 100.0), (&back, 90.0), (&new, 1.0)] {
+                store.begin_visitor(token, &item, now - age).await.unwrap();
+            }
+            let clean = CleanVisitors {
+                store: store.clone(),
+                visits: Arc::new(VisitorVisits::new(100, 25)),
+                keep: 100,
+                unseen: Duration::from_secs(50),
+                batch: 1,
+                every: Duration::from_secs(1),
+                kept: Arc::default(),
+                sheet: Arc::default(),
+            };
+            clean.visits.note(back.clone(), None, now);
+            assert_eq!(clean.step().await.unwrap(), Next::Again);
+            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert_eq!(clean.kept.load(Ordering::Relaxed), 2);
+            assert!(store.visitor_viewed(&old).await.unwrap().is_empty());
+            for here in [&back, &new] {
+                assert_eq!(store.visitor_viewed(here).await.unwrap().len(), 1);
+            }
+        });
+    }
+}

@@ -1,0 +1,258 @@
+//! Visits of those who hold a visitor's token, on their way to the store: noted on the hot path by any thread,
+//! flushed by a task.
+//!
+//! They have a queue of their own, so that whoever makes tokens up takes no room from sessions. What comes
+//! within a tenth of a second is one visit; what the store refuses is put back. The flush finds out which
+//! tokens are gone.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ahash::RandomState;
+use quick_cache::sync::Cache;
+use tokio::sync::{Mutex as Turn, Notify};
+
+use crate::ident::{Item, VisitorToken};
+use crate::store::{StoreError, VisitorStore, VisitorVisit};
+
+/// How long visits are gathered.
+const GATHER: Duration = Duration::from_millis(100);
+/// Tokens in one flush step.
+const BATCH: usize = 250;
+/// Tokens that are known to be gone, at most; the least used are forgotten first, and found out anew.
+const GONE_MAX: usize = 50_000;
+
+/// Visits that wait for the store.
+#[derive(Debug)]
+pub struct VisitorVisits {
+    /// A short lock that is never held across an await.
+    waiting: Mutex<Waiting>,
+    capacity: usize,
+    /// Items kept for one token: more would be cut by the store.
+    items: usize,
+    gone: Cache<VisitorToken, ()>,
+    dropped: AtomicU64,
+    /// Wakes the flushing task.
+    news: Notify,
+    /// Held by whoever flushes: what is with the store is known to be there, or back here, when it is let go.
+    flushing: Turn<()>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    visits: HashMap<VisitorToken, Pending, RandomState>,
+    /// Tokens and items in there.
+    held: usize,
+}
+
+/// What is to be flushed of one token.
+#[derive(Debug)]
+struct Pending {
+    seen: f64,
+    items: Vec<(Item, f64)>,
+}
+
+impl VisitorVisits {
+    /// A queue that holds at most `capacity` tokens and items together, and of one token at most `items`.
+    #[must_use]
+    pub fn new(capacity: usize, items: usize) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            capacity,
+            items,
+            gone: Cache::new(GONE_MAX),
+            dropped: AtomicU64::new(0),
+            news: Notify::new(),
+            flushing: Turn::default(),
+        }
+    }
+
+    /// Notes that the visitor of a token was seen at `seen` (Unix time in seconds), viewing `item`. At the
+    /// bound the visit, or its item, is dropped and counted.
+    pub fn note(&self, token: VisitorToken, item: Option<Item>, seen: f64) {
+        let items = item.map(|item| (item, seen)).into_iter().collect();
+        self.add(VisitorVisit { token, seen, items });
+        self.news.notify_one();
+    }
+
+    fn add(&self, visit: VisitorVisit) {
+        let VisitorVisit { token, seen, items } = visit;
+        let mut waiting = self.lock();
+        let Waiting { visits, held } = &mut *waiting;
+        let mut reserve = || {
+            let has_room = *held < self.capacity;
+            *held += usize::from(has_room);
+            self.dropped.fetch_add(u64::from(!has_room), Ordering::Relaxed);
+            has_room
+        };
+        let pending = match visits.entry(token) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if !reserve() => return,
+            Entry::Vacant(unknown) => unknown.insert(Pending { seen, items: Vec::new() }),
+        };
+        pending.seen = pending.seen.max(seen);
+        for (item, seen) in items {
+            let known = pending.items.iter_mut().find(|(known, _)| *known == item);
+            if let Some((_, known)) = known {
+                *known = known.max(seen);
+            } else if pending.items.len() < self.items {
+                if reserve() {
+                    pending.items.push((item, seen));
+                }
+            } else if let Some(oldest) =
+                pending.items.iter_mut().min_by(|(_, a), (_, b)| a.total_cmp(b))
+                && oldest.1 < seen
+            {
+                *oldest = (item, seen);
+            }
+        }
+    }
+
+    /// Takes what waits of a token, for somebody else to record: the items, each with the time of its view.
+    pub fn take(&self, token: &VisitorToken) -> Vec<(Item, f64)> {
+        let mut waiting = self.lock();
+        let Some(pending) = waiting.visits.remove(token) else { return Vec::new() };
+        waiting.held -= 1 + pending.items.len();
+        pending.items
+    }
+
+    /// Whether the store has said that a token is not there.
+    #[must_use]
+    pub fn is_gone(&self, token: &VisitorToken) -> bool {
+        self.gone.get(token).is_some()
+    }
+
+    /// How many tokens have visits that wait.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.lock().visits.len()
+    }
+
+    /// How many visits and views were lost to the bound.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Returns when there is something to flush, and has been for a moment.
+    pub async fn due(&self) {
+        while self.backlog() == 0 {
+            self.news.notified().await;
+        }
+        tokio::time::sleep(GATHER).await;
+    }
+
+    /// One flush step of bounded size. Returns how many visits it handed to the store.
+    ///
+    /// # Errors
+    /// When the store fails. What it did not take is put back, also when the future is dropped half way;
+    /// visits may reach the store twice, which changes nothing.
+    pub async fn flush<S: VisitorStore>(&self, store: &S) -> Result<usize, StoreError> {
+        let _turn = self.flushing.lock().await;
+        let mut flight = Flight { queue: self, visits: self.some() };
+        if flight.visits.is_empty() {
+            return Ok(0);
+        }
+        let held = store.touch_visitors(&flight.visits).await?;
+        let landed = mem::take(&mut flight.visits);
+        let gone = landed.iter().zip(held).filter(|(_, held)| !held);
+        gone.for_each(|(visit, _)| self.gone.insert(visit.token.clone(), ()));
+        Ok(landed.len())
+    }
+
+    /// Takes a batch.
+    fn some(&self) -> Vec<VisitorVisit> {
+        let mut waiting = self.lock();
+        let tokens: Vec<_> = waiting.visits.keys().take(BATCH).cloned().collect();
+        let mut visits = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            let Some(Pending { seen, items }) = waiting.visits.remove(&token) else { continue };
+            waiting.held -= 1 + items.len();
+            visits.push(VisitorVisit { token, seen, items });
+        }
+        visits
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Every change under it is complete before anything could panic.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Visits that are with the store; put back on drop unless they have landed.
+struct Flight<'q> {
+    queue: &'q VisitorVisits,
+    visits: Vec<VisitorVisit>,
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.visits.drain(..).for_each(|visit| self.queue.add(visit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::Token;
+    use crate::store::scratch::with_store;
+
+    fn token() -> VisitorToken {
+        VisitorToken::of(&Token::mint().unwrap())
+    }
+
+    fn item(number: usize) -> Item {
+        Item::new(&format!("item-{number}")).unwrap()
+    }
+
+    #[test]
+    fn what_comes_together_is_one_visit_and_what_is_gone_is_known_to_be() {
+        with_store(async |store| {
+            let (queue, here, gone) = (VisitorVisits::new(100, 25), token(), token());
+            store.begin_visitor(&here, &item(0), 1.0).await.unwrap();
+            for (number, seen) in [(1, 5.0), (2, 6.0), (1, 7.0)] {
+                queue.note(here.clone(), Some(item(number)), seen);
+                queue.note(gone.clone(), None, seen);
+            }
+            queue.due().await;
+            assert_eq!((queue.backlog(), queue.flush(&store).await.unwrap()), (2, 2));
+            let viewed = store.visitor_viewed(&here).await.unwrap();
+            assert_eq!(viewed, [(item(1), 7.0), (item(2), 6.0), (item(0), 1.0)]);
+            assert!(queue.is_gone(&gone) && !queue.is_gone(&here));
+            assert_eq!((queue.backlog(), queue.lock().held), (0, 0));
+        });
+    }
+
+    #[test]
+    fn the_queue_has_a_bound_in_all_and_for_each() {
+        let (queue, one) = (VisitorVisits::new(10, 3), token());
+        for number in 0..6 {
+            queue.note(one.clone(), Some(item(number)), number as f64);
+        }
+        let mut newest: Vec<_> = queue.take(&one).into_iter().map(|(item, _)| item).collect();
+        newest.sort_unstable();
+        assert_eq!(newest, [item(3), item(4), item(5)]);
+        for _ in 0..20 {
+            queue.note(token(), Some(item(1)), 1.0);
+        }
+        assert_eq!((queue.backlog(), queue.lock().held), (5, 10));
+        assert_eq!(queue.dropped(), 15);
+    }
+
+    #[test]
+    fn what_the_store_does_not_take_waits_on() {
+        let (queue, one) = (VisitorVisits::new(10, 3), token());
+        queue.note(one.clone(), Some(item(1)), 1.0);
+        let flight = Flight { queue: &queue, visits: queue.some() };
+        queue.note(one.clone(), Some(item(2)), 2.0);
+        drop(flight);
+        let mut both = queue.take(&one);
+        both.sort_unstable_by(|a, b| a.1.total_cmp(&b.1));
+        assert_eq!(both, [(item(1), 1.0), (item(2), 2.0)]);
+        assert_eq!(queue.lock().held, 0);
+    }
+}
