@@ -20,6 +20,9 @@ session.verify.verify_every = "8s"
 session.logout.match = { method = "POST", path = "/logout/**" }
 cache.stale_if_error = "60s"
 [[route]]
+match.path = "/plain/{item}"
+visitor_token = true
+[[route]]
 match.path = "/vary/**"
 [[route]]
 match.path = "/strips/**"
@@ -116,6 +119,8 @@ pub(crate) fn start(world: &Arc<World>) -> Origin {
     let world = Arc::clone(world);
     Origin::start(move |request| {
         let mut state = world.state();
+        let cookies = request.header("cookie").unwrap_or_default();
+        state.has_shown_token |= cookies.contains("anteroom_visitor");
         let session = sid(request).and_then(|id| state.session_of(id));
         let seen = Seen { session, user: session.and_then(|number| state.sessions[number].user) };
         if request.method == "POST" {

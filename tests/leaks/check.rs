@@ -95,6 +95,9 @@ pub(crate) fn check(state: &mut State, asked: &Asked, answer: &Answer) -> Result
     let head: String =
         answer.fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
     let body = plain(answer);
+    if state.has_shown_token {
+        return Err("the app was shown the token of a visitor".to_owned());
+    }
     for (mark, owner) in state.owners(&format!("{head}\n{body}")) {
         if !is_his(state, asked, owner) {
             return Err(format!(
@@ -135,6 +138,7 @@ fn is_his(state: &mut State, asked: &Asked, owner: Owner) -> bool {
     match owner {
         Owner::User(owner) => user == Some(owner),
         Owner::Group(group) => user.is_some_and(|user| state.users[user].group == group),
+        Owner::Browser(browser) => browser == asked.browser,
         Owner::Session(session) => {
             let browser = state.sessions[session].browser.get_or_insert(asked.browser);
             asked.session == Some(session) || *browser == asked.browser
@@ -195,6 +199,9 @@ pub(crate) struct Tally {
     pub(crate) log_ins: u64,
     pub(crate) log_outs: u64,
     pub(crate) revoked: u64,
+    /// Tokens given to visitors without a login, and those that became part of a session.
+    pub(crate) tokens: u64,
+    pub(crate) merged: u64,
     pub(crate) over: u64,
     pub(crate) purges: u64,
     pub(crate) faults: u64,
@@ -209,7 +216,9 @@ impl Tally {
     pub(crate) fn check(&self) {
         assert!(self.hits * 2 >= self.shareable, "the cache is of little use: {}", self.text());
         let Self { known, log_ins, log_outs, over, purges, faults, waited, .. } = *self;
-        let least = [known, log_ins, log_outs, over, purges, faults, waited].into_iter().min();
+        let Self { tokens, merged, .. } = *self;
+        let all = [known, log_ins, log_outs, over, purges, faults, waited, tokens, merged];
+        let least = all.into_iter().min();
         assert!(self.answers < 1_000 || least > Some(0), "not all was tried: {}", self.text());
     }
 }

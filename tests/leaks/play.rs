@@ -13,7 +13,7 @@ use crate::support::client::{Answer, Client};
 use crate::support::origin::Origin;
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::wait_until;
-use crate::world::{Health, LogOut, USERS, World, between};
+use crate::world::{Health, LogOut, Owner, USERS, World, between};
 
 /// Browsers of each user, those of strangers, and one who comes with cookies of others.
 const BROWSERS_EACH: usize = 2;
@@ -35,6 +35,8 @@ struct Browser {
     session: Option<usize>,
     /// A session cookie that the app has not given out.
     junk: Option<String>,
+    /// What we have given it while nobody was logged in.
+    token: Option<String>,
     has_theme: bool,
 }
 
@@ -87,6 +89,7 @@ impl Play {
             user: Some(number / BROWSERS_EACH).filter(|user| *user < USERS),
             session: None,
             junk: (number + 2 == THIEF).then(|| "sid-of-a-stranger".to_owned()),
+            token: None,
             has_theme: number + 1 == THIEF,
         });
         Self {
@@ -128,7 +131,8 @@ impl Play {
             _ if self.step.is_multiple_of(FAULT_EVERY) => self.fault(),
             0..50 => self.burst(),
             50..66 => self.log_in_or_out(),
-            66..72 => self.change(),
+            66..69 => self.change(),
+            69..72 => self.cart(),
             72..80 => self.oops(),
             80..85 => self.purge(),
             85..88 => self.revoke(),
@@ -273,6 +277,23 @@ impl Play {
         let asked = self.does(browser, "POST", path.to_owned(), Does::Nothing);
         let mut pending = vec![self.send(asked)];
         pending.extend(self.send_burst());
+        self.finish(pending);
+    }
+
+    /// Somebody puts something of his own into his cart, and looks into it; others do that, too.
+    fn cart(&mut self) {
+        // Who logs in at one of the others has a count in his cart that tells whose it is.
+        let browsers: Vec<_> = (0..THIEF).filter(|browser| browser % BROWSERS_EACH == 1).collect();
+        for _ in 0..3 {
+            let browser = browsers[self.rng.usize(..browsers.len())];
+            for method in ["PUT", "GET"] {
+                let path = "/_anteroom/cart".to_owned();
+                let asked = self.does(browser, method, path, Does::Nothing);
+                let pending = vec![self.send(asked)];
+                self.finish(pending);
+            }
+        }
+        let pending = self.send_burst();
         self.finish(pending);
     }
 
@@ -471,7 +492,8 @@ impl Play {
         let theme = asked.has_theme.then(|| "theme=dark".to_owned());
         let cookies =
             ["_ga=1".to_owned()].into_iter().chain(id.iter().map(|id| format!("SID={id}")));
-        let cookies: Vec<_> = cookies.chain(theme).collect();
+        let token = browser.token.as_ref().map(|token| format!("anteroom_visitor={token}"));
+        let cookies: Vec<_> = cookies.chain(theme).chain(token).collect();
         ask = ask.cookie(&cookies.join("; "));
         // Two users at one place prove nothing of their segment's page.
         ask = ask.header("X-Forwarded-For", &format!("192.0.2.{}", asked.browser + 1));
@@ -485,6 +507,13 @@ impl Play {
         }
         if asked.method == "POST" {
             ask = ask.body(b"");
+        }
+        if asked.method == "PUT" {
+            let mark = self.world.state().mark(Owner::Browser(asked.browser));
+            // As many as there may be: with them no sum is somebody's count.
+            let change = format!("{{\"item\":\"{mark}\",\"count\":1000000}}");
+            ask = ask.header("Sec-Fetch-Site", "same-origin").body(change.as_bytes());
+            ask = ask.header("Content-Type", "application/json");
         }
         self.tell(&asked.text());
         let asked = Asked { sent: Instant::now(), ..asked };
@@ -551,6 +580,19 @@ impl Play {
                 // It is taken away.
                 None if *jar == asked.session => *jar = None,
                 None => {}
+            }
+        }
+        if let Some(token) = answer.cookie("anteroom_visitor") {
+            let held = &mut self.browsers[asked.browser].token;
+            if token.is_empty() {
+                self.tally.merged += u64::from(held.is_some());
+                *held = None;
+            } else if state.given(&token, asked.browser) {
+                self.tally.tokens += 1;
+                *held = Some(token);
+            } else {
+                drop(state);
+                return self.is_wrong("a token is given to two");
             }
         }
         let is_done = answer.status == 303;

@@ -23,6 +23,8 @@ pub(crate) enum Owner {
     Group(usize),
     /// The browser that has the session.
     Session(usize),
+    /// A browser, whoever sits before it.
+    Browser(usize),
 }
 
 /// A user of the app.
@@ -91,6 +93,10 @@ pub(crate) struct State {
     by_id: HashMap<String, usize>,
     /// The number of things in a cart is a mark, too: by it, whose.
     counts: HashMap<u64, usize>,
+    /// The tokens that we have given to browsers without a login: by each, to which.
+    tokens: HashMap<String, usize>,
+    /// Whether the app has been shown one.
+    pub(crate) has_shown_token: bool,
     /// Path and body of all pages that the app has said, by their numbers.
     pub(crate) said: Vec<(String, String)>,
     /// The numbers of those that stay the same, by path and text.
@@ -111,6 +117,8 @@ impl World {
             sessions: Vec::new(),
             by_id: HashMap::new(),
             counts: HashMap::new(),
+            tokens: HashMap::new(),
+            has_shown_token: false,
             said: Vec::new(),
             again: HashMap::new(),
             health: Health::Well,
@@ -146,6 +154,11 @@ impl State {
         let count = 100_000 + self.counts.len() as u64;
         self.counts.insert(count, user);
         count
+    }
+
+    /// A browser is given a token; false where it was another's before.
+    pub(crate) fn given(&mut self, token: &str, browser: usize) -> bool {
+        *self.tokens.entry(token.to_owned()).or_insert(browser) == browser
     }
 
     /// A new session.
@@ -204,7 +217,9 @@ impl State {
         let count = between(text, "<i id=count>", "</i>").and_then(|count| count.parse().ok());
         let count = count.and_then(|count: u64| Some((count, *self.counts.get(&count)?)));
         let count = count.map(|(count, user)| (count.to_string(), Owner::User(user)));
-        marks.chain(count).collect()
+        let tokens = self.tokens.iter().filter(|(token, _)| text.contains(token.as_str()));
+        let tokens = tokens.map(|(token, browser)| (token.clone(), Owner::Browser(*browser)));
+        marks.chain(count).chain(tokens).collect()
     }
 }
 
