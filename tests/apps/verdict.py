@@ -9,11 +9,11 @@ HITS = 60
 LEFT = 45
 # In a run of fewer requests most pages are asked for the first time: these shares are told, and not judged.
 JUDGED = 8_000
-# By how much, in hundredths, two runs of one script may differ in what they ask: else the app's share of one
-# says nothing of the other.
+# By how much, in hundredths, two runs of one script may differ in how much they ask: else the share that the
+# app was asked says nothing.
 UNEQUAL = 2
-# How many pages an app may lose while they are saved: as many times what it lost alone, and some more where that
-# is by chance next to nothing.
+# How many pages an app may lose while they are saved: so many times what it lost alone, and as many more where
+# that is by chance next to nothing.
 BLANKS = 3
 
 
@@ -22,7 +22,7 @@ def alone(app, crowd):
     used, good = old_cookies(crowd)
     problems = [f"alone: {text}" for text in [*crowd.problems, *given_up(crowd)]]
     if app.LETS_IN_AGAIN and used and not good:
-        problems.append("alone: no old cookie was somebody's after the log-out, so that none behind proves nothing")
+        problems.append("alone: no old cookie was somebody's after the log-out: none behind proves nothing")
     print(f"  alone: {len(crowd.requests)} requests, {told_of_old_cookies(crowd)}")
     if crowd.blanks:
         print(f"    pages that the app answered without their text: {len(crowd.blanks)}")
@@ -88,8 +88,8 @@ def shares(alone, crowd, judged):
 
 
 def blanks(alone, crowd):
-    """Pages without their text. What the app answered so may be stored, and is read again as long as it is:
-    so its answers are counted, and not its readers. A stored page must be one of them."""
+    """Pages without their text. What the app answered so may be stored, and is read as long as it is: so answers
+    are counted, and not readers. A stored page must be one of the answers."""
     made = {(blank.target, blank.body) for blank in crowd.blanks if not blank.is_hit}
     stored = {(blank.target, blank.body) for blank in crowd.blanks if blank.is_hit}
     if crowd.blanks:
