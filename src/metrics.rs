@@ -139,7 +139,7 @@ pub enum Count {
     CartEventsFailed,
     /// Events that went for want of room before a webhook took them.
     CartEventsDropped,
-    /// Events that a webhook refused until they were given up.
+    /// Events that a webhook refused, or failed with alone, until they were given up.
     CartEventsGivenUp,
     /// Rows fetched and kept.
     RowsFetched,
@@ -264,7 +264,7 @@ impl Count {
         (
             Self::CartEventsGivenUp,
             "anteroom_cart_events_given_up",
-            "Abandoned carts that the webhook refused for days, until they went",
+            "Abandoned carts that the webhook did not take for days, until they went",
         ),
         (Self::RowsFetched, "anteroom_rows_fetched", "Rows fetched and kept"),
         (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),

@@ -14,8 +14,8 @@ use super::redis::{RedisAddress, RedisStore};
 use super::{
     AnswerStore, BarStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, ControlStore, Cursor,
     Demand, EventStore, Evicted, Eviction, Farewell, Generation, Idle, IdleTold, Lease, Limits,
-    LogIn, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation, Session,
-    SessionStore, StoreError, Terms, ViewStore, Visit, WaitingEvent, Walked,
+    LogIn, Moment, News, Noted, Outbox, PageStore, PurgeStore, Rescaled, Rescaling, Rotation,
+    Session, SessionStore, StoreError, Terms, ViewStore, Visit, WaitingEvent, Walked,
 };
 use crate::ident::{CookieHash, Item, PageKey, StoredToken, User};
 
@@ -470,9 +470,9 @@ impl EventStore for AnyStore {
     async fn put_back_event(
         &self,
         event: &WaitingEvent,
-        refused: Option<f64>,
+        noted: Option<Noted>,
     ) -> Result<(), StoreError> {
-        delegate!(self, put_back_event(event, refused))
+        delegate!(self, put_back_event(event, noted))
     }
 
     async fn take_delivery(&self, who: u64, time: Duration) -> Result<bool, StoreError> {

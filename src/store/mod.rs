@@ -27,7 +27,7 @@ pub use self::barred::{BARRED_FOR, BARRED_MAX, BarStore};
 pub use self::control::{
     Bookmark, ControlStore, LogIn, NoBookmark, PER_USER_MAX, Session, Terms, WALK_MAX, Walked,
 };
-pub use self::events::{EventStore, Idle, IdleTold, WaitingEvent};
+pub use self::events::{EventStore, Failed, Idle, IdleTold, Noted, WaitingEvent};
 pub use self::expiring::{
     Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox, Why,
 };

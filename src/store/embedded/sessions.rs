@@ -22,7 +22,7 @@ use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
 use crate::store::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Idle,
-    IdleTold, Outbox, POPULARITY_MAX, Rescaling, Rotation, Visit, WaitingEvent,
+    IdleTold, Noted, Outbox, POPULARITY_MAX, Rescaling, Rotation, Visit, WaitingEvent,
 };
 
 /// The format of the whole file. Another one is refused, not guessed at.
@@ -82,7 +82,7 @@ pub(super) enum SessionStep {
     /// `remove_event`
     RemoveEvent(WaitingEvent),
     /// `put_back_event`
-    PutBackEvent(WaitingEvent, Option<f64>),
+    PutBackEvent(WaitingEvent, Option<Noted>),
     /// `count_views`
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
@@ -229,7 +229,7 @@ impl<'t> Tables<'t> {
                 Ok(1)
             }
             SessionStep::RemoveEvent(event) => self.remove_event(&event),
-            SessionStep::PutBackEvent(event, refused) => self.put_back_event(&event, refused),
+            SessionStep::PutBackEvent(event, noted) => self.put_back_event(&event, noted),
             SessionStep::Count(views) => {
                 for (item, count) in &views {
                     self.count(item, *count)?;
