@@ -133,6 +133,8 @@ pub enum Count {
     CartsHandedOn,
     /// Times that a cart could not be handed on, so that its session waits.
     CartsRefused,
+    /// Carts that could not be handed on, and went with sessions that could not wait.
+    CartsLost,
     /// Events that a webhook took.
     CartEventsDelivered,
     /// Times that a webhook did not take one.
@@ -160,7 +162,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 45] = [
+    const ALL: [(Self, &'static str, &'static str); 46] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -245,6 +247,11 @@ impl Count {
             Self::CartsRefused,
             "anteroom_carts_refused",
             "Times that an abandoned cart could not be handed on",
+        ),
+        (
+            Self::CartsLost,
+            "anteroom_carts_lost",
+            "Abandoned carts that could not be handed on, of sessions that could not wait",
         ),
         (
             Self::CartEventsDelivered,

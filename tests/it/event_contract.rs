@@ -32,7 +32,7 @@ contract!(
 );
 
 impl Bench {
-    async fn with_cart(&self, number: usize, seen: f64) {
+    pub(crate) async fn with_cart(&self, number: usize, seen: f64) {
         self.log_in(&token(number), "ann", seen).await;
         self.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
     }
@@ -64,16 +64,16 @@ impl Bench {
         told
     }
 
-    async fn ids(&self) -> Vec<String> {
+    pub(crate) async fn ids(&self) -> Vec<String> {
         self.drain().await.into_iter().map(|told| told.id).collect()
     }
 }
 
-fn id(number: usize) -> String {
+pub(crate) fn id(number: usize) -> String {
     token(number).public_id(PLAIN)
 }
 
-fn ids<const N: usize>(numbers: [usize; N]) -> Vec<String> {
+pub(crate) fn ids<const N: usize>(numbers: [usize; N]) -> Vec<String> {
     numbers.map(id).into()
 }
 
@@ -304,7 +304,7 @@ async fn a_log_in_takes_its_cart_to_be_idle_again(bench: Bench) {
     bench.with_cart(1, 1.0).await;
     assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await.handed_on, 1);
     let (old, new, user) = (Some(token(1)), token(2), user("ann"));
-    let rotation = Rotation { old, new, user, now: 6.0, most: 0 };
+    let rotation = Rotation { old, new, user, now: 6.0, most: 0, farewell: None };
     bench.store.rotate_token(&rotation).await.unwrap();
     assert_eq!(bench.tell_idle(7.0, 9, QUEUE).await.handed_on, 1);
     assert_eq!(bench.ids().await, ids([1, 2]));

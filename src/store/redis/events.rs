@@ -103,7 +103,7 @@ impl EventStore for RedisStore {
         let mut script = script::TELL_IDLE.prepare_invoke();
         script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
         script.key(&keys.idle_told).key(&keys.events).arg(mark);
-        let storage = self.add_fate(&mut script, farewell);
+        let storage = self.add_fate(&mut script, Some(farewell));
         let keep = match farewell {
             Farewell::Queue { keep, .. } => *keep,
             Farewell::Keep | Farewell::Stream { .. } | Farewell::Outbox { .. } => 0,
