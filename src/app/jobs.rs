@@ -124,6 +124,7 @@ fn of_turn(
         expiring: parts::expiring(&plan.session),
         sheet: Arc::clone(sheet),
         said: Default::default(),
+        said_lost: Default::default(),
     };
     let rescale = Rescale {
         store: lane.clone(),

@@ -85,7 +85,8 @@ pub(super) async fn carry_out(
     if let Some(old) = old {
         room.visits.rename(old, &stored, &user);
     }
-    end(case, removed(case.visitor.rivals.iter())).await?;
+    // Nobody has logged these out: the log-in takes their place.
+    end(case, case.visitor.rivals.iter().map(|rival| (rival, Ending::Dismissed))).await?;
     Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
 }
 

@@ -29,7 +29,7 @@ use crate::metrics::Count;
 use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
 use crate::page::Look;
 use crate::page::coded;
-use crate::session::{Answer, Asks, Join, Lead, Remembered, Told};
+use crate::session::{Answer, Asks, Ending, Join, Lead, Remembered, Told};
 use crate::store::{BarStore, StoreError};
 
 /// The largest answer that is read, in bytes as it comes.
@@ -359,7 +359,8 @@ impl Question {
         }
         room.visits.forget(token);
         room.sheet.count(Count::LogOuts);
-        room.sessions.log_out(&room.store, token).await.ok()
+        // The app has ended it, for whatever reason: its visitor has not logged out here.
+        room.sessions.put_out(&room.store, token, Ending::Dismissed).await.ok()
     }
 }
 
