@@ -224,8 +224,9 @@ impl Sessions {
             if !held || !found.user.is_same(user) {
                 self.memo.remove(token);
             } else if self.epoch.load(Ordering::Acquire) == asked.epoch
-                // What the app says of him now, a visit does not find out.
+                // What the app says of him now, or what his log-in is bound to, a visit does not find out.
                 && found.user.attributes().next().is_none()
+                && !found.user.is_bound()
                 && !self.denied().contains_key(token)
             {
                 // Nothing is inserted: what a log-out removes right now stays away, and this renews

@@ -280,7 +280,8 @@ async fn dispatch(
 async fn recognise(call: &Call<'_>) -> Visitor {
     let Call { room, client, head, admitted, now, .. } = call;
     let (route, _) = route_of(room, head, admitted);
-    visitor::recognise(room, head, route, *now, Asking::Of(client, admitted)).await
+    let asking = Asking::Of(client, admitted);
+    visitor::recognise(room, (head, &admitted.site), route, *now, asking).await
 }
 
 /// Token and user, where the visitor is known.
