@@ -10,10 +10,8 @@ hundred pages at a time, for pages that nobody has asked for yet; all of them ar
 time of the proxy for each, and how much more it is than with "off".
 """
 
-import argparse
 import asyncio
 import contextlib
-import multiprocessing
 import pathlib
 import sys
 import tempfile
@@ -34,47 +32,29 @@ def page(size):
     return (text + ITEM * (max(0, size - len(text)) // len(ITEM)) + "</ul></body></html>\n").encode()
 
 
-def origin(port, size, ready):
+def shop(size):
+    """An app that logs everybody in as Alice, and has one page."""
     body = page(size)
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
     answer = (head + "\r\n").encode() + body
     login = f"HTTP/1.1 200 OK\r\nAnteroom-Login: {LOGIN}\r\nContent-Length: 0\r\n\r\n".encode()
-
-    async def serve(reader, writer):
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                writer.write(login if head.startswith(b"POST") else answer)
-        writer.close()
-
-    async def run():
-        async with await asyncio.start_server(serve, "127.0.0.1", port):
-            ready.set()
-            await asyncio.Event().wait()
-
-    asyncio.run(run())
+    return lambda head: login if head.startswith(b"POST") else answer
 
 
-class Alice:
+class Alice(lab.Connection):
     """A visitor with a log-in and one connection."""
 
     async def open(self, port):
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
-        head = await self.ask("POST /login", "Content-Length: 0\r\n")
-        cookie = next(line for line in head.split("\r\n") if line.lower().startswith("set-cookie:"))
-        self.cookie = cookie.partition(":")[2].strip().partition(";")[0]
+        await super().open(port)
+        head, _ = await self.ask("POST /login", "Content-Length: 0\r\n")
+        self.cookie = lab.field(head, "set-cookie").partition(";")[0]
         return self
 
     async def get(self, target):
-        head = await self.ask(f"GET {target}", f"Cookie: {self.cookie}\r\nAccept-Encoding: gzip\r\n")
+        fields = f"Cookie: {self.cookie}\r\nAccept-Encoding: gzip\r\n"
+        head, _ = await self.ask(f"GET {target}", fields)
         if "; stored" not in head:
             sys.exit(f"a page was not kept:\n{head}")
-
-    async def ask(self, line, fields):
-        self.writer.write(f"{line} HTTP/1.1\r\nHost: bench.test\r\n{fields}\r\n".encode())
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        lengths = [line for line in head.lower().split("\r\n") if line.startswith("content-length:")]
-        await self.reader.readexactly(int(lengths[0].partition(":")[2]))
-        return head
 
 
 async def play(proxies, pages):
@@ -91,20 +71,14 @@ async def play(proxies, pages):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--anteroom", metavar="BINARY", help="measure this one, and build none")
+    parser = lab.arguments(__doc__)
     parser.add_argument("--pages", type=int, default=10_000, metavar="N", help="pages for each")
     parser.add_argument("--size", type=int, default=32_768, metavar="BYTES", help="of a page")
     given = parser.parse_args()
 
     binary = lab.anteroom_binary(given.anteroom)
-    port, ready = lab.free_port(), multiprocessing.Event()
-    process = multiprocessing.Process(target=origin, args=(port, given.size, ready), daemon=True)
-    process.start()
-    ready.wait()
     with contextlib.ExitStack() as stack:
+        port = stack.enter_context(lab.python_origin(shop, given.size))
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         proxies = {}
         for guard in GUARDS:

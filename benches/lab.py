@@ -3,6 +3,8 @@
 Python's standard library only. It measures nothing by itself.
 """
 
+import argparse
+import asyncio
 import contextlib
 import json
 import multiprocessing
@@ -134,6 +136,64 @@ def visit(port, path, patience_s, over, told):
     told.send((asked, failures, worst_s * 1_000))
 
 
+@contextlib.contextmanager
+def python_origin(make, *arguments):
+    """The port of an origin that is a process of its own, for as long as the `with` block.
+
+    `make(*arguments)` is called there, and returns what answers: given the head of a request, which has no
+    body, the bytes of the answer.
+    """
+    port, ready = free_port(), multiprocessing.Event()
+    process = multiprocessing.Process(
+        target=answer_all, args=(port, ready, make, arguments), daemon=True
+    )
+    process.start()
+    ready.wait()
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.join()
+
+
+def answer_all(port, ready, make, arguments):
+    answer = make(*arguments)
+
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                writer.write(answer(head))
+        writer.close()
+
+    async def run():
+        async with await asyncio.start_server(serve, "127.0.0.1", port):
+            ready.set()
+            await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+class Connection:
+    """One that a visitor keeps open."""
+
+    async def open(self, port):
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
+        return self
+
+    async def ask(self, line, fields=""):
+        """The head of the answer, as text, and its body. `fields` are whole lines."""
+        self.writer.write(f"{line} HTTP/1.1\r\nHost: bench.test\r\n{fields}\r\n".encode())
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        length = field(head, "content-length")
+        return head, await self.reader.readexactly(int(length))
+
+
+def field(head, name):
+    """The value of a field in a head, by its name in lower case."""
+    lines = (line.partition(":") for line in head.split("\r\n")[1:])
+    return next(value.strip() for before, _, value in lines if before.lower() == name)
+
+
 def many_files():
     """Lets this process and its children open as many files as the system allows; how many."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -166,6 +226,15 @@ def certificate(folder, name="bench.test"):
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
+
+
+def arguments(description):
+    """A parser of arguments, with the one that `anteroom_binary` takes."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--anteroom", metavar="BINARY", help="measure this one, and build none")
+    return parser
 
 
 def anteroom_binary(given):

@@ -11,11 +11,9 @@ than once, or one was told anything but his own name. Printed are the questions,
 proxy: at the start, at its peak and at the end.
 """
 
-import argparse
 import asyncio
 import collections
 import json
-import multiprocessing
 import pathlib
 import sys
 import tempfile
@@ -40,63 +38,45 @@ def name_of(sid):
     return f"user-{number}" if number % 2 else ""
 
 
-def app(port, ready, told):
-    """An app that says who one is, counts how often it was asked that of each, and tells it at the end."""
+def app():
+    """An app that says who one is, counts how often it was asked that of each, and tells it at /count."""
     asked = collections.Counter()
 
-    async def serve(reader, writer):
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                lines = head.decode("latin-1").split("\r\n")
-                if lines[0].startswith("GET /count"):
-                    body = json.dumps([len(asked), sum(asked.values()), max(asked.values(), default=0)])
-                else:
-                    cookie = next(line for line in lines if line.lower().startswith("cookie:"))
-                    sid = cookie.partition("SID=")[2]
-                    asked[sid] += 1
-                    body = json.dumps({"name": name_of(sid)})
-                writer.write(
-                    f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-                    f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
-                )
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+    def answer(head):
+        head = head.decode("latin-1")
+        if head.startswith("GET /count"):
+            body = json.dumps([len(asked), sum(asked.values()), max(asked.values(), default=0)])
+        else:
+            sid = lab.field(head, "cookie").partition("SID=")[2]
+            asked[sid] += 1
+            body = json.dumps({"name": name_of(sid)})
+        return (
+            f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
 
-    async def run():
-        async with await asyncio.start_server(serve, "127.0.0.1", port):
-            ready.set()
-            await asyncio.get_running_loop().run_in_executor(None, told.wait)
-
-    asyncio.run(run())
+    return answer
 
 
-class Connection:
-    """One that a visitor keeps open."""
-
-    async def open(self, port):
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
-        return self
-
-    async def get(self, target, cookie=""):
-        field = f"Cookie: {cookie}\r\n" if cookie else ""
-        self.writer.write(f"GET {target} HTTP/1.1\r\nHost: bench.test\r\n{field}\r\n".encode())
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        fields = dict(line.lower().split(":", 1) for line in head.split("\r\n")[1:] if ":" in line)
-        return json.loads(await self.reader.readexactly(int(fields["content-length"])))
+async def get(connection, target, cookie=""):
+    """What JSON says there."""
+    fields = f"Cookie: {cookie}\r\n" if cookie else ""
+    _, body = await connection.ask(f"GET {target}", fields)
+    return json.loads(body)
 
 
 async def play(port, tokens, pairs):
     """Each visitor asks twice at once, then once more; how many were told who they are not."""
     wrong = 0
     connections = [
-        (await Connection().open(port), await Connection().open(port)) for _ in range(pairs)
+        (await lab.Connection().open(port), await lab.Connection().open(port)) for _ in range(pairs)
     ]
 
     async def some(mine, first):
         nonlocal wrong
         for number in range(first, tokens, pairs):
             sid = f"session-{number}"
-            asks = [one.get("/_anteroom/me", f"SID={sid}") for one in mine]
+            asks = [get(one, "/_anteroom/me", f"SID={sid}") for one in mine]
             for me in await asyncio.gather(*asks):
                 wrong += (me["user"] or "") != name_of(sid)
 
@@ -108,25 +88,18 @@ async def play(port, tokens, pairs):
 
 
 async def count(port):
-    return await (await Connection().open(port)).get("/count")
+    return await get(await lab.Connection().open(port), "/count")
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--anteroom", metavar="BINARY", help="measure this one, and build none")
+    parser = lab.arguments(__doc__)
     parser.add_argument("--tokens", type=int, default=100_000, metavar="N", help="visitors")
     parser.add_argument("--pairs", type=int, default=200, metavar="N", help="visitors at a time")
     parser.add_argument("--store", metavar="URL", help="this one, not an embedded one")
     given = parser.parse_args()
 
     binary = lab.anteroom_binary(given.anteroom)
-    port, ready, over = lab.free_port(), multiprocessing.Event(), multiprocessing.Event()
-    origin = multiprocessing.Process(target=app, args=(port, ready, over), daemon=True)
-    origin.start()
-    ready.wait()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, lab.python_origin(app) as port:
         folder = pathlib.Path(folder)
         with lab.anteroom(binary, folder, port, store=given.store, more=SESSION) as proxy:
             before = proxy.memory_kib("VmRSS")
@@ -135,7 +108,6 @@ def main():
             took = time.monotonic() - since
             known, questions, most = asyncio.run(count(port))
             peak, after = proxy.memory_kib("VmHWM"), proxy.memory_kib("VmRSS")
-    over.set()
     print(
         f"{given.tokens} visitors, {3 * given.tokens} requests in {took:.1f} s\n"
         f"asked about {known} of them, {questions} times, {most} at most of one\n"

@@ -141,13 +141,15 @@ pub enum Count {
     CartsHandedOn,
     /// Times that a cart could not be handed on, so that its session waits.
     CartsRefused,
+    /// Carts that could not be handed on, and went with sessions that could not wait.
+    CartsLost,
     /// Events that a webhook took.
     CartEventsDelivered,
     /// Times that a webhook did not take one.
     CartEventsFailed,
     /// Events that went for want of room before a webhook took them.
     CartEventsDropped,
-    /// Events that a webhook refused until they were given up.
+    /// Events that a webhook refused, or failed with alone, until they were given up.
     CartEventsGivenUp,
     /// Rows fetched and kept.
     RowsFetched,
@@ -168,7 +170,7 @@ pub enum Count {
 }
 
 impl Count {
-    const ALL: [(Self, &'static str, &'static str); 49] = [
+    const ALL: [(Self, &'static str, &'static str); 50] = [
         (Self::Accepted, "anteroom_connections_accepted", "Client connections accepted"),
         (Self::ConnectionsRefused, "anteroom_connections_refused", "Client connections over a cap"),
         (
@@ -271,6 +273,11 @@ impl Count {
             "Times that an abandoned cart could not be handed on",
         ),
         (
+            Self::CartsLost,
+            "anteroom_carts_lost",
+            "Abandoned carts that could not be handed on, of sessions that could not wait",
+        ),
+        (
             Self::CartEventsDelivered,
             "anteroom_cart_events_delivered",
             "Abandoned carts that the webhook took",
@@ -288,7 +295,7 @@ impl Count {
         (
             Self::CartEventsGivenUp,
             "anteroom_cart_events_given_up",
-            "Abandoned carts that the webhook refused for days, until they went",
+            "Abandoned carts that the webhook did not take for days, until they went",
         ),
         (Self::RowsFetched, "anteroom_rows_fetched", "Rows fetched and kept"),
         (Self::RowsFailed, "anteroom_rows_failed", "Rows that could not be fetched"),

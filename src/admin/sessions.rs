@@ -131,6 +131,15 @@ pub struct Removed {
     pub next: Option<String>,
 }
 
+/// How sessions are ended.
+#[derive(Clone, Copy)]
+enum End {
+    /// Their carts are handed on.
+    HandOn,
+    /// Nothing may be left of them.
+    Erase,
+}
+
 /// Who is looked for.
 enum Whom {
     Id(String),
@@ -205,7 +214,7 @@ impl Clerk {
         let meant: SessionsMeant = read(body).await?;
         let whom = meant.whom()?;
         let (tokens, next) = self.look_for(&whom, meant.from.as_deref()).await?;
-        let ended = self.end(&tokens, false).await;
+        let ended = self.end(&tokens, End::HandOn).await;
         self.purge_pages(&whom, &tokens).await;
         ended.map(|removed| Removed { next, ..removed })
     }
@@ -231,7 +240,7 @@ impl Clerk {
         };
         let whom = Whom::User(user.clone());
         let (tokens, next) = self.look_for(&whom, meant.from.as_deref()).await?;
-        let removed = self.end(&tokens, true).await;
+        let removed = self.end(&tokens, End::Erase).await;
         self.purge_pages(&whom, &tokens).await;
         let removed = removed?;
         let mut handed_on = 0;
@@ -285,15 +294,19 @@ impl Clerk {
         Ok((found, from.map(|from| from.to_string())))
     }
 
-    /// Ends these sessions; counts what they had where that is asked.
-    async fn end(&self, tokens: &[StoredToken], counts: bool) -> Result<Removed, Refused> {
+    /// Ends these sessions; counts what they had where nothing may be left of it.
+    async fn end(&self, tokens: &[StoredToken], how: End) -> Result<Removed, Refused> {
         let end = async |token: &StoredToken| {
             let mut had = Removed { sessions: 1, ..Removed::default() };
-            if counts {
-                had.cart_items = self.store.cart(token).await?.len();
-                had.views = self.store.viewed(token).await?.len();
+            match how {
+                End::HandOn => self.sessions.end(&self.store, token).await?,
+                End::Erase => {
+                    had.cart_items = self.store.cart(token).await?.len();
+                    had.views = self.store.viewed(token).await?.len();
+                    self.sessions.erase(&self.store, token).await?;
+                }
             }
-            self.sessions.end(&self.store, token).await.map(|()| had)
+            Ok(had)
         };
         let mut removed = Removed::default();
         for some in tokens.chunks(SIDE_BY_SIDE) {

@@ -129,6 +129,7 @@ fn of_turn(
         expiring: parts::expiring(&plan.session),
         sheet: Arc::clone(sheet),
         said: Default::default(),
+        said_lost: Default::default(),
     };
     // Also where none are given out any more: what there is has to go in its time.
     let clean_visitors = CleanVisitors {

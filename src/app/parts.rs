@@ -358,17 +358,22 @@ pub(super) fn session_rules(plan: &config::Session) -> Rules {
         absolute: plan.absolute_timeout,
         most: plan.max_per_user,
         bars: plan.verify.path.is_some(),
+        farewell: on_expire(plan).map(|on_expire| on_expire.farewell(plan.token_storage)),
     }
 }
 
 pub(super) fn expiring(session: &config::Session) -> Option<Expiring> {
-    let on_expire = match &session.on_expire {
+    let on_expire = on_expire(session)?;
+    Some(Expiring::new(on_expire, session.cart_idle, session.token_storage))
+}
+
+fn on_expire(session: &config::Session) -> Option<OnExpire> {
+    Some(match &session.on_expire {
         config::OnExpire::None => return None,
         config::OnExpire::Stream => OnExpire::Stream,
         config::OnExpire::File(path) => OnExpire::File(ExpiredFile::new(path.clone())),
         config::OnExpire::Webhook(_) => OnExpire::Queue,
-    };
-    Some(Expiring::new(on_expire, session.cart_idle, session.token_storage))
+    })
 }
 
 fn endpoint(endpoint: config::Endpoint) -> Endpoint {

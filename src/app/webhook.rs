@@ -15,7 +15,7 @@ use crate::http::host::Scheme;
 use crate::metrics::Sheet;
 use crate::origin::{Http2, Origin, Settings, Tls, TlsError, TlsRules};
 use crate::store::AnyStore;
-use crate::task::{self, Deliver, Webhook, WebhookSecret};
+use crate::task::{self, Deliver, Webhook, WebhookKeys};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ pub(super) fn start(
 ) -> Option<JoinHandle<()>> {
     let OnExpire::Webhook(url) = &plan.session.on_expire else { return None };
     let settings = turn.webhook.clone()?;
-    let secret = plan.session.webhook_secret.as_ref();
+    let keys = plan.session.webhook_secret.iter().map(|key| key.expose().as_bytes().to_vec());
     let deliver = Deliver {
         store: lane.clone(),
         webhook: Webhook {
@@ -40,14 +40,13 @@ pub(super) fn start(
             receiver: Origin::new(settings, Arc::default()),
             host: host(url),
             target: Uri::try_from(&url.target).unwrap_or_default(),
-            secret: WebhookSecret(
-                secret.map(|secret| secret.expose().as_bytes().to_vec()).unwrap_or_default(),
-            ),
+            keys: WebhookKeys(keys.collect()),
         },
         who: fastrand::u64(..),
         waiting: Arc::clone(&shared.events_waiting),
         sheet: Arc::clone(sheet),
         refusals: Default::default(),
+        taken: Default::default(),
         done: Default::default(),
     };
     Some(tokio::task::spawn_local(task::drive(deliver, Arc::clone(sheet), stop.clone())))

@@ -350,13 +350,14 @@ impl<'a> Check<'a> {
 
     /// Who is told of carts, and when.
     fn abandoned_carts(&mut self) {
+        self.webhook_keys();
         let session = &self.plan.session;
-        match (&session.on_expire, &session.webhook_secret) {
-            (OnExpire::Webhook(_), None) => self.problem(
+        match (&session.on_expire, session.webhook_secret.as_slice()) {
+            (OnExpire::Webhook(_), []) => self.problem(
                 "session.webhook_secret",
                 "is needed by on_expire = \"webhook:…\": who is told must see that it was us",
             ),
-            (OnExpire::Webhook(url), Some(_)) => {
+            (OnExpire::Webhook(url), _) => {
                 let host = url.server.host.trim_start_matches('[').trim_end_matches(']');
                 let is_near = host == "localhost"
                     || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -375,6 +376,18 @@ impl<'a> Check<'a> {
             let text = "must be shorter than idle_timeout: else the session is over by then";
             self.problem("session.cart_idle", text);
         }
+    }
+
+    /// With which keys a webhook is told.
+    fn webhook_keys(&mut self) {
+        let text = match self.plan.session.webhook_secret.as_slice() {
+            [new, old] if new.expose() == old.expose() => {
+                "names one key twice: the second is for the one that the first takes the place of"
+            }
+            [] | [_] | [_, _] => return,
+            _ => "names more than two keys: the new one and the one before are enough",
+        };
+        self.problem("session.webhook_secret", text);
     }
 
     /// Sessions of the app's own.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use redis::IntoConnectionInfo as _;
 
-use super::form::{Faults, Form, string};
+use super::form::{Faults, Form, List, string};
 use super::node::{HIDDEN, Node, Table, Value, without_password};
 use super::plan::StoreUrl;
 use super::secret::{Secret, SecretSource};
@@ -38,6 +38,25 @@ impl Form<Secret> for SecretRef {
             SecretSource::Plain => None,
             SecretSource::File(path) => Some(reference("file", &path.to_string_lossy())),
             SecretSource::Env(name) => Some(reference("env", name)),
+        }
+    }
+}
+
+/// A secret by reference, or a list of them while one takes the place of another. None are said by saying
+/// nothing.
+#[derive(Debug)]
+pub(super) struct SecretRefs;
+
+impl Form<Vec<Secret>> for SecretRefs {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Vec<Secret>> {
+        List::of(SecretRef).read(node, faults)
+    }
+
+    fn write(&self, secrets: &Vec<Secret>) -> Option<String> {
+        match secrets.as_slice() {
+            [] => None,
+            [secret] => SecretRef.write(secret),
+            _ => List::of(SecretRef).write(secrets),
         }
     }
 }

@@ -397,8 +397,8 @@ pub struct Session {
     pub clean_carts: bool,
     /// `on_expire`, `"none"`: where carts go whose sessions are cleaned.
     pub on_expire: OnExpire,
-    /// `webhook_secret`: the key of the HMAC over what a webhook is told.
-    pub webhook_secret: Option<Secret>,
+    /// `webhook_secret`: the keys of the HMACs over what a webhook is told, two at most: each signs.
+    pub webhook_secret: Vec<Secret>,
     /// `cart_idle`, `"none"`: after how long without a visit a cart is told of while its session goes on.
     pub cart_idle: Option<Duration>,
     /// `token_from`, `"value"` (false) or `"sha256"`: whether the token is the SHA-256 of the cookie.
@@ -972,7 +972,7 @@ impl Default for Session {
             clean_every: Duration::from_secs(1),
             clean_carts: true,
             on_expire: OnExpire::None,
-            webhook_secret: None,
+            webhook_secret: Vec::new(),
             cart_idle: None,
             token_is_digest: false,
             part: None,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::apps::APPS;
-use super::credential::{BearerToken, OpenStoreForm, SecretRef, StoreForm};
+use super::credential::{BearerToken, OpenStoreForm, SecretRef, SecretRefs, StoreForm};
 use super::form::{Count, Either, Faults, Flag, Form, List, Optional, Size, Span, Text, Words};
 use super::fragment::{EsiForm, FragmentForm, SHARES};
 use super::node::{Node, Value};
@@ -242,7 +242,7 @@ fn session(at: &mut impl Walk, session: &mut Session) {
     at.key("clean_every", &mut session.clean_every, &TIMEOUT);
     at.key("clean_carts", &mut session.clean_carts, &Flag);
     at.key("on_expire", &mut session.on_expire, &Text { parse: on_expire, show: show_on_expire });
-    at.key("webhook_secret", &mut session.webhook_secret, &Optional(SecretRef));
+    at.key("webhook_secret", &mut session.webhook_secret, &SecretRefs);
     at.key("cart_idle", &mut session.cart_idle, &Either("none", LIFETIME));
     let token_from = [("value", false), ("sha256", true)];
     at.key("token_from", &mut session.token_is_digest, &Words(&token_from));

@@ -72,6 +72,16 @@ impl Fetch {
         self.class == ShareClass::Segment && !self.route.segment.is_promised
     }
 
+    /// What everyone is shown of the response's fields.
+    pub(super) fn shown(&self, mut headers: HeaderMap) -> HeaderMap {
+        strip_tags(&mut headers);
+        let mut headers = shown(headers);
+        if self.class == ShareClass::Segment {
+            strip_exchange(&mut headers);
+        }
+        headers
+    }
+
     /// The head of the page as it is kept and shown to everyone.
     pub(super) fn entry(
         &self,
@@ -81,11 +91,7 @@ impl Fetch {
     ) -> Entry {
         let initial_age = self.age(&head.headers);
         let marks = purged.tagged(&self.marks, &tags(&head.headers).unwrap_or_default());
-        strip_tags(&mut head.headers);
-        let mut headers = shown(std::mem::take(&mut head.headers));
-        if self.class == ShareClass::Segment {
-            strip_exchange(&mut headers);
-        }
+        let headers = self.shown(std::mem::take(&mut head.headers));
         let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
         Entry {
             status: head.status.as_u16(),

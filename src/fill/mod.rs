@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::{COOKIE, SET_COOKIE};
-use ::http::{HeaderMap, HeaderName, Request, StatusCode};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::clock::unix_now;
@@ -34,7 +34,7 @@ use crate::page::entry::Entry;
 use crate::page::flight::{EndGuard, Failure, Flight, Seat, Verdict};
 use crate::page::key::ShareClass;
 use crate::page::traces::Traces;
-use crate::page::twins::Witness;
+use crate::page::twins::{Seen, Witness};
 use crate::page::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
 use crate::reason::Reason;
 use crate::route::Route;
@@ -130,6 +130,8 @@ pub enum Led {
         stored: bool,
         /// Whether it is known already that it is not, and why.
         waits: Option<Reason>,
+        /// The cookies that it sets, where it is the answer to the visitor's own session: nobody else gets them.
+        cookies: Vec<HeaderValue>,
     },
     /// The page as it is kept, which is not as it came.
     Landed(Arc<Entry>),
@@ -247,17 +249,24 @@ impl Filler {
             return true;
         }
         match self.judge(&fetch, flight, &came) {
-            Ok(storing) => self.share(fetch, flight, came, storing, Lead { seat, tell }).await,
+            Ok(storing) => {
+                self.share(fetch, flight, came, storing, Lead { seat, tell, cookies: Vec::new() })
+                    .await
+            }
             Err(reason) => {
                 // What one user of a segment is answered may be for him alone.
                 let is_said_to_all = fetch.class != ShareClass::Segment;
                 let outdates = fetch.replaces && is_said_to_all && !passes(came.response.status());
+                let status = came.response.status().as_u16();
+                let own = is_leak(reason).then(|| came.response.headers().clone());
                 self.refuse(&fetch, flight, came, reason, tell);
                 if outdates {
                     self.forget(&fetch).await;
                 }
-                if is_leak(reason) {
-                    self.speak_against(&fetch, flight, &[]).await;
+                if let Some(own) = own {
+                    let fields = fetch.shown(own);
+                    let seen = Seen::of_own_fields(status, &fields, fetch.came_at as u64);
+                    self.speak_against(&fetch, flight, seen, &[]).await;
                 }
                 false
             }
@@ -329,6 +338,8 @@ pub fn count_page(sheet: &Sheet, status: StatusCode, headers: &HeaderMap) {
 struct Lead {
     seat: Seat,
     tell: oneshot::Sender<Led>,
+    /// What the answer sets for him alone.
+    cookies: Vec<HeaderValue>,
 }
 
 impl Lead {
@@ -343,7 +354,8 @@ impl Lead {
 
     fn given(self, head: &Arc<Entry>, length: Option<u64>, stored: bool, waits: Option<Reason>) {
         let (head, seat) = (Arc::clone(head), self.seat);
-        say(self.tell, Led::Shared { head, seat, length, stored, waits });
+        let cookies = self.cookies;
+        say(self.tell, Led::Shared { head, seat, length, stored, waits, cookies });
     }
 }
 

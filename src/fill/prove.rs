@@ -51,21 +51,29 @@ impl Filler {
             Proof::Given => {}
             Proof::Waits => self.sheet.refused(Reason::Twin),
             // Nobody waits for what is another page for each.
-            Proof::Personal => self.mark(fetch, Reason::Twin, false),
+            Proof::Personal | Proof::StillPersonal => {
+                self.mark(fetch, Reason::Twin, proof == Proof::StillPersonal);
+            }
         }
         proof
     }
 
-    /// What was answered holds something of its user's own. That says of the page, which varies by `vary`,
-    /// that it is not the segment's.
-    pub(super) async fn speak_against(&self, fetch: &Fetch, flight: &Flight, vary: &[HeaderName]) {
+    /// What was answered, `seen`, holds something of its user's own. Unless others were given the very same, that
+    /// says of the page, which varies by `vary`, that it is not the segment's.
+    pub(super) async fn speak_against(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        seen: Seen,
+        vary: &[HeaderName],
+    ) {
         let Some(person) = fetch.person.as_ref().filter(|_| fetch.needs_twin()) else { return };
         let marks = Arc::new(fetch.marks.clone());
-        let seen = (person.witness, Seen::of_one(person.witness));
         let (key, now) = (page(fetch, flight, vary), unix_now() as u64);
-        let proof = self.pages.twins.note(key, seen, (&marks, &self.pages.purged), now);
-        if proof == Proof::Personal {
-            self.mark(fetch, Reason::Twin, false);
+        let of = (&marks, &*self.pages.purged);
+        let proof = self.pages.twins.note(key, (person.witness, seen), of, now);
+        if matches!(proof, Proof::Personal | Proof::StillPersonal) {
+            self.mark(fetch, Reason::Twin, proof == Proof::StillPersonal);
             self.forget(fetch).await;
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ::http::header::SET_COOKIE;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
@@ -14,7 +15,7 @@ use crate::page::flight::{Flight, Verdict};
 use crate::page::guard::{self, Forms, Watch};
 use crate::page::hole;
 use crate::page::key::ShareClass;
-use crate::page::twins::Proof;
+use crate::page::twins::{Proof, Seen};
 use crate::page::verdict::{Lost, Storing};
 use crate::reason::Reason;
 
@@ -26,7 +27,7 @@ impl Filler {
         flight: &Arc<Flight>,
         came: OriginResponse,
         storing: Storing,
-        lead: Lead,
+        mut lead: Lead,
     ) -> bool {
         let length = came.length;
         let guarded = storing.guarded;
@@ -35,6 +36,11 @@ impl Filler {
         let is_fresh = storing.is_fresh;
         let lost = storing.lost;
         let (head, body) = came.response.into_parts();
+        if fetch.class.is_personal() {
+            // What is answered to his session is his as it came.
+            lead.cookies = head.headers.get_all(SET_COOKIE).iter().cloned().collect();
+        }
+        let keeps_cookies = !lead.cookies.is_empty();
         let traces = fetch.traces_with(&head.headers);
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
@@ -45,7 +51,7 @@ impl Filler {
         // Where it is the right response for its visitor whatever the guard says, he has it now;
         // unless he may have a stale page should this one break off, or needs the cookie that it has lost.
         let mut waiting = Some(lead);
-        let is_his = fetch.loss != Loss::Visitor && lost == Lost::Nothing;
+        let is_his = fetch.loss != Loss::Visitor && (lost == Lost::Nothing || keeps_cookies);
         if !(fetch.withhold || whole_first && !is_his)
             && let Some(lead) = waiting.take()
         {
@@ -108,7 +114,7 @@ impl Filler {
         match self.prove(fetch, flight, head, &body) {
             Proof::Given => self.land(fetch, flight, head, body, waiting).await,
             Proof::Waits => self.keep_from_others(flight, head, &body, waiting),
-            Proof::Personal => {
+            Proof::Personal | Proof::StillPersonal => {
                 self.keep_from_others(flight, head, &body, waiting);
                 // It was believed to be the segment's, and may be one user's.
                 self.forget(fetch).await;
@@ -124,6 +130,10 @@ impl Filler {
         (reason, head): (Reason, &Entry),
         waiting: Option<Lead>,
     ) {
+        let own = (is_leak(reason) && fetch.needs_twin()).then(|| match flight.body() {
+            Some(body) => Seen::of(head, &body, self.decoded_max()).with_own(),
+            None => Seen::of_own_fields(head.status, &head.headers, head.stored_at),
+        });
         // The next one's session the app may know.
         let is_ones = fetch.class == ShareClass::Segment && reason == Reason::PasswordField;
         self.mark(fetch, reason, is_ones);
@@ -136,8 +146,8 @@ impl Filler {
         if fetch.replaces && !is_one_visitors {
             self.forget(fetch).await;
         }
-        if is_leak(reason) {
-            self.speak_against(fetch, flight, &head.vary).await;
+        if let Some(own) = own {
+            self.speak_against(fetch, flight, own, &head.vary).await;
         }
     }
 

@@ -1,60 +1,145 @@
 //! What a response leaves of the cookies with which it was asked for: those of the next request of whoever is
 //! given it (RFC 6265 §5.3, §5.4).
+//!
+//! A cookie is told by its name, its domain and its path: what is taken away under one path stays under
+//! another. Of one that came only the name is known, and that its path stands above what was asked for. So a
+//! line whose path does not, speaks of another cookie; any other line of its name is taken to speak of it.
 
 use ::http::header::COOKIE;
 use ::http::{HeaderMap, HeaderValue};
 
-use super::cookie::rebuild;
+use super::cookie::{cookies, rebuild};
 use super::list::{divide, trim};
-use super::set_cookie::{clears, clears_logins, lines};
+use super::set_cookie::{clears, clears_logins, lines, value};
+
+/// A line of a response about a cookie.
+struct Line<'h> {
+    name: &'h [u8],
+    line: &'h [u8],
+    /// Lower-case, without the dot that may stand before it; empty: the host alone.
+    domain: Vec<u8>,
+    path: Vec<u8>,
+    /// Whether a cookie with this path is sent with the very request that was answered.
+    covers: bool,
+    is_gone: bool,
+}
+
+impl<'h> Line<'h> {
+    /// The lines of the answer to a request for `path`, of each cookie the last. `now` is in seconds since 1970.
+    fn all(headers: &'h HeaderMap, path: &str, now: u64) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (name, line) in lines(headers) {
+            let (domain, under) = (domain_of(line), path_of(line, path));
+            let covers = is_under(path.as_bytes(), &under);
+            let is_gone = clears(line, now);
+            let next = Self { name, line, domain, path: under, covers, is_gone };
+            all.retain(|before| !before.is_same(&next));
+            all.push(next);
+        }
+        all
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.domain == other.domain && self.path == other.path
+    }
+}
+
+/// A cookie that a response changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed<'h> {
+    /// No cookie with this name is left of those that came.
+    Gone(&'h [u8]),
+    /// It is set to another value than it had.
+    Set(&'h [u8], &'h [u8]),
+}
+
+/// The cookies of those whose names `counts` accepts that are there behind the answer `headers` to a request
+/// for `path` with the cookies `came`, as names and values: what stays, then what is set, under whatever
+/// path. One pair of double quotes around a value is taken off. `now` is in seconds since 1970.
+#[must_use]
+pub fn left<'h>(
+    (came, headers): (&'h HeaderMap, &'h HeaderMap),
+    path: &str,
+    counts: impl Fn(&[u8]) -> bool,
+    now: u64,
+) -> Vec<(&'h [u8], &'h [u8])> {
+    let lines = Line::all(headers, path, now);
+    let is_met = |name: &[u8]| lines.iter().any(|line| line.covers && line.name == name);
+    let stay = cookies(came).filter(|(name, _)| counts(name) && !is_met(name));
+    let set = lines.iter().filter(|line| !line.is_gone && counts(line.name));
+    stay.chain(set.map(|line| (line.name, value(line.line)))).collect()
+}
+
+/// What a response does to the same cookies. One that comes again as it was does not change, nor one that is
+/// taken away and was not there.
+#[must_use]
+pub fn changes<'h>(
+    (came, headers): (&'h HeaderMap, &'h HeaderMap),
+    path: &str,
+    counts: impl Fn(&[u8]) -> bool,
+    now: u64,
+) -> Vec<Changed<'h>> {
+    let mut names: Vec<&[u8]> = lines(headers).map(|(name, _)| name).collect();
+    names.retain(|name| counts(name));
+    if names.is_empty() {
+        return Vec::new();
+    }
+    names.sort_unstable();
+    names.dedup();
+    let left = left((came, headers), path, &counts, now);
+    let of = |all: &[(&'h [u8], &'h [u8])], name: &[u8]| -> Vec<&'h [u8]> {
+        all.iter().filter(|(other, _)| *other == name).map(|(_, value)| *value).collect()
+    };
+    let came: Vec<(&[u8], &[u8])> = cookies(came).collect();
+    let mut changed = Vec::new();
+    for name in names {
+        let (before, behind) = (of(&came, name), of(&left, name));
+        if behind.is_empty() && !before.is_empty() {
+            changed.push(Changed::Gone(name));
+        } else if behind != before {
+            changed.extend(behind.iter().map(|value| Changed::Set(name, value)));
+        }
+    }
+    changed
+}
+
+/// Whether a line gives its cookie to a whole domain, and not to the host alone.
+#[must_use]
+pub fn is_domain_wide(line: &[u8]) -> bool {
+    !domain_of(line).is_empty()
+}
 
 /// What a response does to its visitor's cookies.
 #[derive(Clone, Default)]
 pub struct Aftermath {
     /// Whether all that he came with are gone.
     clears_all: bool,
-    changed: Vec<Changed>,
-}
-
-/// A cookie that is set, or taken away.
-#[derive(Clone)]
-struct Changed {
-    name: Vec<u8>,
-    /// As it is sent, and the path under which it is; `None`: it is gone.
-    kept: Option<(Vec<u8>, Vec<u8>)>,
+    /// Names of cookies that came and are gone, or replaced.
+    met: Vec<Vec<u8>>,
+    /// What is set, as it is sent, with its path: longer ones first (§5.4).
+    set: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Aftermath {
     /// What a response to a request for `path` does. `now` is in seconds since 1970.
     #[must_use]
     pub fn of(headers: &HeaderMap, path: &str, now: u64) -> Self {
-        let mut changed: Vec<Changed> = Vec::new();
-        for (name, line) in lines(headers) {
-            let kept = (!clears(line, now)).then(|| (pair(line), path_of(line, path)));
-            // Under another path it is another cookie; but what is gone is gone everywhere, which is the safe
-            // side: on what path the one was set that came is not known.
-            changed.retain(|before| {
-                let is_beside = match (&before.kept, &kept) {
-                    (Some((_, path)), Some((_, other))) => path != other,
-                    _ => false,
-                };
-                before.name != name || is_beside
-            });
-            changed.push(Changed { name: name.to_vec(), kept });
-        }
-        Self { clears_all: clears_logins(headers), changed }
+        let lines = Line::all(headers, path, now);
+        let met = lines.iter().filter(|line| line.covers).map(|line| line.name.to_vec()).collect();
+        let kept = lines.iter().filter(|line| !line.is_gone);
+        let mut set: Vec<_> = kept.map(|line| (pair(line.line), line.path.clone())).collect();
+        set.sort_by_key(|(_, path)| std::cmp::Reverse(path.len()));
+        Self { clears_all: clears_logins(headers), met, set }
     }
 
     /// Makes the cookies of a request to the same site for `path`, with which he came, those that he has now.
     pub fn apply(&self, headers: &mut HeaderMap, path: &str) {
-        if !self.clears_all && self.changed.is_empty() {
+        if !self.clears_all && self.met.is_empty() && self.set.is_empty() {
             return;
         }
-        let stays =
-            |name: &[u8]| !self.clears_all && self.changed.iter().all(|other| other.name != name);
+        let stays = |name: &[u8]| !self.clears_all && self.met.iter().all(|other| other != name);
         let came = rebuild(headers, stays);
-        let set = self.changed.iter().filter_map(|changed| changed.kept.as_ref());
-        let sent = set.filter(|(_, under)| is_under(path.as_bytes(), under));
+        let sent = self.set.iter().filter(|(_, under)| is_under(path.as_bytes(), under));
         let pairs: Vec<&[u8]> = came
             .iter()
             .map(HeaderValue::as_bytes)
@@ -88,6 +173,15 @@ fn pair(line: &[u8]) -> Vec<u8> {
         (name, Some(value)) => [trim(name), b"=", trim(value)].concat(),
         (value, None) => value.to_vec(),
     }
+}
+
+/// The domain that a line names (§5.2.3): the last one.
+fn domain_of(line: &[u8]) -> Vec<u8> {
+    let attributes = line.split(|&byte| byte == b';').skip(1).map(|part| divide(part, b'='));
+    let domains = attributes.filter(|(name, _)| trim(name).eq_ignore_ascii_case(b"domain"));
+    let named = domains.last().map(|(_, value)| trim(value.unwrap_or_default()));
+    let named = named.unwrap_or_default();
+    named.strip_prefix(b".").unwrap_or(named).to_ascii_lowercase()
 }
 
 /// The path of a cookie that is set in an answer to a request for `asked` (§5.2.4, §5.1.4): the last that it
@@ -147,9 +241,66 @@ mod tests {
             ("a=1", &["a=2; Path=/", "a=; Path=/"], ""),
             ("a=1", &["a=2; Path=/", "a=3; path=/"], "a=3"),
             ("a=1", &["a=2; Path=/shop", "a=3; Path=/"], "a=2; a=3"),
+            ("a=1", &["a=3; Path=/", "a=2; Path=/shop"], "a=2; a=3"),
+            // A cookie of another path is another one, in whatever order they are named.
+            ("a=1", &["a=; Path=/old", "a=2; Path=/"], "a=2"),
+            ("a=1", &["a=2; Path=/", "a=; Path=/old"], "a=2"),
+            ("a=1", &["a=2; Path=/", "a=; Path=/shop"], "a=2"),
+            ("a=1", &["a=2; Path=/", "a=; Path=/; Domain=.Shop.test"], "a=2"),
+            ("a=1", &["a=2; Path=/; Domain=shop.test", "a=; Path=/; Domain=.Shop.test"], ""),
+            ("a=1", &["a=; Path=/old"], "a=1"),
+            ("a=1", &["a=2; Path=/shop/part"], "a=1; a=2"),
+            ("a=1", &["a=; Path=/shop"], ""),
             ("a=1", &["=x; Path=/"], "a=1; x"),
         ] {
             assert_eq!(after(came, set, "/shop/part"), expected, "{came} {set:?}");
+        }
+    }
+
+    /// The cookies that are left of `a=1` and `b=2` behind an answer to a request for `/shop/pay`, and what
+    /// has changed.
+    fn left_of(set: &[&str]) -> (String, Vec<String>) {
+        let came = HeaderMap::from_iter([(COOKIE, HeaderValue::from_static("a=1; b=2"))]);
+        let answer: HeaderMap =
+            set.iter().map(|line| (SET_COOKIE, HeaderValue::from_str(line).unwrap())).collect();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let has = left((&came, &answer), "/shop/pay", |name| name == b"a", NOW);
+        let has: Vec<_> = has.iter().map(|(_, value)| text(value)).collect();
+        let changed = changes((&came, &answer), "/shop/pay", |name| name == b"a", NOW);
+        let changed = changed.iter().map(|change| match change {
+            Changed::Gone(_) => "-".to_owned(),
+            Changed::Set(_, value) => text(value),
+        });
+        (has.join(" "), changed.collect())
+    }
+
+    #[test]
+    fn what_changes_of_a_cookie_goes_by_its_path() {
+        for (set, left, changed) in [
+            (&[][..], "1", &[][..]),
+            (&["b=3; Path=/"], "1", &[]),
+            (&["a=1; Path=/"], "1", &[]),
+            (&["a=\"1\"; Path=/"], "1", &[]),
+            (&["a=3; Path=/"], "3", &["3"]),
+            (&["a=; Path=/"], "", &["-"]),
+            (&["a=deleted"], "", &["-"]),
+            (&["a=; Path=/old"], "1", &[]),
+            (&["a=; Path=/old", "a=3; Path=/"], "3", &["3"]),
+            (&["a=3; Path=/", "a=; Path=/old"], "3", &["3"]),
+            (&["a=1; Path=/", "a=; Path=/shop"], "1", &[]),
+            (&["a=3; Path=/", "a=; Path=/"], "", &["-"]),
+            (&["a=; Path=/", "a=3; Path=/"], "3", &["3"]),
+            (&["a=; Path=/", "a=3; Path=/old"], "3", &["3"]),
+            // Both may be sent: none is believed.
+            (&["a=3; Path=/", "a=4; Path=/shop"], "3 4", &["3", "4"]),
+            (&["a=3; Path=/shop/other"], "1 3", &["1", "3"]),
+        ] {
+            let (has, is_changed) = left_of(set);
+            assert_eq!(
+                (has.as_str(), is_changed),
+                (left, changed.iter().map(|c| (*c).to_owned()).collect()),
+                "{set:?}"
+            );
         }
     }
 

@@ -5,7 +5,6 @@
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::cookie::cookies;
 use super::date;
 use super::list::{divide, trim};
 
@@ -55,49 +54,16 @@ pub fn lines(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
 /// The cookies that a response sets or clears, as names and values. One pair of double quotes around a
 /// value is taken off.
 pub fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
-    headers.get_all(SET_COOKIE).iter().map(|line| {
-        let pair = divide(line.as_bytes(), b';').0;
-        let value = trim(divide(pair, b'=').1.unwrap_or_default());
-        let value = match value {
-            [b'"', inner @ .., b'"'] => inner,
-            plain => plain,
-        };
-        (name(line.as_bytes()), value)
-    })
+    lines(headers).map(|(name, line)| (name, value(line)))
 }
 
-/// What a response does to cookies of which a request carried `came`: those whose names `counts` accepts
-/// and that change by it. One that comes again as it was does not, nor one that is taken away and was not
-/// there. `now` is in seconds since 1970.
-pub fn changes<'h>(
-    came: &'h HeaderMap,
-    headers: &'h HeaderMap,
-    counts: impl Fn(&[u8]) -> bool + 'h,
-    now: u64,
-) -> impl Iterator<Item = Changed<'h>> {
-    let lines = headers.get_all(SET_COOKIE).iter().map(HeaderValue::as_bytes);
-    lines.zip(pairs(headers)).filter_map(move |(line, (name, value))| {
-        if !counts(name) {
-            return None;
-        }
-        let mut before = cookies(came).filter(|(other, _)| *other == name).map(|(_, value)| value);
-        if clears(line, now) {
-            before.next().map(|_| Changed::Gone(name))
-        } else if before.next() == Some(value) && before.next().is_none() {
-            None
-        } else {
-            Some(Changed::Set(name, value))
-        }
-    })
-}
-
-/// A cookie that a response changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changed<'h> {
-    /// The cookie with this name is taken away.
-    Gone(&'h [u8]),
-    /// It is set to another value than it had.
-    Set(&'h [u8], &'h [u8]),
+/// The value of the cookie in a line. One pair of double quotes around it is taken off.
+pub(super) fn value(line: &[u8]) -> &[u8] {
+    let pair = divide(line, b';').0;
+    match trim(divide(pair, b'=').1.unwrap_or_default()) {
+        [b'"', inner @ .., b'"'] => inner,
+        plain => plain,
+    }
 }
 
 /// The names of the cookies that a response takes away. `now` is in seconds since 1970.

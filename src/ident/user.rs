@@ -3,6 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
+
+use super::{CookieHash, hex};
+
 /// The longest user name, in bytes.
 pub const USER_MAX: usize = 256;
 /// The most attributes that a user has.
@@ -15,10 +19,48 @@ const VALUE_MAX: usize = 128;
 const END: u8 = 0;
 /// Stands where an attribute's name would begin, and says that nobody has confirmed who he is.
 const UNCONFIRMED: &[u8] = b"?";
+/// Stands there before a [`Bond`].
+const BOND: u8 = b'@';
+/// How much of a hash a bond is, in bytes.
+const BOND_BYTES: usize = 8;
+
+/// The longest bond as it is written, in bytes, with what ends what stands before it.
+const BOND_MAX: usize = 2 + 2 * BOND_BYTES;
+
+/// What a log-in to an app's own session holds for: the host at which it was seen, or the very session cookies
+/// of which the app was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bond([u8; BOND_BYTES]);
+
+impl Bond {
+    /// To a host, as `host` or `host:port`.
+    #[must_use]
+    pub fn of_host(host: &str) -> Self {
+        Self::of(&Sha256::digest(host))
+    }
+
+    /// To session cookies.
+    #[must_use]
+    pub fn of_cookies(cookies: &CookieHash) -> Self {
+        Self::of(&cookies.0)
+    }
+
+    fn of(hash: &[u8]) -> Self {
+        let mut bond = [0; BOND_BYTES];
+        bond.iter_mut().zip(hash).for_each(|(to, from)| *to = *from);
+        Self(bond)
+    }
+
+    fn written(self) -> Vec<u8> {
+        let mut written = vec![BOND];
+        written.extend_from_slice(hex(&self.0).as_bytes());
+        written
+    }
+}
 
 /// A user as the app named him: a name of 1 to 256 bytes, mostly UTF-8, never interpreted, and
 /// attributes such as his group. In the store he is his name; behind a zero byte the attributes follow,
-/// `name=value` each, in the order of their names.
+/// `name=value` each, in the order of their names. Last comes what his log-in is bound to, if anything.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct User {
     stored: Arc<[u8]>,
@@ -39,7 +81,7 @@ impl User {
     #[must_use]
     pub fn from_store(stored: &[u8]) -> Option<Self> {
         let name = stored.iter().position(|&byte| byte == END).unwrap_or(stored.len());
-        let most = USER_MAX + ATTRIBUTES_MAX * (NAME_MAX + VALUE_MAX + 2) + 2;
+        let most = USER_MAX + ATTRIBUTES_MAX * (NAME_MAX + VALUE_MAX + 2) + 2 + BOND_MAX;
         let is_one = (1..=USER_MAX).contains(&name) && stored.len() <= most;
         is_one.then(|| Self { stored: stored.into(), name })
     }
@@ -81,13 +123,45 @@ impl User {
         !self.parts().any(|part| part == UNCONFIRMED)
     }
 
+    /// The same user, whose log-in holds for this alone.
+    #[must_use]
+    pub fn bound_to(&self, bond: Bond) -> Self {
+        let mut stored = self.as_said().to_vec();
+        stored.push(END);
+        stored.extend_from_slice(&bond.written());
+        Self { stored: stored.into(), name: self.name }
+    }
+
+    /// Whether his log-in holds for this: it is bound to that, or to nothing.
+    #[must_use]
+    pub fn is_bound_to(&self, bond: Bond) -> bool {
+        self.bond().is_none_or(|written| *written == bond.written())
+    }
+
+    /// Whether his log-in is bound to anything.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.bond().is_some()
+    }
+
+    fn bond(&self) -> Option<&[u8]> {
+        self.parts().last().filter(|part| part.first() == Some(&BOND))
+    }
+
+    /// Name and attributes: all that was said of him.
+    #[must_use]
+    pub fn as_said(&self) -> &[u8] {
+        let bond = self.bond().map_or(0, |bond| bond.len() + 1);
+        &self.stored[..self.stored.len() - bond]
+    }
+
     /// The name's bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.stored[..self.name]
     }
 
-    /// Name and attributes, as the store holds them.
+    /// Name, attributes and bond, as the store holds them.
     #[must_use]
     pub fn as_stored(&self) -> &[u8] {
         &self.stored
@@ -197,6 +271,27 @@ mod tests {
         let read = User::from_store(label.as_stored()).unwrap();
         assert!(!read.is_confirmed());
         assert_eq!((read.as_bytes(), read.attributes().count()), (&b"alice"[..], 0));
+    }
+
+    #[test]
+    fn what_a_log_in_is_bound_to_stays_beside_what_is_said_of_him() {
+        let (shop, blog) = (Bond::of_host("shop.test"), Bond::of_host("blog.test"));
+        let alice = User::new(b"alice").unwrap();
+        let trade = alice.with_attributes(&attributes(&[("group", "trade")])).unwrap();
+        for user in [alice.clone(), trade, alice.unconfirmed()] {
+            assert!(user.is_bound_to(shop) && !user.is_bound());
+            let bound = User::from_store(user.bound_to(shop).as_stored()).unwrap();
+            assert!(bound.is_bound() && bound.is_bound_to(shop) && !bound.is_bound_to(blog));
+            assert_eq!(bound.as_said(), user.as_stored());
+            assert_eq!(bound.is_confirmed(), user.is_confirmed());
+            assert!(bound.attributes().eq(user.attributes()) && bound.is_same(&user));
+            let other = bound.bound_to(blog);
+            assert!(other.is_bound_to(blog) && !other.is_bound_to(shop));
+            assert_eq!(other.as_said(), user.as_stored());
+        }
+        let many: Vec<_> = (0..16).map(|n| (format!("{n:032}"), "x".repeat(128))).collect();
+        let most = User::new(&[b'x'; USER_MAX]).unwrap().with_attributes(&many).unwrap();
+        assert!(User::from_store(most.bound_to(shop).as_stored()).is_some());
     }
 
     #[test]

@@ -21,7 +21,12 @@ use super::{OriginError, Outgoing};
 
 /// The most streams that are opened on one connection, whatever the origin would take.
 const STREAMS: usize = 100;
-/// How many are opened before the origin has said how many it takes.
+/// Stands for how many the origin takes until it has said so: a number that none says.
+const UNTOLD: usize = 3_999_999_979;
+/// How long others wait for the origin to say how many streams it takes (RFC 9113 §3.4: that is the first
+/// that it sends) before they are sent all the same.
+const TELLING_PATIENCE: Duration = Duration::from_secs(1);
+/// So many are then opened at most.
 const STREAMS_UNTOLD: usize = 32;
 /// What an origin may send ahead on a stream whose client is slow.
 const STREAM_WINDOW: u32 = 128 * 1024;
@@ -54,6 +59,8 @@ type JustBegun = Rc<RefCell<Option<Rc<Progress>>>>;
 pub(super) struct Here {
     /// hyper looks at a body once, and then makes a task of what is left of it.
     begun: JustBegun,
+    /// Told of whenever hyper has read or written: the origin may have said how many streams it takes.
+    moved: Rc<Notify>,
 }
 
 impl<F: Future + 'static> Executor<F> for Here
@@ -62,7 +69,16 @@ where
 {
     fn execute(&self, task: F) {
         let Some(upload) = self.begun.take() else {
-            tokio::task::spawn_local(task);
+            let moved = Rc::clone(&self.moved);
+            tokio::task::spawn_local(async move {
+                let mut task = std::pin::pin!(task);
+                let moving = std::future::poll_fn(|cx| {
+                    let polled = task.as_mut().poll(cx);
+                    moved.notify_waiters();
+                    polled
+                });
+                moving.await;
+            });
             return;
         };
         // Dropped, it resets its stream: hyper itself waits for as long as the origin takes nothing.
@@ -91,6 +107,8 @@ pub(super) struct Lane {
     /// How many requests were called off on it.
     called_off: Cell<usize>,
     begun: JustBegun,
+    opened: Instant,
+    moved: Rc<Notify>,
     /// Nothing more is begun on it. hyper itself waits, with what it holds, for as long as the origin takes
     /// no stream.
     over: Rc<Notify>,
@@ -112,12 +130,12 @@ impl Lane {
     /// Begins HTTP/2 on a socket.
     pub(super) async fn open(link: Link, ping: Duration) -> Result<Self, OriginError> {
         let here = Here::default();
-        let begun = Rc::clone(&here.begun);
+        let (begun, moved) = (Rc::clone(&here.begun), Rc::clone(&here.moved));
         let (requests, connection) = http2::Builder::new(here)
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .initial_max_send_streams(STREAMS_UNTOLD)
+            .initial_max_send_streams(UNTOLD)
             .max_header_list_size(BUFFER as u32)
             .max_send_buf_size(SEND_BUFFER)
             .keep_alive_interval(ping)
@@ -128,7 +146,7 @@ impl Lane {
         let driven = Rc::new(RefCell::new(connection));
         let connection = Rc::downgrade(&driven);
         let over = Rc::new(Notify::new());
-        let is_over = Rc::clone(&over);
+        let (is_over, ends) = (Rc::clone(&over), Rc::clone(&moved));
         tokio::task::spawn_local(async move {
             // Borrowed for one poll at a time: how many streams it takes is asked in between.
             let driving = std::future::poll_fn(|cx| Pin::new(&mut *driven.borrow_mut()).poll(cx));
@@ -137,6 +155,7 @@ impl Lane {
                 // What was begun goes on in tasks of its own.
                 () = is_over.notified() => Ok(()),
             };
+            ends.notify_waiters();
             if let Err(error) = end {
                 tracing::debug!(%error, "an origin connection of HTTP/2 ended");
             }
@@ -149,6 +168,8 @@ impl Lane {
             doubted: Cell::new(false),
             called_off: Cell::new(0),
             begun,
+            opened: Instant::now(),
+            moved,
             over,
         })
     }
@@ -158,10 +179,36 @@ impl Lane {
         is_trusted && !self.requests.is_closed()
     }
 
-    /// How many streams the origin takes.
-    fn takes(&self) -> usize {
+    /// How many streams the origin takes, or `UNTOLD`.
+    fn told(&self) -> usize {
         let connection = self.connection.upgrade();
         connection.map_or(0, |connection| connection.borrow().current_max_send_streams())
+    }
+
+    /// Whether the origin may say yet how many streams it takes.
+    fn is_untold(&self) -> bool {
+        self.told() == UNTOLD && self.opened.elapsed() < TELLING_PATIENCE
+    }
+
+    /// How many streams the origin takes. Until it says so that is the one for which the connection was
+    /// opened: what is over its bound it refuses, and may refuse again.
+    fn takes(&self) -> usize {
+        match self.told() {
+            UNTOLD if self.is_untold() => 1,
+            UNTOLD => STREAMS_UNTOLD,
+            told => told,
+        }
+    }
+
+    /// Waits until the origin has said how many streams it takes, or is not waited for any more.
+    async fn telling(&self) {
+        let patience = self.opened + TELLING_PATIENCE;
+        while self.is_open() && self.is_untold() {
+            let moved = self.moved.notified();
+            if tokio::time::timeout_at(patience, moved).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Whether the origin takes one more stream now.
@@ -291,6 +338,17 @@ impl Lanes {
         let mut open = self.open.borrow_mut();
         open.retain(|lane| lane.is_open());
         open.iter().find(|lane| lane.has_room()).map(Stream::on)
+    }
+
+    /// The same, once those that were opened just now say whether they have one.
+    pub(super) async fn free_once_told(&self) -> Option<Stream> {
+        loop {
+            if let Some(stream) = self.free() {
+                return Some(stream);
+            }
+            let untold = self.open.borrow().iter().find(|lane| lane.is_untold()).cloned();
+            untold?.telling().await;
+        }
     }
 
     /// Shares a fresh connection; the first place on it. Those that carry nothing and take nothing go: else

@@ -148,7 +148,7 @@ impl Origin {
         let turn = tokio::time::timeout(self.settings.connect_timeout, self.lanes.turn.lock())
             .await
             .map_err(|_| OriginError::ConnectTimedOut)?;
-        if let Some(stream) = self.lanes.free() {
+        if let Some(stream) = self.lanes.free_once_told().await {
             return Ok((Sender::Http2(stream), true));
         }
         if self.lanes.speaks_http1() {

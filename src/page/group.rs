@@ -32,7 +32,7 @@ pub fn segment(segment: &Segment, user: Option<&User>, headers: &HeaderMap) -> V
 #[must_use]
 pub fn session(user: &User, cookies: &[u8]) -> Vec<u8> {
     let mut group = vec![SESSION_FORMAT];
-    bytes(&mut group, user.as_stored());
+    bytes(&mut group, user.as_said());
     bytes(&mut group, cookies);
     group
 }

@@ -1,8 +1,9 @@
 //! The leak guard: whether a page that is about to be shared holds something of one visitor, a CSRF
 //! field or a session id in a link, or what [`Traces`] say is somebody's own.
 //!
-//! For fields and links it reads tags, never text: an article about `csrf_token` passes. What it cannot
-//! read does not pass. What follows from a finding is decided elsewhere.
+//! For fields and links it reads tags, never text: an article about `csrf_token` passes. Tags are read where
+//! `stems` finds a word that could be part of one that counts. What cannot be read does not pass. What
+//! follows from a finding is decided elsewhere.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -17,7 +18,9 @@ use lol_html::html_content::{Attribute, Element};
 use lol_html::{AsciiCompatibleEncoding, HtmlRewriter, MemorySettings, Settings, element, text};
 
 use super::coded;
+use super::stems;
 use super::traces::{Search, Traces};
+use super::window::Window;
 use crate::http::list::members;
 use crate::http::media;
 use crate::http::query::{is_session_field, text_has_session_id};
@@ -101,17 +104,17 @@ pub fn inspect(headers: &HeaderMap, body: &[Bytes], watch: &Watch<'_>) -> Result
         return Ok(());
     }
     let reading = Reading { named: named_encoding(headers)?, is_page, watch };
-    let raw = Pieces::new(body);
-    let start = raw.start();
+    let raw = || Pieces::new(body);
+    let start = raw().start();
     match coding(headers)? {
-        Coding::Identity => reading.inspect(raw),
-        Coding::Gzip => reading.inspect(MultiGzDecoder::new(raw)),
+        Coding::Identity => reading.inspect(|| Ok(raw())),
+        Coding::Gzip => reading.inspect(|| Ok(MultiGzDecoder::new(raw()))),
         // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some send it bare.
-        Coding::Deflate if is_zlib(start) => reading.inspect(ZlibDecoder::new(raw)),
-        Coding::Deflate => reading.inspect(DeflateDecoder::new(raw)),
+        Coding::Deflate if is_zlib(start) => reading.inspect(|| Ok(ZlibDecoder::new(raw()))),
+        Coding::Deflate => reading.inspect(|| Ok(DeflateDecoder::new(raw()))),
         Coding::Brotli if coded::has_large_window(start[0]) => Err(Finding::Undecodable),
-        Coding::Brotli => reading.inspect(brotli::Decompressor::new(raw, PIECE)),
-        Coding::Zstd => reading.inspect(coded::unzstd(raw).map_err(|_| Finding::Undecodable)?),
+        Coding::Brotli => reading.inspect(|| Ok(brotli::Decompressor::new(raw(), PIECE))),
+        Coding::Zstd => reading.inspect(|| coded::unzstd(raw()).map_err(|_| Finding::Undecodable)),
     }
 }
 
@@ -164,28 +167,136 @@ struct Reading<'w> {
 
 impl Reading<'_> {
     /// Reads a decoded page in the charset in which tags can be told from text. UTF-16 and the like, by
-    /// name or by the byte order mark at its start, hide ASCII.
-    fn inspect(&self, mut page: impl Read) -> Result<(), Finding> {
+    /// name or by the byte order mark at its start, hide ASCII. `open` begins the page anew.
+    fn inspect<R: Read>(&self, open: impl Fn() -> Result<R, Finding>) -> Result<(), Finding> {
         let mut start = Vec::with_capacity(3);
+        let mut page = open()?;
         page.by_ref().take(3).read_to_end(&mut start).map_err(|_| Finding::Undecodable)?;
         let marked = Encoding::for_bom(&start).map(|(encoding, _)| encoding);
-        let encoding = marked.unwrap_or(self.named);
-        let mut page = start.as_slice().chain(page);
-        if self.is_page {
-            return inspect_page(page, encoding, self.watch, 0);
+        let text = Text::new(marked.unwrap_or(self.named), self.watch, 0)?;
+        let page = start.as_slice().chain(page);
+        if self.is_page { text.inspect_page(page, open) } else { text.search(page) }
+    }
+}
+
+/// What was seen in a text without reading its tags.
+struct Seen {
+    /// Whether something is somebody's own.
+    own: Result<(), Finding>,
+    may_be_in_tags: bool,
+}
+
+/// A page, or a page within a page.
+struct Text<'w> {
+    charset: &'static Encoding,
+    ascii: AsciiCompatibleEncoding,
+    watch: &'w Watch<'w>,
+    depth: usize,
+}
+
+impl<'w> Text<'w> {
+    fn new(
+        charset: &'static Encoding,
+        watch: &'w Watch<'w>,
+        depth: usize,
+    ) -> Result<Self, Finding> {
+        let ascii = AsciiCompatibleEncoding::new(charset).ok_or(Finding::Undecodable)?;
+        Ok(Self { charset, ascii, watch, depth })
+    }
+
+    /// Looks through the whole text, and reads its tags where there may be something in them. For that the
+    /// page is opened again: hardly any is read twice. What is found in tags comes first, for it says
+    /// something of the page, and not of the visitor.
+    fn inspect_page<R: Read>(
+        &self,
+        page: impl Read,
+        open: impl Fn() -> Result<R, Finding>,
+    ) -> Result<(), Finding> {
+        let Seen { own, may_be_in_tags } = self.look_through(page)?;
+        if !may_be_in_tags {
+            return own;
         }
-        if AsciiCompatibleEncoding::new(encoding).is_none() {
+        match open().and_then(|page| self.inspect_tags(page)) {
+            Err(Finding::Undecodable) if own.is_err() => own,
+            found => found.and(own),
+        }
+    }
+
+    /// Reads the tags, and inspects the pages within them.
+    fn inspect_tags(&self, page: impl Read) -> Result<(), Finding> {
+        if self.depth > DEPTH_MAX {
             return Err(Finding::Undecodable);
         }
-        let mut search = Search::new(self.watch.traces, encoding);
-        read_pieces(&mut page, self.watch, |piece| search.feed(piece, false))?;
-        search.feed(b"", true)
+        for within in self.read_tags(page)?.pages() {
+            Text::new(UTF_8, self.watch, self.depth + 1)?.inspect_within(&within)?;
+        }
+        Ok(())
+    }
+
+    fn inspect_within(&self, page: &str) -> Result<(), Finding> {
+        self.inspect_page(page.as_bytes(), || Ok(page.as_bytes()))
+    }
+
+    /// Searches for what is somebody's own.
+    fn search(&self, text: impl Read) -> Result<(), Finding> {
+        let mut search = Search::new(self.watch.traces, self.charset);
+        self.read_through(text, |window, is_last| search.look(window, is_last))
+    }
+
+    /// Searches for what is somebody's own, and for words that may be in tags.
+    fn look_through(&self, page: impl Read) -> Result<Seen, Finding> {
+        let mut search = Search::new(self.watch.traces, self.charset);
+        // What a page has within is read as UTF-8, and may be another text then.
+        let differs_within = self.charset != UTF_8 && !self.watch.traces.is_empty();
+        let mut seen = Seen { own: Ok(()), may_be_in_tags: differs_within };
+        self.read_through(page, |window, is_last| {
+            seen.may_be_in_tags =
+                seen.may_be_in_tags || stems::may_stand_in(window, self.watch.forms, is_last);
+            seen.own = seen.own.and_then(|()| search.look(window, is_last));
+            Ok(())
+        })?;
+        Ok(seen)
+    }
+
+    fn read_through(
+        &self,
+        text: impl Read,
+        mut look: impl FnMut(&Window, bool) -> Result<(), Finding>,
+    ) -> Result<(), Finding> {
+        let mut window = Window::default();
+        read_pieces(text, self.watch, |piece| {
+            window.add(piece);
+            look(&window, false)
+        })?;
+        look(&window, true)
+    }
+
+    /// Reads all tags, and returns the pages that are written in them.
+    fn read_tags(&self, page: impl Read) -> Result<Inner, Finding> {
+        let inner = std::cell::RefCell::new(Inner::default());
+        let most = self.watch.max_decoded.saturating_add(PIECE);
+        let settings = Settings::new()
+            .append_element_content_handler(element!("*", |element| {
+                Ok(inspect_element(element, self.watch.forms, &mut inner.borrow_mut())?)
+            }))
+            // Text to browsers that run scripts, and tags to those that do not.
+            .append_element_content_handler(text!("noscript, noframes, noembed", |chunk| {
+                inner.borrow_mut().add_text(chunk.as_str(), chunk.last_in_text_node());
+                Ok(())
+            }))
+            .with_encoding(self.ascii)
+            .with_strict(true)
+            .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(most));
+        let mut reader = HtmlRewriter::new(settings, |_: &[u8]| {});
+        read_pieces(page, self.watch, |piece| reader.write(piece).map_err(finding_in))?;
+        reader.end().map_err(finding_in)?;
+        Ok(inner.into_inner())
     }
 }
 
 /// Hands a body on in pieces, as far as it may be read.
 fn read_pieces(
-    page: &mut impl Read,
+    mut page: impl Read,
     watch: &Watch<'_>,
     mut take: impl FnMut(&[u8]) -> Result<(), Finding>,
 ) -> Result<(), Finding> {
@@ -204,55 +315,6 @@ fn read_pieces(
 /// The two bytes before a zlib stream (RFC 1950 §2.2).
 fn is_zlib(start: [u8; 2]) -> bool {
     start[0] & 0x0f == 8 && u16::from_be_bytes(start).is_multiple_of(31)
-}
-
-/// Reads one page, and the pages within it.
-fn inspect_page(
-    mut page: impl Read,
-    encoding: &'static Encoding,
-    watch: &Watch<'_>,
-    depth: usize,
-) -> Result<(), Finding> {
-    if depth > DEPTH_MAX {
-        return Err(Finding::Undecodable);
-    }
-    let mut inner = Inner::default();
-    read_tags(&mut page, encoding, watch, &mut inner)?;
-    for nested in inner.pages() {
-        inspect_page(nested.as_bytes(), UTF_8, watch, depth + 1)?;
-    }
-    Ok(())
-}
-
-fn read_tags(
-    page: &mut impl Read,
-    encoding: &'static Encoding,
-    watch: &Watch<'_>,
-    inner: &mut Inner,
-) -> Result<(), Finding> {
-    let ascii = AsciiCompatibleEncoding::new(encoding).ok_or(Finding::Undecodable)?;
-    let mut search = Search::new(watch.traces, encoding);
-    let inner = std::cell::RefCell::new(inner);
-    let most = watch.max_decoded.saturating_add(PIECE);
-    let settings = Settings::new()
-        .append_element_content_handler(element!("*", |element| {
-            Ok(inspect_element(element, watch.forms, &mut inner.borrow_mut())?)
-        }))
-        // Text to browsers that run scripts, and tags to those that do not.
-        .append_element_content_handler(text!("noscript, noframes, noembed", |chunk| {
-            inner.borrow_mut().add_text(chunk.as_str(), chunk.last_in_text_node());
-            Ok(())
-        }))
-        .with_encoding(ascii)
-        .with_strict(true)
-        .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(most));
-    let mut reader = HtmlRewriter::new(settings, |_: &[u8]| {});
-    read_pieces(page, watch, |piece| {
-        search.feed(piece, false)?;
-        reader.write(piece).map_err(finding_in)
-    })?;
-    search.feed(b"", true)?;
-    reader.end().map_err(finding_in)
 }
 
 /// A finding of ours comes back as it was; any other error means markup that cannot be read.
@@ -916,7 +978,144 @@ mod tests {
         }
     }
 
+    /// What is found where all tags are read, whatever words there are.
+    fn found_in_tags(page: &str, watch: &Watch<'_>, depth: usize) -> Result<(), Finding> {
+        if depth > DEPTH_MAX {
+            return Err(Finding::Undecodable);
+        }
+        let inner = Text::new(UTF_8, watch, depth)?.read_tags(page.as_bytes())?;
+        inner.pages().try_for_each(|within| found_in_tags(&within, watch, depth + 1))
+    }
+
+    /// One letter, as it stands or escaped.
+    fn written(letter: char, way: u8) -> String {
+        let number = u32::from(letter);
+        match way {
+            0 => format!("&#{number};"),
+            1 => format!("&#{number}"),
+            2 => format!("&#x{number:X};"),
+            3 => format!("&#00{number};"),
+            4 => format!("%{number:02x}"),
+            5 => format!("&#37;{number:02X}"),
+            6 => format!("&percnt;{number:02x}"),
+            7 => letter.to_uppercase().to_string(),
+            8 => match letter {
+                '_' => "&lowbar;".to_owned(),
+                '(' => "&lpar;".to_owned(),
+                ')' => "&rpar;".to_owned(),
+                ']' => "&rsqb;".to_owned(),
+                '=' => "&equals;".to_owned(),
+                letter => letter.to_string(),
+            },
+            _ => letter.to_string(),
+        }
+    }
+
+    /// A word that counts, or nearly, with some of its letters escaped, in a place where it may count.
+    fn fragment() -> impl Strategy<Value = String> {
+        let words = proptest::sample::select(vec![
+            "csrf_token",
+            "csrf-token",
+            "csrftoken",
+            "x[_token]",
+            "_csrf ",
+            "_xsrf",
+            "authenticity_token",
+            "csrfmiddlewaretoken",
+            "__RequestVerificationToken",
+            "wpEditToken",
+            "token",
+            "srf",
+            "csrf_tokens",
+            "/;jsessionid=1",
+            "?PHPSESSID=1",
+            "osCsid=2",
+            "phpsessid",
+            "/(S(x))/",
+            "(A(b)S(c))",
+            "(f(x)g)",
+            "(s(x)/y)",
+            "password",
+            "post",
+            "/log-in",
+            "/sign_in",
+            "word",
+        ]);
+        let places = proptest::sample::select(vec![
+            "<input name=\"@\">",
+            "<INPUT NAME=@>",
+            "<meta property='@'/>",
+            "<button name=@ value=1>",
+            "<select name='\u{a0}@\u{3000}'>",
+            "<a href='@'>",
+            "<a href=@>",
+            "<p data-x=\"@\">",
+            "<b onclick='@'>",
+            "<meta content=\"@\" http-equiv=refresh>",
+            "<p>@</p>",
+            "<input type=@>",
+            "<form method='@'>",
+            "<form action  =  '@'>",
+            "<button formaction=@>",
+            "<form formmethod=@ x>",
+            "<noscript><input name=@></noscript>",
+            "<iframe srcdoc='<input name=@>'>",
+            "<iframe srcdoc=\"&lt;input name=@ type=@>\">",
+            "<iframe srcdoc='&lt;a href=&#34;@&#34;>'>",
+            "<!-- <input name='@'> -->",
+            "<script>if (a(b)) x = '@'</script>",
+            "<select><xmp><script>'</select>@",
+        ]);
+        let ways = proptest::collection::vec(0_u8..60, 32);
+        (words, places, ways, any::<bool>()).prop_map(|(word, place, ways, twice)| {
+            let word: String =
+                word.chars().zip(ways).map(|(letter, way)| written(letter, way)).collect();
+            place.replace('@', &if twice { word.replace('&', "&amp;") } else { word })
+        })
+    }
+
+    #[test]
+    fn pages_within_pages_are_read_as_browsers_read_them() {
+        let mut traces = Traces::default();
+        traces.user("Zoë.Müller".as_bytes());
+        traces.user(b"alice");
+        let watch = Watch { forms: Forms::None, traces: &traces, max_decoded: LIMIT };
+        for page in [
+            &b"<noscript><p>Zo\xEB.M&uuml;ller</p></noscript>"[..],
+            b"<noscript><p>\xC3\xA9alice</noscript>",
+        ] {
+            let headers = typed("text/html; charset=iso-8859-1");
+            let found = super::inspect(&headers, &[Bytes::from_static(page)], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{page:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_page_has_in_its_tags_is_told_before_what_is_its_visitor_s() {
+        let mut traces = Traces::default();
+        traces.user(b"alice");
+        let watch = Watch { forms: Forms::None, traces: &traces, max_decoded: LIMIT };
+        let page = Bytes::from_static(b"<p>alice</p><input name=csrf_token>");
+        assert_eq!(super::inspect(&typed("text/html"), &[page], &watch), Err(Finding::CsrfField));
+    }
+
     proptest! {
+        #[test]
+        fn what_stands_in_tags_is_found_though_few_are_read(
+            fragments in proptest::collection::vec(fragment(), 1..4),
+            filling in 0_usize..3, piece in 1_usize..9_000, forms in 0_usize..3,
+        ) {
+            let page = fragments.join(&"<p>filling</p>".repeat(filling * 1_200));
+            let forms = [Forms::None, Forms::LogIns, Forms::Posted][forms];
+            let watch = Watch { forms, traces: &Traces::default(), max_decoded: 1 << 20 };
+            let wanted = found_in_tags(&page, &watch, 0);
+            let body: Vec<_> = page.as_bytes().chunks(piece).map(Bytes::copy_from_slice).collect();
+            let found = super::inspect(&typed("text/html"), &body, &watch);
+            // Where no word counts, nobody needs to read the tags.
+            let is_unread = wanted == Err(Finding::Undecodable) && found.is_ok();
+            prop_assert!(found == wanted || is_unread, "{page}: {wanted:?}, {found:?}");
+        }
+
         #[test]
         fn any_bytes_are_read(
             body in proptest::collection::vec(any::<u8>(), 0..200), coding in 0_usize..4,

@@ -7,7 +7,8 @@ use crate::http::cookie::rebuild;
 use crate::http::vary::selecting_value;
 use crate::ident::PageKey;
 
-/// Version of the fields below: another one makes other keys.
+/// Version of the fields below, and of what may be kept under a key: another one makes other keys. So two versions
+/// of this program on one store never give out each other's pages where they differ in whom they share them with.
 const FORMAT: u8 = 1;
 
 /// With whom a stored page is shared. Pages of different classes never meet.

@@ -1,7 +1,7 @@
 //! Pages: which may be shared with whom, where they are kept, and the one fetch that fills them.
 //!
-//! Memory lies over the store. `verdict`, `key`, `group`, `entry`, `coded`, `guard` and `traces` are pure;
-//! `flight` has locks but no runtime. Nothing here speaks to an origin or knows a client.
+//! Memory lies over the store. `verdict`, `key`, `group`, `entry`, `coded`, `guard`, `stems`, `traces` and
+//! `window` are pure; `flight` has locks but no runtime. Nothing here speaks to an origin or knows a client.
 
 mod asked;
 pub mod coded;
@@ -13,9 +13,11 @@ pub mod hole;
 pub mod key;
 pub mod memory;
 pub mod purge;
+mod stems;
 pub mod traces;
 pub mod twins;
 pub mod verdict;
+mod window;
 pub mod wish;
 
 use std::sync::Arc;

@@ -13,12 +13,14 @@ use ::http::header::{
     SERVER, SET_COOKIE, STRICT_TRANSPORT_SECURITY, VARY, VIA,
 };
 use ::http::{HeaderMap, HeaderName};
+use aho_corasick::Span;
+use aho_corasick::packed::{Config, MatchKind, Searcher};
 use encoding_rs::{Encoding, UTF_8};
-use memchr::memmem::Finder;
-use memchr::{memchr2, memchr3};
+use memchr::{memchr2, memchr2_iter, memchr3};
 use percent_encoding::percent_decode;
 
 use super::guard::Finding;
+use super::window::Window;
 
 /// The most that is looked for at a time.
 const MARKS_MAX: usize = 64;
@@ -35,7 +37,14 @@ const PIECES_MAX: usize = 8;
 /// So many bytes on each side of a find say whether it is one: a character, or `="`.
 const AROUND: usize = 4;
 /// The longest escape, `&CounterClockwise…;` not among them.
-const ESCAPE_MAX: usize = 10;
+const ESCAPE_MAX: usize = 16;
+/// The most digits of a reference by number: others have zeros before them.
+const DIGITS_MAX: usize = 10;
+/// The most escapes other than references of which one is looked at by itself.
+const SIGNS_MAX: usize = 256;
+/// So many bytes at the start of what is in sight may begin with the end of an escape, and be read in
+/// another way than they were with an earlier piece.
+const UNSURE: usize = 32;
 
 /// What of one visitor's own no shared page may hold.
 #[derive(Clone, Default)]
@@ -139,9 +148,8 @@ impl Traces {
     }
 
     fn add_cased(&mut self, finding: Finding, text: &[u8], place: Place) {
-        // Of what is cut the word goes on.
-        let place = if text.len() > MARK_BYTES_MAX { Place::Anywhere } else { place };
-        let text = text[..text.len().min(MARK_BYTES_MAX)].to_ascii_lowercase();
+        let (text, place) = cut(text, place);
+        let text = text.to_ascii_lowercase();
         let is_known = self.0.iter().any(|mark| mark.text == text);
         if self.0.len() < MARKS_MAX && !is_known {
             self.0.push(Mark { finding, text, place });
@@ -156,16 +164,36 @@ impl Traces {
         if self.is_empty() {
             return Ok(());
         }
-        let mut search = Search::new(self, UTF_8);
+        let (mut search, mut window) = (Search::new(self, UTF_8), Window::default());
         for (_, value) in headers.iter().filter(|(name, _)| !USUAL.contains(name)) {
-            search.feed(value.as_bytes(), true)?;
+            window.clear();
+            window.add(value.as_bytes());
+            search.look(&window, true)?;
         }
         Ok(())
     }
+}
 
-    /// The longest text, in bytes.
-    fn longest(&self) -> usize {
-        self.0.iter().map(|mark| mark.text.len()).max().unwrap_or_default()
+/// As much of a text as is looked for, and where: of what is cut the word goes on.
+fn cut(text: &[u8], place: Place) -> (&[u8], Place) {
+    if text.len() <= MARK_BYTES_MAX {
+        return (text, place);
+    }
+    let start = &text[..MARK_BYTES_MAX];
+    // Half a letter is nothing that a page writes.
+    let whole = std::str::from_utf8(start).map_or_else(|error| error.valid_up_to(), str::len);
+    let is_text = MARK_BYTES_MAX - whole < 4;
+    (if is_text { &start[..whole] } else { start }, Place::Anywhere)
+}
+
+impl Mark {
+    /// The same text in another charset, where that writes it in another way.
+    fn recoded(&self, charset: &'static Encoding) -> Option<Self> {
+        let text = std::str::from_utf8(&self.text).ok()?;
+        let (bytes, _, has_failed) = charset.encode(text);
+        let differs = !has_failed && *bytes != *self.text;
+        let (text, place) = cut(&bytes, self.place);
+        differs.then(|| Self { text: text.to_ascii_lowercase(), place, ..self.clone() })
     }
 }
 
@@ -192,64 +220,112 @@ static USUAL: [HeaderName; 17] = [
 
 /// A search through a text that comes in pieces.
 pub(super) struct Search<'t> {
-    wanted: Vec<(Finder<'t>, &'t Mark)>,
-    /// The same texts in the page's own charset, where that writes them in another way.
-    recoded: Vec<Mark>,
-    longest: usize,
-    raw: Window,
-    plain: Window,
-    escapes: Escapes,
+    marks: Vec<Cow<'t, Mark>>,
+    sieve: Option<Searcher>,
+    /// The bytes that the texts have.
+    has: [bool; 256],
+    /// The text without its escapes, where it had to be written out.
+    plain: Vec<u8>,
 }
 
 impl<'t> Search<'t> {
     /// A search in a page of this charset.
     pub(super) fn new(traces: &'t Traces, charset: &'static Encoding) -> Self {
-        let recoded = |mark: &Mark| {
-            let text = std::str::from_utf8(&mark.text).ok()?;
-            let (bytes, _, has_failed) = charset.encode(text);
-            let differs = !has_failed && *bytes != *mark.text;
-            differs.then(|| Mark { text: bytes.to_ascii_lowercase(), ..mark.clone() })
-        };
-        let is_utf8 = charset == UTF_8;
-        Self {
-            wanted: traces.0.iter().map(|mark| (Finder::new(&mark.text), mark)).collect(),
-            recoded: traces.0.iter().filter(|_| !is_utf8).filter_map(recoded).collect(),
-            longest: traces.longest(),
-            raw: Window::default(),
-            plain: Window::default(),
-            escapes: Escapes::default(),
+        let mut marks: Vec<_> = traces.0.iter().map(Cow::Borrowed).collect();
+        if charset != UTF_8 {
+            marks.extend(traces.0.iter().filter_map(|mark| mark.recoded(charset)).map(Cow::Owned));
         }
+        let mut has = [false; 256];
+        for byte in marks.iter().flat_map(|mark| &mark.text) {
+            has[usize::from(*byte)] = true;
+        }
+        Self { sieve: sieve(&marks), marks, has, plain: Vec::new() }
     }
 
-    /// The next piece; with `is_last` the text ends behind it, and another may begin.
-    pub(super) fn feed(&mut self, piece: &[u8], is_last: bool) -> Result<(), Finding> {
-        if self.wanted.is_empty() {
+    /// Looks at what is in sight of a text; with `is_last` it ends there.
+    ///
+    /// # Errors
+    /// The first find.
+    pub(super) fn look(&mut self, window: &Window, is_last: bool) -> Result<(), Finding> {
+        if self.marks.is_empty() {
             return Ok(());
         }
-        self.raw.add(piece);
-        let has_escapes = self.escapes.undo(piece, is_last, &mut self.plain.bytes);
-        self.look(&self.raw, is_last)?;
-        // Without an escape the two hold the same.
-        if has_escapes {
-            self.look(&self.plain, is_last)?;
+        let text = Text { bytes: window.bytes(), skipped: skipped(window, AROUND), is_last };
+        let is_as_it_stands = match &self.sieve {
+            Some(sieve) => self.sift(sieve, &text)?,
+            None => {
+                self.look_at(&text)?;
+                memchr3(b'&', b'%', b'\\', text.bytes).is_none()
+            }
+        };
+        if is_as_it_stands {
+            return Ok(());
         }
-        let kept = if is_last { 0 } else { self.longest + 2 * AROUND };
-        self.raw.keep(kept);
-        self.plain.keep(kept);
-        Ok(())
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        unescape(text.bytes, is_last, &mut plain);
+        let skipped = skipped(window, UNSURE);
+        let found = self.look_at(&Text { bytes: &plain, skipped, is_last });
+        self.plain = plain;
+        found
     }
 
-    fn look(&self, window: &Window, is_last: bool) -> Result<(), Finding> {
-        let bytes = &window.bytes;
-        for (finder, mark) in &self.wanted {
-            let found = finder.find_iter(bytes).any(|at| window.holds(mark, at, is_last));
-            if found {
-                return Err(mark.finding);
+    /// Looks for all texts as they stand. Returns whether that is all: whether no escape has to do with one.
+    fn sift(&self, sieve: &Searcher, text: &Text<'_>) -> Result<bool, Finding> {
+        let mut is_all = !self.is_spelt_by_signs(text.bytes);
+        let mut span = Span { start: 0, end: text.bytes.len() };
+        while let Some(found) = sieve.find_in(text.bytes, span) {
+            let at = found.start();
+            let rest = &text.bytes[at..];
+            is_all = is_all && !(rest[0] == b'&' && self.may_be_spelt(rest));
+            for mark in self.marks.iter().filter(|mark| rest.starts_with(&mark.text)) {
+                if text.holds(mark, at) {
+                    return Err(mark.finding);
+                }
+                // What stands beside it may be something else.
+                let (before, behind) = (&text.bytes[..at], &rest[mark.text.len()..]);
+                let before = &before[at.saturating_sub(ESCAPE_MAX)..];
+                is_all = is_all && !before.iter().chain(behind.first()).any(|byte| is_sign(*byte));
             }
+            span.start = at + 1;
         }
-        for mark in &self.recoded {
-            let mut places = memchr::memmem::find_iter(bytes, &mark.text);
-            if places.any(|at| window.holds(mark, at, is_last)) {
+        Ok(is_all)
+    }
+
+    /// Whether an escape that is no reference may be a part of a text that is looked for.
+    fn is_spelt_by_signs(&self, bytes: &[u8]) -> bool {
+        let mut signs = memchr2_iter(b'%', b'\\', bytes);
+        // Of many of them one will be, and undoing all takes less time.
+        signs.by_ref().take(SIGNS_MAX).any(|at| self.may_be_spelt(&bytes[at..]))
+            || signs.next().is_some()
+    }
+
+    /// Whether the escape at the start of `rest` may be a part of a text that is looked for: what it means is
+    /// in one, and so is what stands behind it.
+    fn may_be_spelt(&self, rest: &[u8]) -> bool {
+        let mut meant = Vec::with_capacity(4);
+        let Some(length) = unescaped(rest, &mut meant) else {
+            return rest.len() < ESCAPE_MAX;
+        };
+        meant.make_ascii_lowercase();
+        if !meant.first().is_some_and(|first| self.has[usize::from(*first)]) {
+            return false;
+        }
+        let next = rest.get(length);
+        let is_next = |wanted: Option<&u8>| {
+            wanted.is_none() || next.is_none_or(|next| Some(next) == wanted || is_sign(*next))
+        };
+        self.marks.iter().any(|mark| {
+            let mut places = mark.text.windows(meant.len()).enumerate();
+            places.any(|(at, part)| part == meant && is_next(mark.text.get(at + meant.len())))
+        })
+    }
+
+    /// Looks for one text after the other.
+    fn look_at(&self, text: &Text<'_>) -> Result<(), Finding> {
+        for mark in &self.marks {
+            let mut places = memchr::memmem::find_iter(text.bytes, &mark.text);
+            if places.any(|at| text.holds(mark, at)) {
                 return Err(mark.finding);
             }
         }
@@ -257,33 +333,49 @@ impl<'t> Search<'t> {
     }
 }
 
-/// The part of a text that is looked at, in lower case.
-#[derive(Default)]
-struct Window {
-    bytes: Vec<u8>,
-    /// Whether there was something before.
-    is_cut: bool,
+/// What finds in one go where one of the texts stands, and the references that may be part of one. `None`
+/// where the processor has no instructions for it, or there are too many of them.
+fn sieve(marks: &[Cow<'_, Mark>]) -> Option<Searcher> {
+    if marks.is_empty() {
+        return None;
+    }
+    let mut builder = Config::new().match_kind(MatchKind::LeftmostFirst).builder();
+    builder.extend(marks.iter().map(|mark| &mark.text)).extend(["&#"]);
+    let mut letter = [0; 4];
+    for (name, character) in references() {
+        let character = character.encode_utf8(&mut letter).as_bytes();
+        if marks.iter().any(|mark| memchr::memmem::find(&mark.text, character).is_some()) {
+            builder.add(format!("&{}", name.to_ascii_lowercase()));
+        }
+    }
+    builder.build()
 }
 
-impl Window {
-    fn add(&mut self, piece: &[u8]) {
-        let from = self.bytes.len();
-        self.bytes.extend_from_slice(piece);
-        self.bytes[from..].make_ascii_lowercase();
-    }
+/// So much at the start of what is in sight was looked at with an earlier piece.
+fn skipped(window: &Window, least: usize) -> usize {
+    if window.is_cut() { least } else { 0 }
+}
 
-    /// Leaves the last `kept` bytes.
-    fn keep(&mut self, kept: usize) {
-        let gone = self.bytes.len().saturating_sub(kept);
-        self.bytes.drain(..gone);
-        self.is_cut = kept > 0 && (self.is_cut || gone > 0);
-    }
+/// Whether an escape may begin with this byte.
+fn is_sign(byte: u8) -> bool {
+    matches!(byte, b'&' | b'%' | b'\\')
+}
 
-    /// Whether the text that stands `at` a place is a find. What stands too near to the end is looked at
-    /// with the next piece, and what stands near to a cut was looked at with the piece before.
-    fn holds(&self, mark: &Mark, at: usize, is_last: bool) -> bool {
+/// A part of a text, in lower case.
+struct Text<'t> {
+    bytes: &'t [u8],
+    /// So many bytes at its start are looked at as what stands before the others.
+    skipped: usize,
+    /// Whether the text ends with it.
+    is_last: bool,
+}
+
+impl Text<'_> {
+    /// Whether a text that stands `at` a place is a find. What stands too near to the end is looked at with
+    /// the next piece.
+    fn holds(&self, mark: &Mark, at: usize) -> bool {
         let end = at + mark.text.len();
-        if !is_last && end + AROUND > self.bytes.len() || self.is_cut && at < AROUND {
+        if !self.is_last && end + AROUND > self.bytes.len() || at < self.skipped {
             return false;
         }
         let (before, behind) = (&self.bytes[..at], &self.bytes[end..]);
@@ -327,51 +419,25 @@ fn is_word(character: char) -> bool {
     character == '_' || character.is_alphanumeric()
 }
 
-/// Undoes the escapes of a text that comes in pieces.
-#[derive(Default)]
-struct Escapes {
-    /// The end of a piece that may be the start of an escape.
-    held: Vec<u8>,
-    /// Whether there was one.
-    is_used: bool,
-}
-
-impl Escapes {
-    /// Adds the text without its escapes, in lower case. Returns whether there have been any.
-    fn undo(&mut self, piece: &[u8], is_last: bool, plain: &mut Vec<u8>) -> bool {
-        let from = plain.len();
-        let joined;
-        let mut rest = if self.held.is_empty() {
-            piece
-        } else {
-            joined = [std::mem::take(&mut self.held).as_slice(), piece].concat();
-            &joined
-        };
-        while let Some(at) = memchr3(b'&', b'%', b'\\', rest) {
-            plain.extend_from_slice(&rest[..at]);
-            rest = &rest[at..];
-            if !is_last && rest.len() < ESCAPE_MAX {
-                self.held = rest.to_vec();
-                rest = &[];
-                break;
-            }
-            match unescaped(rest, plain) {
-                Some(length) => {
-                    self.is_used = true;
-                    rest = &rest[length..];
-                }
-                None => {
-                    plain.push(rest[0]);
-                    rest = &rest[1..];
-                }
-            }
+/// Adds a text in lower case to `plain`, without its escapes. Unless it `is_last`, what may be the start of
+/// an escape is left out at its end.
+fn unescape(text: &[u8], is_last: bool, plain: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(at) = memchr3(b'&', b'%', b'\\', rest) {
+        plain.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        if !is_last && rest.len() < ESCAPE_MAX {
+            rest = &[];
+            break;
         }
-        plain.extend_from_slice(rest);
-        plain[from..].make_ascii_lowercase();
-        let has_been_used = self.is_used;
-        self.is_used &= !is_last;
-        has_been_used
+        let length = unescaped(rest, plain).unwrap_or_else(|| {
+            plain.push(rest[0]);
+            1
+        });
+        rest = &rest[length..];
     }
+    plain.extend_from_slice(rest);
+    plain.make_ascii_lowercase();
 }
 
 /// Writes what the escape at the start of `text` means, and returns its length.
@@ -394,7 +460,8 @@ fn unescaped(text: &[u8], plain: &mut Vec<u8>) -> Option<usize> {
     Some(length)
 }
 
-fn hex(digits: &[u8]) -> Option<u32> {
+/// The number that hexadecimal digits write.
+pub(super) fn hex(digits: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(digits).ok()?;
     text.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(text, 16).ok())?
 }
@@ -402,7 +469,7 @@ fn hex(digits: &[u8]) -> Option<u32> {
 /// A numeric reference whose digits begin behind `before` bytes. The final `;` may be missing.
 fn reference(digits: &[u8], before: usize, radix: u32) -> Option<(char, usize)> {
     let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
-    let count = digits.iter().take(ESCAPE_MAX).take_while(is_digit).count();
+    let count = digits.iter().take(DIGITS_MAX).take_while(is_digit).count();
     let text = std::str::from_utf8(&digits[..count]).ok()?;
     let character = u32::from_str_radix(text, radix).ok().and_then(char::from_u32)?;
     let closed = usize::from(digits.get(count) == Some(&b';'));
@@ -412,19 +479,22 @@ fn reference(digits: &[u8], before: usize, radix: u32) -> Option<(char, usize)> 
 /// A reference by name, behind its `&`.
 fn named(name: &[u8]) -> Option<(char, usize)> {
     let end = memchr2(b';', b'&', &name[..name.len().min(ESCAPE_MAX - 1)])?;
+    let closed = name[end] == b';';
     let name = std::str::from_utf8(&name[..end]).ok()?;
-    let marks = || NAMED.iter().find(|(known, _)| *known == name).map(|(_, sign)| *sign);
-    // PERF: most others, `&euro;` for one, are told by their last letter.
-    let may_be_letter = name.as_bytes().last().is_some_and(|last| b"ecglHNhsn".contains(last));
-    let letters = || may_be_letter.then(|| LATIN.split(' ').position(|known| known == name))?;
-    let letter = || char::from_u32(0xC0 + u32::try_from(letters()?).ok()?);
-    marks().or_else(letter).map(|character| (character, end + 2))
+    let mut known = references().filter(|(known, _)| *known == name);
+    let length = 1 + end + usize::from(closed);
+    known.next().map(|(_, character)| (character, length))
+}
+
+/// The references by name that are undone, in lower case.
+fn references() -> impl Iterator<Item = (&'static str, char)> {
+    NAMED.into_iter().chain(LATIN.split(' ').zip('\u{df}'..))
 }
 
 /// References by name that stand in names and addresses.
 const NAMED: [(&str, char); 14] = [
+    ("times", '×'),
     ("amp", '&'),
-    ("AMP", '&'),
     ("quot", '"'),
     ("apos", '\''),
     ("lt", '<'),
@@ -439,13 +509,10 @@ const NAMED: [(&str, char); 14] = [
     ("shy", '\u{ad}'),
 ];
 
-/// The letters from U+00C0 to U+00FF by name, in order.
-const LATIN: &str = "Agrave Aacute Acirc Atilde Auml Aring AElig Ccedil Egrave Eacute Ecirc Euml \
-                     Igrave Iacute Icirc Iuml ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times \
-                     Oslash Ugrave Uacute Ucirc Uuml Yacute THORN szlig agrave aacute acirc atilde \
-                     auml aring aelig ccedil egrave eacute ecirc euml igrave iacute icirc iuml eth \
-                     ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute ucirc uuml \
-                     yacute thorn yuml";
+/// The letters from U+00DF to U+00FF by name, in order. Those from U+00C0 on are the same in capitals.
+const LATIN: &str = "szlig agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml \
+                     igrave iacute icirc iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash \
+                     ugrave uacute ucirc uuml yacute thorn yuml";
 
 #[cfg(test)]
 mod tests {
@@ -473,13 +540,22 @@ mod tests {
     }
 
     fn seen_in(page: &[u8], charset: &'static Encoding, piece: usize) -> Option<Finding> {
-        let traces = alice();
-        let mut search = Search::new(&traces, charset);
+        found_in(&alice(), page, charset, piece)
+    }
+
+    fn found_in(
+        traces: &Traces,
+        page: &[u8],
+        charset: &'static Encoding,
+        piece: usize,
+    ) -> Option<Finding> {
+        let (mut search, mut window) = (Search::new(traces, charset), Window::default());
         let mut found = Ok(());
-        for part in page.chunks(piece) {
-            found = found.and_then(|()| search.feed(part, false));
+        for part in page.chunks(piece).chain([&b""[..]]) {
+            window.add(part);
+            found = found.and_then(|()| search.look(&window, part.is_empty()));
         }
-        found.and_then(|()| search.feed(b"", true)).err()
+        found.err()
     }
 
     fn seen(page: &str) -> Option<Finding> {
@@ -535,6 +611,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_long_is_found_in_any_charset_and_with_any_escape() {
+        let gb18030 = Encoding::for_label(b"gb18030").unwrap();
+        let long = "ë".repeat(16) + "abc";
+        let (written, ..) = gb18030.encode(&long);
+        let start = "a".repeat(63);
+        let slashes = "\\".repeat(2_501);
+        for (wanted, page, charset) in [
+            (long.as_str(), written.to_vec(), gb18030),
+            (&*format!("{start}é"), format!("<p>{start}&eacute;</p>").into_bytes(), UTF_8),
+            (&*format!("{start}é"), format!("{start}\\u00e9").into_bytes(), UTF_8),
+            ("3×4 Halle", b"<p>3&times;4 Halle</p>".to_vec(), UTF_8),
+            ("a<b>c", b"a&lt&#98;&gt;c".to_vec(), UTF_8),
+            ("alice", format!("{}{slashes}x61lice end", "f".repeat(14_000)).into_bytes(), UTF_8),
+        ] {
+            let mut traces = Traces::default();
+            traces.attribute(wanted.as_bytes());
+            for piece in [1_000, 3, 16_384] {
+                assert!(found_in(&traces, &page, charset, piece).is_some(), "{wanted}, {piece}");
+            }
+        }
+    }
+
+    #[test]
     fn other_words_are_not() {
         for page in [
             "",
@@ -586,8 +685,9 @@ mod tests {
         let mut traces = Traces::default();
         let secret = "x1".repeat(4_096);
         traces.token(secret.as_bytes());
-        let mut search = Search::new(&traces, UTF_8);
-        assert!(search.feed(secret.as_bytes(), true).is_err());
+        let mut window = Window::default();
+        window.add(secret.as_bytes());
+        assert!(Search::new(&traces, UTF_8).look(&window, true).is_err());
         for n in 0..1_000 {
             traces.token(format!("secret-{n}").as_bytes());
         }
@@ -599,7 +699,48 @@ mod tests {
         assert!(!format!("{:?}", alice()).contains("alice"));
     }
 
+    /// Whether one of the texts is found in the whole, as it stands and with its escapes undone.
+    fn stands_in(search: &Search<'_>, page: &str) -> bool {
+        let (raw, mut plain) = (page.to_ascii_lowercase(), Vec::new());
+        unescape(raw.as_bytes(), true, &mut plain);
+        let whole = |bytes| Text { bytes, skipped: 0, is_last: true };
+        let found = search.look_at(&whole(raw.as_bytes())).is_err();
+        found || search.look_at(&whole(&plain)).is_err()
+    }
+
+    /// Escapes and letters, with more of what the texts have than chance would bring.
+    fn confusing() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            4 => proptest::sample::select(vec![
+                "zoë", "a.b", "ann", "an", "n", "a", "zo", "ë", "&euml;", "&Euml;", "%c3%ab", "\\u00eb",
+                "&#97;", "&#x6E", "%61", "%6e", "\\x6e", "\\n", "%20", "&period;", "&nbsp;", "&amp;", "\\",
+                "&", "%", "#", ";", "<", ">", "=\"", "\"", " ", "&#0000000097;", "s&o", "&amp;o", "z%o",
+            ]).prop_map(str::to_owned),
+            1 => "[a-z0-9 &%;#\\\\<>]{1,8}",
+        ];
+        proptest::collection::vec(part, 0..24).prop_map(|parts| parts.concat())
+    }
+
     proptest! {
+        #[test]
+        fn escapes_are_undone_where_they_may_matter(
+            before in confusing(), behind in confusing(), filling in 0_usize..3, piece in 1_usize..4_000,
+            names in proptest::sample::subsequence(vec!["zoë", "a.b", "anna", "bob", "s&o!", "ann b", "z%oz"], 1..4),
+        ) {
+            let page = format!("{before}{}{behind}", "filling ".repeat(filling * 700));
+            let mut traces = Traces::default();
+            names.iter().for_each(|name| traces.user(name.as_bytes()));
+            let mut search = Search::new(&traces, UTF_8);
+            let wanted = stands_in(&search, &page);
+            let mut window = Window::default();
+            let pieces = page.as_bytes().chunks(piece).chain([&b""[..]]);
+            let found = pieces.map(|piece| {
+                window.add(piece);
+                search.look(&window, piece.is_empty())
+            });
+            prop_assert_eq!(found.collect::<Result<(), _>>().is_err(), wanted, "{}", page);
+        }
+
         #[test]
         fn any_bytes_are_read_in_any_pieces(
             page in proptest::collection::vec(any::<u8>(), 0..200), piece in 1_usize..40,

@@ -5,6 +5,12 @@
 //! that user's until another one has been given the same, and more users than were given another one. No
 //! promise of an operator's is needed for that. Who may have several accounts of one segment may prove with
 //! them what he likes while nobody else asks: what the app shows all of them.
+//!
+//! Nor may he keep a page from all others by a few accounts. A user whose name is a word of the page (`shop`) was
+//! given no page of his own where others were given the very same: that says nothing, neither for nor against.
+//! And where his accounts are given something else indeed, more users than these outvote them, which takes a
+//! bounded time: one account says its word once, and what it repeats turns others away for a second only
+//! ([`Proof::StillPersonal`]).
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,8 +32,9 @@ use crate::ident::{PageKey, User};
 const PAGES_MAX: usize = 16_384;
 /// For how long it is remembered what a user was given, in seconds.
 const REMEMBERED_FOR: u64 = 3_600;
-/// Users whose answers are remembered of a page; the oldest is forgotten first.
-const USERS_MAX: usize = 8;
+/// Users whose answers are remembered of a page; the oldest is forgotten first. Fewer than half of them cannot
+/// keep the page from the others.
+const USERS_MAX: usize = 16;
 /// Where so many users are remembered, and most were given something else each, it is personal.
 const PERSONAL_FROM: usize = 4;
 
@@ -97,45 +104,78 @@ impl Witness {
 
 /// What a user was given: all of it that others would be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen([u8; 32]);
+pub struct Seen {
+    /// Status and fields.
+    fields: [u8; 32],
+    /// These and the body; `None`: that was not read.
+    whole: Option<[u8; 32]>,
+    /// Whether something in it may be the user's own.
+    holds_own: bool,
+}
 
 impl Seen {
-    /// What nobody else was given: it holds something of his own.
-    #[must_use]
-    pub fn of_one(who: Witness) -> Self {
-        Self(Sha256::digest(who.user).into())
-    }
-
     /// The status, the fields and the decoded body of a page. Dates do not count where they are dates:
     /// they say when it was made. What cannot be decoded within `max_decoded` bytes counts as it is.
     #[must_use]
     pub fn of(head: &Entry, body: &Bytes, max_decoded: usize) -> Self {
+        let fields = fields_of(head.status, &head.headers, head.stored_at);
         let mut hash = Sha256::new();
-        let mut field = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_be_bytes());
-            hash.update(bytes);
-        };
-        field(&head.status.to_be_bytes());
+        hash.update(fields);
+        let mut field = |bytes: &[u8]| put(&mut hash, bytes);
         field(head.reason.as_deref().unwrap_or_default());
-        let mut lines: Vec<(&str, &[u8])> = head
-            .headers
-            .iter()
-            .filter(|(name, value)| !is_of_the_moment(name, value.as_bytes(), head.stored_at))
-            .map(|(name, value)| (name.as_str(), value.as_bytes()))
-            .collect();
-        // Stable: lines of one name stay in their order.
-        lines.sort_by_key(|(name, _)| *name);
-        field(&(lines.len() as u64).to_be_bytes());
-        for (name, value) in lines {
-            field(name.as_bytes());
-            field(value);
-        }
         let coding = Coding::of(&head.headers).filter(|coding| *coding != Coding::Identity);
         let plain = coding.and_then(|coding| coded::decode(body, coding, max_decoded));
         field(&[u8::from(plain.is_some())]);
         field(plain.as_ref().unwrap_or(body));
-        Self(hash.finalize().into())
+        Self { fields, whole: Some(hash.finalize().into()), holds_own: false }
     }
+
+    /// The same of a page in which something may be the user's own: his name, or a word that is spelt like it.
+    #[must_use]
+    pub fn with_own(self) -> Self {
+        Self { holds_own: true, ..self }
+    }
+
+    /// An answer whose fields hold something that may be the user's own, at a Unix time. Its body was not read.
+    #[must_use]
+    pub fn of_own_fields(status: u16, headers: &HeaderMap, now: u64) -> Self {
+        Self { fields: fields_of(status, headers, now), whole: None, holds_own: true }
+    }
+
+    /// Whether what may be the user's own stands in a page that another one was given, as far as it was read:
+    /// it is there by chance.
+    fn is_chance(&self, page: &Self) -> bool {
+        let is_same = match self.whole {
+            Some(_) => self.whole == page.whole,
+            None => self.fields == page.fields,
+        };
+        self.holds_own && !page.holds_own && is_same
+    }
+}
+
+/// A status and fields. Lines of one name stay in their order.
+fn fields_of(status: u16, headers: &HeaderMap, now: u64) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    put(&mut hash, &status.to_be_bytes());
+    let mut lines: Vec<(&str, &[u8])> = headers
+        .iter()
+        .filter(|(name, value)| !is_of_the_moment(name, value.as_bytes(), now))
+        .map(|(name, value)| (name.as_str(), value.as_bytes()))
+        .collect();
+    // Stable.
+    lines.sort_by_key(|(name, _)| *name);
+    put(&mut hash, &(lines.len() as u64).to_be_bytes());
+    for (name, value) in lines {
+        put(&mut hash, name.as_bytes());
+        put(&mut hash, value);
+    }
+    hash.finalize().into()
+}
+
+/// Behind its length, so that no two lists are the same bytes.
+fn put(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_be_bytes());
+    hash.update(bytes);
 }
 
 /// Whether a field says when the page was made, or how long it is by its coding.
@@ -152,6 +192,9 @@ pub enum Proof {
     Waits,
     /// Most users of late were given something else each. What was believed before is so no more.
     Personal,
+    /// The same, and this user was given something of late already: it is no news. Who asks again and again must
+    /// not keep all others from being asked for.
+    StillPersonal,
 }
 
 /// That a user was given something.
@@ -185,6 +228,17 @@ impl Remembered {
         self.proved = self.proved.filter(|proved| self.count(proved) > 0);
     }
 
+    /// Whether what may be the user's own stands there by chance. He was given nothing of his own then, and has
+    /// not said otherwise before.
+    fn is_chance(&mut self, who: &Witness, what: &Seen) -> bool {
+        let others = self.seen.iter().filter(|sight| !sight.who.is_same_user(who));
+        let is_chance = others.into_iter().any(|sight| what.is_chance(&sight.what));
+        if is_chance {
+            self.seen.retain(|sight| !sight.who.is_same_user(who));
+        }
+        is_chance
+    }
+
     /// One user takes one place, whatever he is given.
     fn see(&mut self, who: Witness, what: Seen, at: u64) {
         let is_same = |sight: &&mut Sight| sight.who.is_same_user(&who) && sight.what == what;
@@ -201,6 +255,11 @@ impl Remembered {
 
     fn count(&self, what: &Seen) -> usize {
         self.seen.iter().filter(|sight| sight.what == *what).count()
+    }
+
+    /// How many were given it, and something that may be their own in it by chance.
+    fn count_chance(&self, what: &Seen) -> usize {
+        self.seen.iter().filter(|sight| sight.what.is_chance(what)).count()
     }
 
     /// How many were given it, of all at one address one.
@@ -220,13 +279,18 @@ impl Remembered {
 
     /// Whether a page is that of most who are remembered, of two at least.
     fn is_most(&self, what: &Seen) -> bool {
-        let dissent = self.seen.len() - self.count(what) - self.before_it_changed(what);
+        // What holds something of its user's own proves nothing, were it given to two.
+        if what.holds_own {
+            return false;
+        }
+        let apart = self.count(what) + self.count_chance(what) + self.before_it_changed(what);
+        let dissent = self.seen.len() - apart;
         let agree = self.count_apart(what);
         agree >= 2 && agree > dissent
     }
 
-    /// What is to be made of the page that has come.
-    fn judge(&mut self, what: Seen) -> Proof {
+    /// What is to be made of the page that has come, to a user who `is_known` from before.
+    fn judge(&mut self, what: Seen, is_known: bool) -> Proof {
         if self.is_most(&what) {
             if let Some(outdated) = self.proved.replace(what).filter(|proved| *proved != what) {
                 self.seen.retain(|sight| sight.what != outdated);
@@ -235,13 +299,14 @@ impl Remembered {
         }
         let is_most = |sight: &Sight| self.is_most(&sight.what);
         // All who agree at one address may yet be joined by somebody else.
-        let all_agree = self.seen.iter().all(|sight| sight.what == what);
+        let agrees = |sight: &Sight| sight.what == what || sight.what.is_chance(&what);
+        let all_agree = self.seen.iter().all(agrees);
         if self.seen.len() < PERSONAL_FROM || all_agree || self.seen.iter().any(is_most) {
             return Proof::Waits;
         }
         // Who was given what stays, so that a few who agree outvote nobody later.
         self.proved = None;
-        Proof::Personal
+        if is_known { Proof::StillPersonal } else { Proof::Personal }
     }
 }
 
@@ -276,9 +341,14 @@ impl Twins {
         }
         let mut known = self.pages.get(&key).unwrap_or_default();
         known.forget_old(purged, now);
-        known.see(who, what, now);
         known.marks = Arc::clone(marks);
-        let proof = known.judge(what);
+        let proof = if known.is_chance(&who, &what) {
+            Proof::Waits
+        } else {
+            let is_known = known.seen.iter().any(|sight| sight.who.is_same_user(&who));
+            known.see(who, what, now);
+            known.judge(what, is_known)
+        };
         self.pages.insert(key, known);
         proof
     }
@@ -298,7 +368,7 @@ mod tests {
     use super::super::purge::scope::Scope;
     use super::*;
 
-    use Proof::{Given, Personal, Waits};
+    use Proof::{Given, Personal, StillPersonal, Waits};
 
     const KEY: PageKey = PageKey([1; 32]);
 
@@ -311,7 +381,12 @@ mod tests {
     }
 
     fn what(page: u8) -> Seen {
-        Seen([page; 32])
+        Seen { fields: [page / 10; 32], whole: Some([page; 32]), holds_own: false }
+    }
+
+    /// In whose fields alone something is found that may be his own.
+    fn in_fields(page: u8) -> Seen {
+        Seen { whole: None, ..what(page).with_own() }
     }
 
     struct Stage {
@@ -328,8 +403,11 @@ mod tests {
         }
 
         fn note(&self, name: &str, page: u8, now: u64) -> Proof {
-            let of = (&self.marks, &self.purged);
-            self.twins.note(KEY, (who(name), what(page)), of, now)
+            self.give(name, what(page), now)
+        }
+
+        fn give(&self, name: &str, what: Seen, now: u64) -> Proof {
+            self.twins.note(KEY, (who(name), what), (&self.marks, &self.purged), now)
         }
 
         fn may_prove(&self, name: &str) -> bool {
@@ -411,10 +489,10 @@ mod tests {
             ("dave", 2, Waits),
             ("mallory", 9, Waits),
             ("mallory-2", 9, Personal),
-            ("mallory", 9, Personal),
+            ("mallory", 9, StillPersonal),
             ("mallory-3", 9, Given),
             ("erin", 3, Personal),
-            ("mallory", 9, Personal),
+            ("mallory", 9, StillPersonal),
         ]);
     }
 
@@ -425,8 +503,8 @@ mod tests {
             ("mallory-2", 9, Given),
             ("carol", 1, Waits),
             ("dave", 2, Personal),
-            ("mallory", 9, Personal),
-            ("mallory-2", 9, Personal),
+            ("mallory", 9, StillPersonal),
+            ("mallory-2", 9, StillPersonal),
         ]);
     }
 
@@ -438,6 +516,60 @@ mod tests {
             assert_eq!(stage.note("mallory", page, 0), Waits, "one user takes one place");
         }
         assert_eq!(stage.note("bob", 1, 0), Given);
+    }
+
+    #[test]
+    fn users_whose_names_are_words_of_a_page_do_not_keep_it_from_others() {
+        let stage = Stage::new();
+        let words = ["shop", "admin", "cart", "home"];
+        // Of one page alone it cannot be told.
+        for (name, what) in words.iter().zip([what(11).with_own(), in_fields(11)].iter().cycle()) {
+            assert_ne!(stage.give(name, *what, 0), Given, "{name}");
+        }
+        stage.note("alice", 11, 0);
+        assert_eq!(stage.note("bob", 11, 0), Given);
+        for _ in 0..3 {
+            for name in words {
+                assert_eq!(stage.give(name, what(11).with_own(), 0), Waits);
+                assert_eq!(stage.give(name, in_fields(11), 0), Waits);
+            }
+        }
+        assert_eq!(stage.note("carol", 11, 0), Given);
+        assert_eq!(stage.give("shop", what(12).with_own(), 0), Waits, "he says otherwise");
+        assert_eq!(stage.give("shop", what(11).with_own(), 0), Waits, "and takes it back");
+    }
+
+    #[test]
+    fn what_two_were_given_with_something_of_theirs_in_it_is_no_proof() {
+        let stage = Stage::new();
+        for name in ["mallory", "mallory-2", "mallory-3"] {
+            assert_eq!(stage.give(name, what(9).with_own(), 0), Waits, "{name}");
+        }
+        // Nor is it any against those who were given the same, who are two at least.
+        assert_eq!(stage.note("alice", 9, 0), Waits);
+        assert_eq!(stage.note("bob", 9, 0), Given);
+        // Whoever was given something of his own says so, beside two who agree.
+        let stage = Stage::new();
+        stage.give("alice", what(11).with_own(), 0);
+        stage.give("bob", in_fields(21), 0);
+        stage.note("mallory", 9, 0);
+        assert_ne!(stage.note("mallory-2", 9, 0), Given);
+    }
+
+    #[test]
+    fn a_few_who_are_given_pages_of_their_own_are_outvoted() {
+        let stage = Stage::new();
+        let mut given = 0;
+        let few = ["m1", "m2", "m3", "m4", "m5", "m6", "m7"];
+        for round in 0_u8..12 {
+            for (at, name) in few.iter().enumerate() {
+                // Another one each time.
+                let proof = stage.note(name, 100 + round * 7 + at as u8, 0);
+                assert!(round == 0 || proof != Personal, "{name}: it is no news");
+            }
+            given += usize::from(stage.note(&format!("user-{round}"), 1, 0) == Given);
+        }
+        assert!(given >= 4, "{given}");
     }
 
     #[test]

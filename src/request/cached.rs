@@ -576,7 +576,7 @@ async fn lead(
     let led = begin(want, flight, held).await;
     trail.origin_answered();
     match led {
-        Ok(Led::Shared { head: entry, seat, length, stored, waits }) => {
+        Ok(Led::Shared { head: entry, seat, length, stored, waits, cookies }) => {
             // What is answered to his session is the answer to his request, as it came.
             let is_his = want.class.is_personal();
             if let (false, Err(reason)) = (is_his, want.suits(&entry)) {
@@ -589,7 +589,12 @@ async fn lead(
             status.stored = stored;
             status.ttl = Some(entry.ttl(want.now()));
             let answer = match is_his {
-                true => Ok(deliver::stored(case, &entry, &status, Body::flight(seat, length))),
+                true => {
+                    let body = Body::flight(seat, length);
+                    let mut answer = deliver::stored(case, &entry, &status, body);
+                    deliver::give_cookies(case, answer.headers_mut(), cookies);
+                    Ok(answer)
+                }
                 false => coming(want, &entry, (seat, length), &status).await,
             };
             if answer.is_ok() {

@@ -2,7 +2,7 @@
 
 use ::http::header::{
     AGE, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    COOKIE, TRAILER, VARY,
+    COOKIE, SET_COOKIE, TRAILER, VARY,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
@@ -102,6 +102,19 @@ pub(super) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
             headers.remove(&set_cookie::CLEAR_SITE_DATA);
         }
     }
+}
+
+/// Gives a visitor the cookies that the answer to his own session sets, beside a page that others may have
+/// without. They are none of a session's: the configuration lets no such page lose those.
+pub(super) fn give_cookies(case: &Case<'_>, headers: &mut HeaderMap, cookies: Vec<HeaderValue>) {
+    if cookies.is_empty() {
+        return;
+    }
+    for line in cookies {
+        headers.append(SET_COOKIE, line);
+    }
+    harden_cookies(case, headers);
+    keep_from_caches(headers);
 }
 
 /// Adds to the origin's cookies what the operator wants them to have.

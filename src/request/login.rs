@@ -88,7 +88,8 @@ pub(super) async fn carry_out(
         room.visits.rename(old, &stored, &user);
     }
     case.held.joined(&Around::of(case), &stored, &user);
-    end(case, removed(case.visitor.rivals.iter())).await?;
+    // Nobody has logged these out: the log-in takes their place.
+    end(case, case.visitor.rivals.iter().map(|rival| (rival, Ending::Dismissed))).await?;
     Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
 }
 

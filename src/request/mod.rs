@@ -285,7 +285,7 @@ async fn answer(
     let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
     limits.iter().try_for_each(|limits| turn.count(limits))?;
     let asking = Asking::Of(client, &admitted);
-    let visitor = visitor::recognise(room, &head, route, now, asking).await;
+    let visitor = visitor::recognise(room, (&head, &admitted.site), route, now, asking).await;
     let visitor = visitor.over(admitted.certificate(client));
     trail.visitor(&visitor, room.settings.log_user);
     turn.count_visitor(&room.settings.rates.all, &visitor)?;

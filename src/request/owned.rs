@@ -9,7 +9,8 @@ use ::http::HeaderMap;
 use super::login::Change;
 use super::{Case, Room, outgoing, verify};
 use crate::fill::Person;
-use crate::http::set_cookie::{self, Changed};
+use crate::http::aftermath::Changed;
+use crate::http::set_cookie;
 use crate::ident::{StoredToken, User};
 use crate::log::VisitorClass;
 use crate::page::purge::scope::{Aim, Digest, Scope};
@@ -73,8 +74,10 @@ pub(super) fn aims_of(case: &Case<'_>, change: &Change, headers: &HeaderMap) -> 
     // An app that keeps its own sessions does it by their cookies. Many renew them with every answer.
     let renews = case.head.method.is_safe() && case.visitor.known().is_some();
     let is_change = |change: Changed<'_>| !renews || matches!(change, Changed::Gone(_));
-    let changes_session =
-        || set_cookie::clears_logins(headers) || verify::changes(case, headers).any(is_change);
+    let changes_session = || {
+        set_cookie::clears_logins(headers)
+            || verify::changes(case, headers).into_iter().any(is_change)
+    };
     match change {
         Change::Nothing if case.room.settings.routes.keep_users() && changes_session() => {
             aims(case)

@@ -21,16 +21,16 @@ use super::visitor_token::Held;
 use super::watch::Heard;
 use super::{Case, CookieRules, Room, outgoing, route_of};
 use crate::clock::unix_now;
+use crate::http::aftermath::{self, Changed};
 use crate::http::coding::Coding;
-use crate::http::cookie::cookies;
 use crate::http::finding::{Finder, Seen, Sign};
-use crate::http::set_cookie::{self, Changed};
-use crate::ident::{CookieHash, StoredToken, User};
+use crate::http::set_cookie;
+use crate::ident::{Bond, CookieHash, StoredToken, User};
 use crate::metrics::Count;
 use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
 use crate::page::Look;
 use crate::page::coded;
-use crate::session::{Answer, Asks, Join, Lead, Remembered, Told};
+use crate::session::{Answer, Asks, Ending, Join, Lead, Remembered, Told};
 use crate::store::{BarStore, StoreError};
 
 /// The largest answer that is read, in bytes as it comes.
@@ -210,6 +210,7 @@ fn ask(
                 verify: Arc::clone(verify),
                 upstream,
                 token: whose.token.clone(),
+                bond: Bond::of_cookies(&whose.carried),
                 suspects: Suspects::of(room, &whose.head.headers),
                 asks,
             };
@@ -266,6 +267,8 @@ struct Question {
     verify: Arc<Verify>,
     upstream: Rc<Upstream>,
     token: StoredToken,
+    /// The session cookies that are asked about: what is learnt of the token is learnt of them.
+    bond: Bond,
     /// The token in all its writings, and the others that came with it.
     suspects: Suspects,
     asks: Asks,
@@ -299,6 +302,10 @@ impl Question {
             sheet.count(Count::VerifyUnclear);
             return None;
         };
+        let answer = match answer {
+            Answer::Known(user) => Answer::Known(user.bound_to(self.bond)),
+            nobody => nobody,
+        };
         let remembered = Remembered { answer: answer.clone(), asked };
         let ttl = self.verify.every;
         // First: what was voided meanwhile must not bring a session back.
@@ -328,7 +335,8 @@ impl Question {
         let told =
             self.verify.judge(Seen { status: head.status, headers: &head.headers, body: &body });
         let rules = &self.room.settings.cookies;
-        told.filter(|told| fits(told, rules, &carried, &head.headers))
+        let path = self.verify.target.path();
+        told.filter(|told| fits(told, rules, (&carried, &head.headers), path))
     }
 
     /// Brings the session in line with what the app said. `None`: that could not be done.
@@ -346,7 +354,11 @@ impl Question {
                     })
                     .ok()
             }
-            Answer::Nobody if held.is_some() => self.end().await,
+            // Who has lost one of several cookies is somebody else to the app; and at another host the token may
+            // be nobody's. The log-in that was learnt of other cookies is theirs.
+            Answer::Nobody if held.is_some_and(|held| held.is_bound_to(self.bond)) => {
+                self.end().await
+            }
             Answer::Nobody | Answer::Barred => Some(()),
         }
     }
@@ -360,7 +372,8 @@ impl Question {
         }
         room.visits.forget(token);
         room.sheet.count(Count::LogOuts);
-        room.sessions.log_out(&room.store, token).await.ok()
+        // The app has ended it, for whatever reason: its visitor has not logged out here.
+        room.sessions.put_out(&room.store, token, Ending::Dismissed).await.ok()
     }
 }
 
@@ -395,12 +408,18 @@ impl Verify {
 
 /// Whether an answer may speak of another session than that which was asked about: it sets a session
 /// cookie anew. That it takes one away says that the visitor is nobody, and nothing else.
-fn fits(told: &Answer, rules: &CookieRules, carried: &HeaderMap, headers: &HeaderMap) -> bool {
+fn fits(
+    told: &Answer,
+    rules: &CookieRules,
+    (carried, headers): (&HeaderMap, &HeaderMap),
+    path: &str,
+) -> bool {
     let now = unix_now() as u64;
     let is_nobody = *told == Answer::Nobody;
-    let mut changes = set_cookie::changes(carried, headers, |name| rules.may_be_session(name), now);
+    let may_be = |name: &[u8]| rules.may_be_session(name);
+    let changes = aftermath::changes((carried, headers), path, may_be, now);
     let is_cleared = set_cookie::clears_logins(headers);
-    changes.all(|change| matches!(change, Changed::Gone(_)) && is_nobody)
+    changes.iter().all(|change| matches!(change, Changed::Gone(_)) && is_nobody)
         && (is_nobody || !is_cleared)
 }
 
@@ -425,20 +444,24 @@ pub(super) async fn void_after(case: &Case<'_>, headers: &HeaderMap) {
     let Some(verify) = room.settings.verify.as_ref().filter(|_| case.rules().sessions) else {
         return;
     };
-    let changes = changes(case, headers).next().is_some();
+    let changes = !changes(case, headers).is_empty();
     if case.head.method.is_safe() && !changes && !set_cookie::clears_logins(headers) {
         return;
     }
     let mut voided: Vec<CookieHash> = case.visitor.carried.into_iter().collect();
     if changes {
         let has = session_cookies_after(case, headers);
-        voided.extend(
-            (!has.is_empty()).then(|| room.settings.cookies.token.hash(&case.route.site, &has)),
-        );
+        voided.extend((!has.is_empty()).then(|| hash_of(case, &has)));
     }
     if !voided.is_empty() {
         room.verified.void(&room.store, &voided, verify.mark_time(), case.now).await;
     }
+}
+
+/// Under what it is remembered what the app said of a visitor with these session cookies.
+pub(super) fn hash_of(case: &Case<'_>, cookies: &[(&[u8], &[u8])]) -> CookieHash {
+    let token = &case.room.settings.cookies.token;
+    token.hash((&case.route.site, &case.admitted.site), cookies)
 }
 
 /// The same behind a change of which nobody knows whether it was made.
@@ -454,13 +477,10 @@ pub(super) fn void_later(case: &Case<'_>) {
 }
 
 /// What a response does to the visitor's session cookies.
-pub(super) fn changes<'c>(
-    case: &'c Case<'_>,
-    headers: &'c HeaderMap,
-) -> impl Iterator<Item = Changed<'c>> {
-    let rules = &case.room.settings.cookies;
-    let is_session = move |name: &[u8]| rules.is_session(name);
-    set_cookie::changes(&case.head.headers, headers, is_session, case.now as u64)
+pub(super) fn changes<'c>(case: &'c Case<'_>, headers: &'c HeaderMap) -> Vec<Changed<'c>> {
+    let is_session = |name: &[u8]| case.room.settings.cookies.is_session(name);
+    let (came, path) = (&case.head.headers, case.head.uri.path());
+    aftermath::changes((came, headers), path, is_session, case.now as u64)
 }
 
 /// The session cookies that the visitor will have when he has followed a response.
@@ -468,15 +488,7 @@ pub(super) fn session_cookies_after<'c>(
     case: &'c Case<'_>,
     headers: &'c HeaderMap,
 ) -> Vec<(&'c [u8], &'c [u8])> {
-    let rules = &case.room.settings.cookies;
-    let came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
-    let mut has: Vec<(&[u8], &[u8])> = came.collect();
-    for change in changes(case, headers) {
-        let (Changed::Gone(name) | Changed::Set(name, _)) = change;
-        has.retain(|(other, _)| *other != name);
-        if let Changed::Set(name, value) = change {
-            has.push((name, value));
-        }
-    }
-    has
+    let is_session = |name: &[u8]| case.room.settings.cookies.is_session(name);
+    let (came, path) = (&case.head.headers, case.head.uri.path());
+    aftermath::left((came, headers), path, is_session, case.now as u64)
 }

@@ -12,14 +12,14 @@ use crate::http::cookie::{cookies, is_harmless};
 use crate::http::finding::Expression;
 use crate::http::pattern::Pattern;
 use crate::http::query::session_id_in;
-use crate::ident::{CookieHash, StoredToken, Token, User};
+use crate::ident::{Bond, CookieHash, StoredToken, Token, User};
 use crate::log::VisitorClass;
 use crate::metrics::Count;
 use crate::page::Look;
 use crate::page::verdict::Who;
 use crate::reason::Reason;
 use crate::route::Route;
-use crate::store::{CartOwner, Terms};
+use crate::store::{CartOwner, StoreError, Terms};
 
 /// Session cookies of one name that a log-out ends, at most: each is a call to the store.
 const RIVALS_MAX: usize = 32;
@@ -72,12 +72,17 @@ impl TokenFrom {
         }
     }
 
-    /// The hash of session cookies for the origin `site`, under which it is remembered what the app said of their visitor.
-    pub(super) fn hash(&self, site: &str, cookies: &[(&[u8], &[u8])]) -> CookieHash {
+    /// The hash of session cookies at a host for the origin `site`, under which it is remembered what the app said
+    /// of their visitor: apps at two hosts, or two of one host, may each know somebody else by the same token.
+    pub(super) fn hash(
+        &self,
+        (site, host): (&str, &str),
+        cookies: &[(&[u8], &[u8])],
+    ) -> CookieHash {
         let lasting = |&(name, value)| (name, self.lasting(value).unwrap_or(value));
         let mut cookies: Vec<(&[u8], &[u8])> = cookies.iter().map(lasting).collect();
-        // No cookie has an empty name.
-        cookies.push((b"", site.as_bytes()));
+        // No cookie has an empty name, nor one that holds an equals sign.
+        cookies.extend([(&b""[..], site.as_bytes()), (b"=", host.as_bytes())]);
         CookieHash::of(&mut cookies)
     }
 }
@@ -105,11 +110,13 @@ impl CookieRules {
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, name)| name)
     }
 
-    /// The token of session cookies: of the first of them by rank.
-    pub(super) fn token_of(&self, cookies: &[(&[u8], &[u8])]) -> Option<Token> {
-        let rank = |name: &[u8]| self.session.iter().position(|pattern| pattern.matches(name));
-        let ranked = cookies.iter().filter_map(|(name, value)| Some((rank(name)?, value)));
-        ranked.min_by_key(|(rank, _)| *rank).and_then(|(_, value)| self.token.token(value))
+    /// The token of session cookies: of the first of them by rank. `None` where there are several of its
+    /// name, of which an app may take either.
+    pub(super) fn only_token_of(&self, cookies: &[(&[u8], &[u8])]) -> Option<Token> {
+        let leading = self.leading(cookies)?;
+        let mut values = cookies.iter().filter(|(name, _)| *name == leading);
+        let (_, value) = values.next().filter(|_| values.next().is_none())?;
+        self.token.token(value)
     }
 
     /// Whether an app may take the cookie for one that may mean a person.
@@ -235,17 +242,18 @@ enum Carried {
     Rivals(Vec<Token>),
 }
 
-/// Recognises the visitor of a request.
+/// Recognises the visitor of a request to a host, as `Admitted::site` says it.
 pub(super) async fn recognise(
     room: &Rc<Room>,
-    head: &Parts,
+    (head, host): (&Parts, &str),
     route: &Route,
     now: f64,
     asking: Asking<'_>,
 ) -> Visitor {
     let rules = &room.settings.cookies;
     let verify = room.settings.verify.as_ref();
-    let Sorted { carried, has_unknown, is_odd } = sort(rules, head, route, verify.is_some());
+    let Sorted { carried, has_unknown, is_odd } =
+        sort(rules, (head, host), route, verify.is_some());
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
@@ -285,8 +293,7 @@ pub(super) async fn recognise(
                         Err(error) => Err(error),
                     }
                 }
-                (None, Look::Use) => room.sessions.check_token(&room.store, &token, now).await,
-                (None, Look::Peek) => room.sessions.peek_token(&room.store, &token, now).await,
+                (None, look) => user_at(room, (&token, host), now, look).await,
             };
             match found {
                 Ok(Some(user)) => Visitor {
@@ -309,6 +316,22 @@ pub(super) async fn recognise(
             }
         }
     }
+}
+
+/// Whose a token is at a host.
+async fn user_at(
+    room: &Room,
+    (token, host): (&StoredToken, &str),
+    now: f64,
+    look: Look,
+) -> Result<Option<User>, StoreError> {
+    let found = match look {
+        Look::Use => room.sessions.check_token(&room.store, token, now).await?,
+        Look::Peek => room.sessions.peek_token(&room.store, token, now).await?,
+    };
+    // SECURITY: users of an app may choose its tokens, and what it says of one holds at its host alone.
+    let holds = |user: &User| !user.is_bound() || user.is_bound_to(Bond::of_host(host));
+    Ok(found.filter(holds))
 }
 
 /// How far a known visitor is one of many. Who has not been confirmed may be one and the same as another
@@ -352,7 +375,12 @@ struct Sorted {
 }
 
 /// Sorts the cookies. `verifies`: the app is asked about its session cookies, by the hash of all of them.
-fn sort(rules: &CookieRules, head: &Parts, route: &Route, verifies: bool) -> Sorted {
+fn sort(
+    rules: &CookieRules,
+    (head, host): (&Parts, &str),
+    route: &Route,
+    verifies: bool,
+) -> Sorted {
     let mut best: Option<(usize, &[u8])> = None;
     let mut came: Vec<(&[u8], &[u8])> = Vec::new();
     let (mut has_unknown, mut may_be_session) = (false, false);
@@ -380,9 +408,10 @@ fn sort(rules: &CookieRules, head: &Parts, route: &Route, verifies: bool) -> Sor
             Carried::Rivals(tokens(&rules.token, came.iter().map(|(_, value)| *value)))
         }
         Some((_, value)) => match rules.token.token(value) {
-            Some(token) => {
-                Carried::Token(token, verifies.then(|| rules.token.hash(&route.site, &came)))
-            }
+            Some(token) => Carried::Token(
+                token,
+                verifies.then(|| rules.token.hash((&route.site, host), &came)),
+            ),
             None => Carried::Malformed,
         },
     };

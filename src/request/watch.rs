@@ -16,8 +16,8 @@ use crate::http::cookie::cookies;
 use crate::http::finding::{Finder, Seen};
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
-use crate::http::{query, set_cookie};
-use crate::ident::{StoredToken, User};
+use crate::http::{aftermath, query, set_cookie};
+use crate::ident::{Bond, StoredToken, User};
 use crate::log::VisitorClass;
 use crate::metrics::Count;
 use crate::origin::Ear;
@@ -190,7 +190,7 @@ pub(super) async fn carry_out(
     let (watched, rules) = (&room.settings.watched, &room.settings.cookies);
     let now = case.now as u64;
     let after = verify::session_cookies_after(case, headers);
-    let next = rules.token_of(&after).map(|token| room.sessions.stored(&token));
+    let next = rules.only_token_of(&after).map(|token| room.sessions.stored(&token));
     let came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
     let came: Vec<_> = came.collect();
     // A stale one of several may go while the session goes on.
@@ -208,7 +208,7 @@ pub(super) async fn carry_out(
     }
     let is_told = watched.logout.as_ref().is_some_and(logs_out);
     if is_cleared || is_told {
-        end(case, next.as_ref()).await?;
+        end(case, &after).await?;
         // From who is nobody apps take stale cookies, and that is no log-out.
         if is_told || case.visitor.class != VisitorClass::Anonymous {
             case.held.end(&Around::of(case)).await;
@@ -218,9 +218,9 @@ pub(super) async fn carry_out(
     Ok(Change::Nothing)
 }
 
-/// Ends the visitor's session. A token that his browser has forgotten is barred where the app could take it
-/// for somebody's still.
-async fn end(case: &Case<'_>, next: Option<&StoredToken>) -> Result<(), Error> {
+/// Ends the visitor's session. A token that his browser has forgotten, for it is not in the session cookies
+/// that he has left, is barred where the app could take it for somebody's still.
+async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])]) -> Result<(), Error> {
     let (room, visitor) = (case.room, &case.visitor);
     // What is remembered here may be from before his log-in at another proxy, a second ago.
     let is_nobody = visitor.class == VisitorClass::Anonymous
@@ -235,7 +235,10 @@ async fn end(case: &Case<'_>, next: Option<&StoredToken>) -> Result<(), Error> {
         return Ok(());
     }
     let asks = room.settings.verify.is_some();
-    let ended = visitor.token.iter().map(|token| match asks && next != Some(token) {
+    let rules = &room.settings.cookies;
+    let left = left.iter().filter_map(|(_, value)| rules.token.token(value));
+    let left: Vec<StoredToken> = left.map(|token| room.sessions.stored(&token)).collect();
+    let ended = visitor.token.iter().map(|token| match asks && !left.contains(token) {
         true => (token, Ending::Barred),
         false => (token, Ending::Removed),
     });
@@ -269,6 +272,10 @@ async fn begin(
         tracing::warn!("a log-in by [session.login] does not say whose it is: user finds nothing");
         return None;
     };
+    let user = match bond(case, headers) {
+        Some(bond) => user.bound_to(bond),
+        None => user,
+    };
     let old = case.visitor.token.clone().filter(|old| *old != next);
     if let Some(old) = &old {
         room.visits.rename(old, &next, &user);
@@ -282,6 +289,19 @@ async fn begin(
         Err(error) => tracing::debug!(%error, "a log-in to the app could not be stored"),
     }
     Some(user)
+}
+
+/// What a log-in holds for: the cookies that the visitor has now, where the app is asked about them, else the
+/// host. `None`: the app itself gives its cookie to a whole domain.
+fn bond(case: &Case<'_>, headers: &HeaderMap) -> Option<Bond> {
+    if case.room.settings.verify.is_some() {
+        let has = verify::session_cookies_after(case, headers);
+        return Some(Bond::of_cookies(&verify::hash_of(case, &has)));
+    }
+    let rules = &case.room.settings.cookies;
+    let mut sessions = set_cookie::lines(headers).filter(|(name, _)| rules.is_session(name));
+    let is_wide = sessions.any(|(_, line)| aftermath::is_domain_wide(line));
+    (!is_wide).then(|| Bond::of_host(&case.admitted.site))
 }
 
 /// Takes the cookies away that were logged out before, and came again.

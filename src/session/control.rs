@@ -1,13 +1,13 @@
 //! Control of sessions: how long they last, how many a user may have, and how they are ended by others
 //! than their visitors.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::Sessions;
 use crate::clock::unix_now;
 use crate::ident::StoredToken;
-use crate::store::{BarStore, SessionStore, StoreError, Terms};
+use crate::store::{BarStore, Farewell, Parted, SessionStore, StoreError, Terms};
 
 /// What holds for all sessions, until a reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,6 +21,9 @@ pub struct Rules {
     /// Whether an app that keeps its own sessions is asked who a visitor is: it may go on to believe in one
     /// that was ended here, so that its token is barred.
     pub bars: bool,
+    /// What becomes of the cart of a session that its visitor has not ended himself, and that does not wait for
+    /// the cleaner; `None`: it goes.
+    pub farewell: Option<Farewell>,
 }
 
 impl Rules {
@@ -52,7 +55,7 @@ impl Sessions {
         }
     }
 
-    /// Ends a session for its visitor: in the store when it returns, and here.
+    /// Ends a session for its visitor, and hands its cart on: in the store when it returns, and here.
     ///
     /// # Errors
     /// When the store did not say that it is done.
@@ -61,12 +64,58 @@ impl Sessions {
         store: &S,
         token: &StoredToken,
     ) -> Result<(), StoreError> {
-        if self.rules.load().bars {
-            store.bar(token, unix_now()).await?;
-        }
+        self.bar(store, token).await?;
+        self.dismiss(store, token).await?;
+        self.forget(token);
+        Ok(())
+    }
+
+    /// Ends a session of which nothing may be left: nothing is handed on. In the store when it returns, and
+    /// here.
+    ///
+    /// # Errors
+    /// When the store did not say that it is done.
+    pub async fn erase<S: SessionStore + BarStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+    ) -> Result<(), StoreError> {
+        self.bar(store, token).await?;
         store.revoke_token(token).await?;
         self.forget(token);
         Ok(())
+    }
+
+    async fn bar<S: BarStore>(&self, store: &S, token: &StoredToken) -> Result<(), StoreError> {
+        if self.rules.load().bars {
+            store.bar(token, unix_now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a session that its visitor has not ended from the store, and hands its cart on, if carts are.
+    pub(super) async fn dismiss<S: SessionStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+    ) -> Result<(), StoreError> {
+        let farewell = self.rules.load().farewell;
+        match farewell {
+            Some(farewell) => self.note(store.dismiss_token(token, &farewell).await?),
+            None => store.revoke_token(token).await?,
+        }
+        Ok(())
+    }
+
+    /// Notes what became of carts.
+    pub(super) fn note(&self, parted: Parted) {
+        self.parted.lock().unwrap_or_else(PoisonError::into_inner).add(parted);
+    }
+
+    /// What became of the carts of sessions that were ended here since this was asked last, and not cleaned.
+    #[must_use]
+    pub fn take_parted(&self) -> Parted {
+        std::mem::take(&mut *self.parted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Hears that tokens are nobody's any more.

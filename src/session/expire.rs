@@ -1,9 +1,10 @@
 //! Abandoned carts: the cart of a session that is cleaned, or idle, is handed on.
 //!
-//! That a session goes and its cart is handed on is one step of the store's. For a file that is a
-//! step into the store's outbox: what is in there is written to the file, and removed when the disk
-//! has it. A crash in between finds the outbox again, and what the file has of it already is not
-//! written twice. For a webhook it is a step into the store's queue, from which others deliver.
+//! That a session goes and its cart is handed on is one step of the store's, whether the cleaner takes it or
+//! another ends the session before. For a file that is a step into the store's outbox: what is in there is
+//! written to the file, and removed when the disk has it. A crash in between finds the outbox again, and what
+//! the file has of it already is not written twice. For a webhook it is a step into the store's queue, from
+//! which others deliver.
 
 use crate::ident::TokenStorage;
 use crate::store::{
@@ -30,8 +31,9 @@ pub enum OnExpire {
 }
 
 impl OnExpire {
-    /// What the store does with carts for it.
-    fn farewell(&self, storage: TokenStorage) -> Farewell {
+    /// What the store does with carts for it, of tokens that are stored as `storage` says.
+    #[must_use]
+    pub fn farewell(&self, storage: TokenStorage) -> Farewell {
         match self {
             Self::Stream => Farewell::Stream { storage, keep: STREAM_MAX },
             Self::File(_) => Farewell::Outbox { storage },
@@ -115,7 +117,7 @@ pub async fn tell_idle<S: SessionStore + EventStore>(
         (told.more, told.refusal) = (more, refusal);
         match on_expire {
             OnExpire::File(file) if handed_on > 0 => {
-                return empty_outbox(file, store, now, &mut told).await;
+                empty_outbox(file, store, now, &mut told).await?;
             }
             // What an earlier step has left there is written by the next one.
             OnExpire::File(_) => {}
@@ -141,7 +143,7 @@ async fn evict<S: SessionStore>(
     Ok(handed_on)
 }
 
-/// What an earlier step left in the outbox goes into the file before anything more is put there.
+/// What is in the outbox already goes into the file before anything more is put there.
 async fn clean_into<S: SessionStore>(
     file: &mut ExpiredFile,
     store: &S,
@@ -151,7 +153,10 @@ async fn clean_into<S: SessionStore>(
     now: f64,
     cleaned: &mut Cleaned,
 ) -> Result<(), StoreError> {
-    empty_outbox(file, store, now, cleaned).await?;
+    if empty_outbox(file, store, now, cleaned).await? {
+        cleaned.more = true;
+        return Ok(());
+    }
     if cleaned.refusal.is_some() {
         return evict(store, how, from, Farewell::Keep, cleaned).await.map(drop);
     }
@@ -161,54 +166,58 @@ async fn clean_into<S: SessionStore>(
     Ok(())
 }
 
-/// Writes what is in the outbox to the file, and removes it when the disk has it.
+/// Writes what is in the outbox to the file, a batch of it, and removes it when the disk has it. Says whether
+/// there was more behind it.
 async fn empty_outbox<S: SessionStore>(
     file: &mut ExpiredFile,
     store: &S,
     now: f64,
     cleaned: &mut Cleaned,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let outbox = match store.outbox().await {
         Ok(outbox) => outbox,
         // Another program's key where the outbox should be.
         Err(StoreError::Failed(error)) => {
             cleaned.refusal = Some(format!("the outbox cannot be read: {error}"));
-            return Ok(());
+            return Ok(false);
         }
         Err(error) => return Err(error),
     };
     if outbox.is_empty() {
-        return file.check().await.or_else(|error| {
-            cleaned.refusal = Some(error);
-            Ok(())
-        });
+        cleaned.refusal = file.check().await.err();
+        return Ok(false);
     }
     if let Err(error) = file.write(&outbox.expired, now).await {
         cleaned.refusal = Some(error);
-        return Ok(());
+        return Ok(false);
     }
     match store.clear_outbox(&outbox).await {
-        Ok(()) => {}
+        Ok(true) => {
+            // Not before: until then a crash, or an answer that is lost, brings them here again.
+            file.forget();
+            cleaned.handed_on += outbox.expired.len();
+        }
+        // Another was here meanwhile, and what of these it has not seen may come again.
+        Ok(false) => {}
         Err(StoreError::Failed(error)) => {
             cleaned.refusal = Some(format!("the outbox cannot be emptied: {error}"));
-            return Ok(());
+            return Ok(false);
         }
         Err(error) => return Err(error),
     }
-    // Not before: until then a crash, or an answer that is lost, brings them here again.
-    file.forget();
-    cleaned.handed_on += outbox.expired.len();
-    Ok(())
+    Ok(outbox.more)
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use futures_util::future::join_all;
+
     use super::*;
     use crate::ident::{Item, StoredToken, User};
-    use crate::store::AnyStore;
     use crate::store::scratch::with_store;
+    use crate::store::{AnyStore, EXPIRING_BATCH};
 
     const HOW: Eviction = Eviction { keep: 0, batch: 10, carts: true, before: 0.0 };
     const PLAIN: TokenStorage = TokenStorage::Plain;
@@ -279,6 +288,33 @@ mod tests {
             }
             let ids: Vec<_> = told(&path).iter().map(|line| line["id"].clone()).collect();
             assert_eq!(ids, [token(1).public_id(PLAIN), token(2).public_id(PLAIN)]);
+        });
+    }
+
+    #[test]
+    fn however_many_sessions_others_ended_all_their_carts_come_into_the_file() {
+        const ENDED: u32 = EXPIRING_BATCH + 100;
+        with_store(async |store| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("expired.jsonl");
+            let ended = (0..ENDED).map(async |number| {
+                log_in(&store, number, true).await;
+                let farewell = Farewell::Outbox { storage: PLAIN };
+                store.dismiss_token(&token(number), &farewell).await.unwrap().handed_on
+            });
+            assert_eq!(join_all(ended).await.iter().sum::<usize>(), ENDED as usize);
+            let (mut target, mut written) = (into(&path), Vec::new());
+            loop {
+                let cleaned = clean(&store, &Cursor::default(), Some(&mut target)).await;
+                written.push(cleaned.handed_on);
+                if !cleaned.more {
+                    break;
+                }
+            }
+            assert_eq!(written, [EXPIRING_BATCH as usize, 100]);
+            let ids: std::collections::BTreeSet<_> =
+                told(&path).iter().map(|line| line["id"].to_string()).collect();
+            assert_eq!((ids.len(), told(&path).len()), (ENDED as usize, ENDED as usize));
         });
     }
 

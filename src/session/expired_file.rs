@@ -77,7 +77,7 @@ impl ExpiredFile {
         self.append(expired.iter().map(|one| (one.event(), line(one, now))).collect()).await
     }
 
-    /// The outbox is empty: what was written cannot come again.
+    /// What was written is not in the outbox any more: it cannot come again.
     pub(super) fn forget(&mut self) {
         self.state.written = HashSet::new();
     }

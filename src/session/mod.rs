@@ -23,7 +23,9 @@ use quick_cache::sync::Cache;
 
 use crate::clock::unix_now;
 use crate::ident::{StoredToken, Token, TokenStorage, User, VisitorToken};
-use crate::store::{BarStore, LogIn, Rotation, SessionStore, StoreError, Terms, Touched};
+use crate::store::{
+    BarStore, LogIn, Parted, Rotated, Rotation, SessionStore, StoreError, Terms, Touched,
+};
 
 pub use control::Rules;
 pub use cookie::{SameSite, Secure, SessionCookie};
@@ -49,13 +51,17 @@ pub struct Sessions {
     epoch: AtomicU64,
     /// Tokens logged out here of which the store does not know yet.
     denied: Mutex<HashMap<StoredToken, Ending>>,
+    /// What became of carts since it was asked last.
+    parted: Mutex<Parted>,
 }
 
 /// How a session is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Its token is nobody's.
+    /// Its token is nobody's, as its visitor wished.
     Removed,
+    /// Its token is nobody's, and nobody asked its visitor: his cart is handed on.
+    Dismissed,
     /// Its token is an app's own, which may take it for somebody's still: it is barred.
     Barred,
 }
@@ -129,6 +135,7 @@ impl Sessions {
             memo: Cache::new(MEMO_MAX),
             epoch: AtomicU64::new(0),
             denied: Mutex::default(),
+            parted: Mutex::default(),
         }
     }
 
@@ -226,8 +233,9 @@ impl Sessions {
             if !held || !found.user.is_same(user) {
                 self.memo.remove(token);
             } else if self.epoch.load(Ordering::Acquire) == asked.epoch
-                // What the app says of him now, a visit does not find out.
+                // What the app says of him now, or what his log-in is bound to, a visit does not find out.
                 && found.user.attributes().next().is_none()
+                && !found.user.is_bound()
                 && !self.denied().contains_key(token)
             {
                 // Nothing is inserted: what a log-out removes right now stays away, and this renews
@@ -249,9 +257,12 @@ impl Sessions {
         now: f64,
     ) -> Result<Token, LogInError> {
         let token = Token::mint().map_err(LogInError::Random)?;
-        let most = self.rules.load().most;
-        let rotation = Rotation { old, new: self.stored(&token), user, now, most, visitor };
-        let gone = store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
+        let Rules { most, farewell, .. } = **self.rules.load();
+        let rotation =
+            Rotation { old, new: self.stored(&token), user, now, most, farewell, visitor };
+        let Rotated { gone, parted } =
+            store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
+        self.note(parted);
         for token in rotation.old.iter().chain(&gone) {
             self.forget(token);
         }
@@ -271,11 +282,11 @@ impl Sessions {
         user: &User,
         now: f64,
     ) -> Result<(), StoreError> {
-        let (new_token, user) = (new.clone(), user.clone());
         // Which of its sessions an app ends is its own business.
-        let rotation = Rotation { old, new: new_token, user, now, most: 0, visitor };
-        store.rotate_token(&rotation).await?;
-        rotation.old.iter().chain([new]).for_each(|token| self.forget(token));
+        let (new, user, farewell) = (new.clone(), user.clone(), self.rules.load().farewell);
+        let rotation = Rotation { old, new, user, now, most: 0, farewell, visitor };
+        self.note(store.rotate_token(&rotation).await?.parted);
+        rotation.old.iter().chain([&rotation.new]).for_each(|token| self.forget(token));
         Ok(())
     }
 
@@ -342,10 +353,14 @@ impl Sessions {
         how: Ending,
     ) -> bool {
         let revoking = async {
-            if how == Ending::Barred {
-                store.bar(token, unix_now()).await?;
+            match how {
+                Ending::Removed => store.revoke_token(token).await,
+                Ending::Dismissed => self.dismiss(store, token).await,
+                Ending::Barred => {
+                    store.bar(token, unix_now()).await?;
+                    store.revoke_token(token).await
+                }
             }
-            store.revoke_token(token).await
         };
         let revoked = revoking.await;
         if let Err(error) = &revoked {

@@ -14,9 +14,9 @@ use super::redis::{RedisAddress, RedisStore};
 use super::{
     AnswerStore, BarStore, Begins, Bookmark, Cart, CartAnswer, CartChange, CartOwner, ControlStore,
     Cursor, Demand, EventStore, Evicted, Eviction, Farewell, Generation, Idle, IdleTold, Lease,
-    Limits, LogIn, Merged, Moment, News, Outbox, PageStore, PurgeStore, Rescaled, Rescaling,
-    Rotation, Session, SessionStore, StoreError, Terms, ViewStore, Visit, VisitorEviction,
-    VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, Walked,
+    Limits, LogIn, Merged, Moment, News, Noted, Outbox, PageStore, Parted, PurgeStore, Rescaled,
+    Rescaling, Rotated, Rotation, Session, SessionStore, StoreError, Terms, ViewStore, Visit,
+    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, Walked,
 };
 use crate::ident::{CookieHash, Item, PageKey, StoredToken, User, VisitorToken};
 
@@ -362,12 +362,20 @@ impl SessionStore for AnyStore {
         delegate!(self, touch_tokens(visits))
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
         delegate!(self, rotate_token(rotation))
     }
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
         delegate!(self, revoke_token(token))
+    }
+
+    async fn dismiss_token(
+        &self,
+        token: &StoredToken,
+        farewell: &Farewell,
+    ) -> Result<Parted, StoreError> {
+        delegate!(self, dismiss_token(token, farewell))
     }
 
     async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
@@ -396,7 +404,7 @@ impl SessionStore for AnyStore {
         delegate!(self, outbox())
     }
 
-    async fn clear_outbox(&self, outbox: &Outbox) -> Result<(), StoreError> {
+    async fn clear_outbox(&self, outbox: &Outbox) -> Result<bool, StoreError> {
         delegate!(self, clear_outbox(outbox))
     }
 
@@ -471,9 +479,9 @@ impl EventStore for AnyStore {
     async fn put_back_event(
         &self,
         event: &WaitingEvent,
-        refused: Option<f64>,
+        noted: Option<Noted>,
     ) -> Result<(), StoreError> {
-        delegate!(self, put_back_event(event, refused))
+        delegate!(self, put_back_event(event, noted))
     }
 
     async fn take_delivery(&self, who: u64, time: Duration) -> Result<bool, StoreError> {

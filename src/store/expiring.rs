@@ -6,10 +6,18 @@ use serde_json::{Value, json};
 use super::Cart;
 use crate::ident::{Item, StoredToken, TokenStorage, USER_MAX, User};
 
-/// The most sessions that one step looks at, and so the most records in the outbox.
+/// The most sessions that one step looks at, and the most records of the outbox that are read at a time.
 pub const EXPIRING_BATCH: u32 = 1000;
-/// A step ends early when the carts that it hands on come to this many bytes.
+/// A step ends early when the carts that it hands on, or reads in the outbox, come to this many bytes.
 pub const EXPIRING_BYTES: usize = 4 << 20;
+/// The most records in the outbox. No batch of cleaning comes near: it is for sessions that others end. Each
+/// record takes the place of a cart that was in the store before.
+pub const OUTBOX_MAX: u64 = 100_000;
+
+/// Why a cart is lost that is not to be handed on now.
+pub(super) const NOT_NOW: &str = "carts are not handed on now";
+/// Why a cart is lost for which the outbox has no room.
+pub(super) const OUTBOX_FULL: &str = "too many carts wait for the file";
 
 /// What becomes of sessions over the limit that have a cart. Those that are idle stay as they are, and
 /// their carts go the same ways.
@@ -25,7 +33,7 @@ pub enum Farewell {
         keep: u64,
     },
     /// They are put into the outbox, each under its public id, and removed. While anything is in
-    /// there nothing more is put in: they stay.
+    /// there they stay; only of a session that cannot wait the cart is put behind it, up to [`OUTBOX_MAX`].
     Outbox {
         /// How tokens are stored.
         storage: TokenStorage,
@@ -40,10 +48,22 @@ pub enum Farewell {
     },
 }
 
+impl Farewell {
+    /// How tokens are stored, where their ids are told.
+    pub(super) fn storage(&self) -> Option<TokenStorage> {
+        match self {
+            Self::Keep => None,
+            Self::Stream { storage, .. }
+            | Self::Outbox { storage }
+            | Self::Queue { storage, .. } => Some(*storage),
+        }
+    }
+}
+
 /// Why a cart is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Its session was cleaned.
+    /// Its session is over: it was cleaned, or had to go before.
     Expired,
     /// Its session has not been seen for a while, and goes on.
     Idle,
@@ -86,6 +106,29 @@ pub struct Evicted {
     pub cursor: Cursor,
     /// What the store said when it did not take the carts.
     pub refusal: Option<String>,
+}
+
+/// What became of the carts of sessions that were ended by others than their visitors and the cleaner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parted {
+    /// Carts handed on.
+    pub handed_on: usize,
+    /// Events that went for want of room, see [`Farewell::Queue`].
+    pub dropped: usize,
+    /// Carts that could not be handed on, and went with their sessions.
+    pub lost: usize,
+    /// Why the last of these could not.
+    pub refusal: Option<String>,
+}
+
+impl Parted {
+    /// Adds what became of others.
+    pub fn add(&mut self, other: Self) {
+        self.handed_on += other.handed_on;
+        self.dropped += other.dropped;
+        self.lost += other.lost;
+        self.refusal = other.refusal.or_else(|| self.refusal.take());
+    }
 }
 
 /// What is handed on of a session. Its token never is.
@@ -176,11 +219,14 @@ impl Expired {
 
 /// What the outbox holds: carts of sessions that are gone already, until the file has them.
 ///
-/// It is filled only while it is empty, so that its first record says which batch it is.
+/// It is filled from behind, and no session is handed on twice: so its first record, and how many were read,
+/// say which batch it is.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     /// The records.
     pub expired: Vec<Expired>,
+    /// There are more behind these.
+    pub more: bool,
     /// How many there are, with those that are none of ours.
     pub(super) records: usize,
     /// The first of them as it is stored.
@@ -188,10 +234,12 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn of(records: Vec<Vec<u8>>) -> Self {
+    /// The first records of `all` that there are.
+    pub(super) fn of(records: Vec<Vec<u8>>, all: u64) -> Self {
         let expired = records.iter().filter_map(|record| Expired::read(record)).collect();
         let count = records.len();
-        Self { expired, records: count, first: records.into_iter().next().unwrap_or_default() }
+        let first = records.into_iter().next().unwrap_or_default();
+        Self { expired, more: (count as u64) < all, records: count, first }
     }
 
     /// Whether nothing waits.

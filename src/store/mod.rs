@@ -28,10 +28,12 @@ pub use self::barred::{BARRED_FOR, BARRED_MAX, BarStore};
 pub use self::control::{
     Bookmark, ControlStore, LogIn, NoBookmark, PER_USER_MAX, Session, Terms, WALK_MAX, Walked,
 };
-pub use self::events::{EventStore, Idle, IdleTold, WaitingEvent};
+pub use self::events::{EventStore, Failed, Idle, IdleTold, Noted, WaitingEvent};
 pub use self::expiring::{
-    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, Outbox, Why,
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Expired, Farewell, OUTBOX_MAX, Outbox, Parted,
+    Why,
 };
+use self::expiring::{NOT_NOW, OUTBOX_FULL};
 pub use self::purge::{
     CUT_OFF_AFTER, Generation, LATER_MARKS, MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX,
     PurgeStore,
@@ -79,10 +81,21 @@ pub struct Rotation {
     pub now: f64,
     /// How many sessions he may have: of more, those with the oldest log-in go. 0: any number.
     pub most: u32,
+    /// What becomes of the carts of sessions that it ends, unless they move to the new token; `None`: they go.
+    pub farewell: Option<Farewell>,
     /// What he had before without a login: its cart and views go to the new session, and it is gone
     /// everywhere. Where the session has an item in its cart, too, the larger count holds; what would make
     /// that cart larger than [`CART_MAX`] is left out. Of all views the newest stay.
     pub visitor: Option<VisitorToken>,
+}
+
+/// What a log-in did with other sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rotated {
+    /// The user's sessions that had to go, see [`Rotation::most`].
+    pub gone: Vec<StoredToken>,
+    /// What became of the carts of all that it ended.
+    pub parted: Parted,
 }
 
 /// Whose cart is changed.
@@ -202,17 +215,27 @@ pub trait SessionStore {
     -> impl Future<Output = Result<Vec<bool>, StoreError>>;
 
     /// A log-in: the new token is written and the old one is gone everywhere, in one atomic step.
-    /// The old one's views and cart move to the new one only if it had the same user; else they are
-    /// deleted. Returns the user's sessions that had to go, see [`Rotation::most`]: with all that they
-    /// had. Other processes are told of those who are nobody's any more. Durable when it returns.
+    /// The old one's views and cart move to the new one only if it had the same user, and the new one has
+    /// none. The user's sessions that are too many go, see [`Rotation::most`], with all that they have. The
+    /// carts of sessions that end so are handed on as [`Rotation::farewell`] says, in the same step, so that
+    /// each is exactly once. Other processes are told of those who are nobody's any more. Durable when it
+    /// returns.
     fn rotate_token(
         &self,
         rotation: &Rotation,
-    ) -> impl Future<Output = Result<Vec<StoredToken>, StoreError>>;
+    ) -> impl Future<Output = Result<Rotated, StoreError>>;
 
     /// A log-out: nothing mentions the token afterwards. Other processes are told. Durable when it
     /// returns.
     fn revoke_token(&self, token: &StoredToken) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// The same for a session that its visitor has not ended: its cart is handed on as `farewell` says, in
+    /// the same step. One that cannot be is lost, for the session has to go.
+    fn dismiss_token(
+        &self,
+        token: &StoredToken,
+        farewell: &Farewell,
+    ) -> impl Future<Output = Result<Parted, StoreError>>;
 
     /// Removes the oldest sessions over the limit, at most a batch, in one atomic step, and
     /// returns how many entries of `recent:` it removed. Junk members (no tokens by the grammar)
@@ -230,11 +253,12 @@ pub trait SessionStore {
         farewell: &Farewell,
     ) -> impl Future<Output = Result<Evicted, StoreError>>;
 
-    /// What waits in the outbox, see [`Farewell::Outbox`].
+    /// What has waited longest in the outbox, see [`Farewell::Outbox`]: a batch of it.
     fn outbox(&self) -> impl Future<Output = Result<Outbox, StoreError>>;
 
-    /// Removes from the outbox what was read there, and nothing else. Durable when it returns.
-    fn clear_outbox(&self, outbox: &Outbox) -> impl Future<Output = Result<(), StoreError>>;
+    /// Removes from the outbox what was read there, and nothing else; says whether it was there still.
+    /// Durable when it returns.
+    fn clear_outbox(&self, outbox: &Outbox) -> impl Future<Output = Result<bool, StoreError>>;
 
     /// Whether `who` may clean for the next `time`, and nobody else. Whoever has the turn keeps it
     /// by asking again.

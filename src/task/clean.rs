@@ -10,7 +10,7 @@ use crate::ident::TokenStorage;
 use crate::metrics::{Count, Sheet};
 use crate::session::clean::{clean_full_sessions, clean_sessions};
 use crate::session::expire::{Cleaned, OnExpire, clean_expiring, tell_idle};
-use crate::store::{AnyStore, Cursor, Eviction, Idle, SessionStore, StoreError};
+use crate::store::{AnyStore, Cursor, Eviction, Idle, Parted, SessionStore, StoreError};
 
 /// For how long a process that hands carts on keeps others from it.
 const TURN: Duration = Duration::from_secs(5);
@@ -42,6 +42,8 @@ pub struct Clean {
     pub sheet: Arc<Sheet>,
     /// Whether it was said that the store refuses visits.
     pub said: Cell<bool>,
+    /// Whether it was said that carts are lost.
+    pub said_lost: Cell<bool>,
 }
 
 /// What handing carts on needs.
@@ -78,6 +80,13 @@ impl Expiring {
             who: fastrand::u64(..),
             cursor: RefCell::default(),
             refusals: Cell::default(),
+        }
+    }
+
+    fn is_into_file(&self) -> bool {
+        match *self.on_expire.borrow() {
+            OnExpire::File(_) => true,
+            OnExpire::Stream | OnExpire::Queue => false,
         }
     }
 
@@ -160,6 +169,26 @@ impl Clean {
         }
     }
 
+    /// Counts the carts of sessions that others have ended, for who ends one has nobody to tell.
+    fn count_parted(&self) {
+        let Parted { handed_on, dropped, lost, refusal } = self.visits.sessions.take_parted();
+        // Of a file the outbox has them by now, and they are counted when they are written.
+        let is_file = self.expiring.as_ref().is_some_and(Expiring::is_into_file);
+        self.sheet.add(Count::CartsHandedOn, if is_file { 0 } else { handed_on as u64 });
+        self.sheet.add(Count::CartEventsDropped, dropped as u64);
+        self.sheet.add(Count::CartsLost, lost as u64);
+        if lost > 0 {
+            if !self.said_lost.replace(true) {
+                tracing::warn!(
+                    refusal,
+                    "carts are lost: their sessions had to go, and they could not be handed on"
+                );
+            }
+        } else if handed_on > 0 {
+            self.said_lost.set(false);
+        }
+    }
+
     /// Counts what a step did; says whether carts may be handed on still.
     async fn take_note(&self, expiring: &Expiring, done: &Cleaned, now: Instant) -> bool {
         self.sheet.add(Count::SessionsCleaned, done.removed as u64);
@@ -223,6 +252,7 @@ impl Task for Clean {
     const NAME: &'static str = "clean_sessions";
 
     async fn step(&self) -> Result<Next, StoreError> {
+        self.count_parted();
         self.write_visits().await?;
         if let Some(expiring) = &self.expiring {
             return self.clean_expiring(expiring).await;
@@ -263,7 +293,15 @@ mod tests {
     async fn log_in(store: &AnyStore, numbers: std::ops::Range<u32>) {
         for number in numbers {
             let (new, now) = (token(number), f64::from(number));
-            let rotation = Rotation { old: None, new, user: user(), now, most: 0, visitor: None };
+            let rotation = Rotation {
+                old: None,
+                new,
+                user: user(),
+                now,
+                most: 0,
+                farewell: None,
+                visitor: None,
+            };
             store.rotate_token(&rotation).await.unwrap();
         }
     }
@@ -284,6 +322,7 @@ mod tests {
             expiring,
             sheet: Arc::default(),
             said: Cell::default(),
+            said_lost: Cell::default(),
         }
     }
 

@@ -4,7 +4,8 @@
 //! receiver that is away, loses nothing; an event whose answer was lost is told again under the same id.
 //!
 //! A receiver that is away, or says that it cannot just now, is left alone for a while. One that does not
-//! want an event is told of the others meanwhile, and is spared that event in the end.
+//! want an event, or always fails with it, is told of the others meanwhile, and is spared that event in the
+//! end. While it takes no other, it may be away, and is spared nothing.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -19,10 +20,11 @@ use bytes::Bytes;
 
 use super::{Next, Task};
 use crate::clock::unix_now;
+use crate::http::date;
 use crate::http::signature::{self, OF_EVENT};
 use crate::metrics::{Count, Sheet};
 use crate::origin::{Keep, Origin, OriginError, OriginResponse, Outgoing};
-use crate::store::{AnyStore, EventStore as _, Expired, StoreError, WaitingEvent};
+use crate::store::{AnyStore, EventStore as _, Expired, Noted, StoreError, WaitingEvent};
 
 /// `Anteroom-Event`: what tells an event from all others.
 const EVENT: HeaderName = HeaderName::from_static("anteroom-event");
@@ -40,8 +42,10 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// How many events in a row may be refused without a pause.
 const ROUND_MAX: u64 = 1_000;
-/// For how long the receiver may refuse an event until it is given up, in seconds.
+/// For how long the receiver may refuse an event, or fail with it alone, until it is given up, in seconds.
 const REFUSED_MAX: f64 = 3.0 * 86_400.0;
+/// How often it must have failed with it behind another that it took: a few times are chance.
+const BEHIND_MIN: u32 = 10;
 /// How often it is looked whether an event waits.
 const EVERY: Duration = Duration::from_millis(500);
 
@@ -60,6 +64,8 @@ pub struct Deliver {
     pub sheet: Arc<Sheet>,
     /// What went wrong lately.
     pub refusals: Cell<Refusals>,
+    /// The Unix time at which the receiver took an event last, as far as this process knows.
+    pub taken: Cell<Option<f64>>,
     /// The event that the store has to be rid of: done with, whatever became of it.
     pub done: RefCell<Option<WaitingEvent>>,
 }
@@ -73,16 +79,16 @@ pub struct Webhook {
     pub host: HeaderValue,
     /// Path and query.
     pub target: Uri,
-    /// The key of the signature.
-    pub secret: WebhookSecret,
+    /// The keys of the signatures.
+    pub keys: WebhookKeys,
 }
 
-/// The key with which events are signed.
-pub struct WebhookSecret(pub Vec<u8>);
+/// The keys with which events are signed, with each of them.
+pub struct WebhookKeys(pub Vec<Vec<u8>>);
 
-impl std::fmt::Debug for WebhookSecret {
+impl std::fmt::Debug for WebhookKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("WebhookSecret(…)")
+        f.write_str("WebhookKeys(…)")
     }
 }
 
@@ -152,16 +158,23 @@ impl Refused {
     }
 }
 
-/// The seconds of a `Retry-After`. It may be a date, too: then our own pauses have to do.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+/// How long a `Retry-After` asks for from `now` on, in Unix time: it is a number of seconds, or a date
+/// (RFC 9110 §10.2.3). A date that is over asks for nothing.
+fn retry_after(headers: &HeaderMap, now: u64) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.as_bytes();
+    let seconds = if !value.is_empty() && value.iter().all(u8::is_ascii_digit) {
+        // More than fits is as good as for ever: what is kept of it has a bound.
+        std::str::from_utf8(value).ok()?.parse().unwrap_or(u64::MAX)
+    } else {
+        date::parse(value, now)?.saturating_sub(now)
+    };
     Some(Duration::from_secs(seconds))
 }
 
 impl Webhook {
     fn request(&self, expired: &Expired, now: u64) -> Option<Request<Outgoing>> {
         let body = Bytes::from(expired.to_json().to_string());
-        let signature = signature::of_body(&self.secret.0, &body, now)?;
+        let signature = signature::of_body(&self.keys.0, &body, now)?;
         let event = HeaderValue::try_from(expired.event()).ok()?;
         let mut request = Request::new(Outgoing::Ours(body));
         *request.method_mut() = Method::POST;
@@ -182,7 +195,7 @@ impl Webhook {
         let answer = tokio::time::timeout(PATIENCE, self.receiver.send(request, Keep::Pool(None)));
         let came = answer.await.map_err(|_elapsed| Refused::TooLate)??;
         let status = came.response.status();
-        let retry_after = retry_after(came.response.headers());
+        let retry_after = retry_after(came.response.headers(), unix_now() as u64);
         // The head has said all. An answer that does not end costs its connection, and nothing else.
         if tokio::time::timeout(BODY_PATIENCE, pass_over(came)).await.is_err() {
             tracing::debug!("the webhook's answer has no end");
@@ -277,27 +290,48 @@ impl Deliver {
     /// where that fails is it tried again at once.
     async fn put_off(&self, event: WaitingEvent, refusal: &Refused) -> Result<(), StoreError> {
         let now = unix_now();
-        let is_over = event.refused.is_some_and(|first| now - first > REFUSED_MAX);
-        if is_over && refusal.is_for_good() {
+        let noted = if refusal.is_for_good() {
+            Noted::Refused { now }
+        } else {
+            Noted::Failed { now, is_behind: self.is_behind_another(&event) }
+        };
+        if is_given_up(&event, noted) {
             self.sheet.count(Count::CartEventsGivenUp);
             let name = event.expired.as_ref().map(Expired::event);
-            tracing::warn!(event = name, %refusal, "an abandoned cart is given up: it was refused for days");
+            tracing::warn!(event = name, %refusal, "an abandoned cart is given up: it was not taken for days");
             return self.be_done_with(event).await;
         }
-        let put_back =
-            self.store.put_back_event(&event, refusal.is_for_good().then_some(now)).await;
+        let put_back = self.store.put_back_event(&event, Some(noted)).await;
         if let Err(error) = &put_back {
             self.pause(error, Duration::ZERO);
         }
         put_back
     }
 
+    /// Whether the receiver has taken another event since it failed with this one before, so that it is not
+    /// away.
+    fn is_behind_another(&self, event: &WaitingEvent) -> bool {
+        event.failed.zip(self.taken.get()).is_some_and(|(failed, taken)| taken > failed.last)
+    }
+
     /// An event was taken. Said when that had not gone for a while.
     fn resume(&self) {
+        self.taken.set(Some(unix_now()));
         self.sheet.count(Count::CartEventsDelivered);
         if self.refusals.take().in_a_row > 0 {
             tracing::info!("abandoned carts reach their webhook again");
         }
+    }
+}
+
+/// Whether an event that was not taken again is given up: where the receiver has refused it for too long; or
+/// has failed with it for as long and time and again, and takes others.
+fn is_given_up(event: &WaitingEvent, noted: Noted) -> bool {
+    match noted {
+        Noted::Refused { now } => event.refused.is_some_and(|first| now - first > REFUSED_MAX),
+        Noted::Failed { now, is_behind } => event.failed.is_some_and(|failed| {
+            is_behind && failed.behind >= BEHIND_MIN && now - failed.first > REFUSED_MAX
+        }),
     }
 }
 
@@ -352,5 +386,37 @@ impl Task for Deliver {
 
     async fn rest(&self) {
         tokio::time::sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_asks_for_time_in_seconds_or_until_a_date() {
+        // Sun, 06 Nov 1994 08:49:37 GMT
+        const NOW: u64 = 784_111_777;
+        for (value, asked) in [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            ("99999999999999999999999", Some(u64::MAX)),
+            ("Sun, 06 Nov 1994 08:51:37 GMT", Some(120)),
+            ("Sunday, 06-Nov-94 08:51:37 GMT", Some(120)),
+            ("Sun Nov  6 08:51:37 1994", Some(120)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(0)),
+            ("Sat, 05 Nov 1994 08:49:37 GMT", Some(0)),
+            ("", None),
+            ("-1", None),
+            ("+5", None),
+            ("soon", None),
+            ("Sun, 06 Nov 1994 08:51:37", None),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, value.parse().unwrap())]);
+            assert_eq!(retry_after(&headers, NOW), asked.map(Duration::from_secs), "{value}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), NOW), None);
+        let refused = Refused::Status(StatusCode::TOO_MANY_REQUESTS, Some(Duration::MAX));
+        assert_eq!(refused.pause(), RETRY_AFTER_MAX);
     }
 }

@@ -26,7 +26,7 @@ use crate::metrics::{Count, Sheet};
 use crate::store::StoreError;
 
 pub use clean::{Clean, Expiring};
-pub use deliver::{Deliver, Refusals, Webhook, WebhookSecret};
+pub use deliver::{Deliver, Refusals, Webhook, WebhookKeys};
 pub use gone::Gone;
 pub use health::Health;
 pub use log_outs::LogOuts;

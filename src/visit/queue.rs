@@ -635,7 +635,7 @@ mod tests {
     use crate::ident::{Token, TokenStorage};
     use crate::store::{
         Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, LogIn,
-        Outbox, Rescaled, Rescaling, Rotation, Terms,
+        Outbox, Parted, Rescaled, Rescaling, Rotated, Rotation, Terms,
     };
 
     /// A store that writes down what it is told, or refuses it.
@@ -699,8 +699,11 @@ mod tests {
         ) -> Result<Option<LogIn>, StoreError> {
             self.answer(None)
         }
-        async fn rotate_token(&self, _: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
-            self.answer(Vec::new())
+        async fn rotate_token(&self, _: &Rotation) -> Result<Rotated, StoreError> {
+            self.answer(Rotated::default())
+        }
+        async fn dismiss_token(&self, _: &StoredToken, _: &Farewell) -> Result<Parted, StoreError> {
+            self.answer(Parted::default())
         }
         async fn revoke_token(&self, _: &StoredToken) -> Result<(), StoreError> {
             self.answer(())
@@ -722,8 +725,8 @@ mod tests {
         async fn outbox(&self) -> Result<Outbox, StoreError> {
             self.answer(Outbox::default())
         }
-        async fn clear_outbox(&self, _: &Outbox) -> Result<(), StoreError> {
-            self.answer(())
+        async fn clear_outbox(&self, _: &Outbox) -> Result<bool, StoreError> {
+            self.answer(true)
         }
         async fn take_turn(&self, _: u64, _: Duration) -> Result<bool, StoreError> {
             self.answer(true)

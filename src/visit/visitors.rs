@@ -47,6 +47,8 @@ struct Waiting {
     visits: HashMap<VisitorToken, Pending, RandomState>,
     /// Tokens and items in there.
     held: usize,
+    /// The items that are with the store right now: a batch at most.
+    flying: HashMap<VisitorToken, Vec<(Item, f64)>, RandomState>,
 }
 
 /// What is to be flushed of one token.
@@ -82,7 +84,7 @@ impl VisitorVisits {
     fn add(&self, visit: VisitorVisit) {
         let VisitorVisit { token, seen, items } = visit;
         let mut waiting = self.lock();
-        let Waiting { visits, held } = &mut *waiting;
+        let Waiting { visits, held, .. } = &mut *waiting;
         let mut reserve = || {
             let has_room = *held < self.capacity;
             *held += usize::from(has_room);
@@ -113,11 +115,15 @@ impl VisitorVisits {
     }
 
     /// Takes what waits of a token, for somebody else to record: the items, each with the time of its view.
+    /// What is with the store is among them, for it may come too late there.
     pub fn take(&self, token: &VisitorToken) -> Vec<(Item, f64)> {
         let mut waiting = self.lock();
-        let Some(pending) = waiting.visits.remove(token) else { return Vec::new() };
-        waiting.held -= 1 + pending.items.len();
-        pending.items
+        let mut items = waiting.flying.get(token).cloned().unwrap_or_default();
+        if let Some(pending) = waiting.visits.remove(token) {
+            waiting.held -= 1 + pending.items.len();
+            items.extend(pending.items);
+        }
+        items
     }
 
     /// Whether the store has said that a token is not there.
@@ -172,6 +178,7 @@ impl VisitorVisits {
         for token in tokens {
             let Some(Pending { seen, items }) = waiting.visits.remove(&token) else { continue };
             waiting.held -= 1 + items.len();
+            waiting.flying.insert(token.clone(), items.clone());
             visits.push(VisitorVisit { token, seen, items });
         }
         visits
@@ -191,6 +198,7 @@ struct Flight<'q> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
+        self.queue.lock().flying.clear();
         self.visits.drain(..).for_each(|visit| self.queue.add(visit));
     }
 }
@@ -241,6 +249,18 @@ mod tests {
         }
         assert_eq!((queue.backlog(), queue.lock().held), (5, 10));
         assert_eq!(queue.dropped(), 15);
+    }
+
+    #[test]
+    fn what_is_with_the_store_is_taken_too() {
+        let (queue, one) = (VisitorVisits::new(10, 3), token());
+        queue.note(one.clone(), Some(item(1)), 1.0);
+        let mut flight = Flight { queue: &queue, visits: queue.some() };
+        queue.note(one.clone(), Some(item(2)), 2.0);
+        assert_eq!(queue.take(&one), [(item(1), 1.0), (item(2), 2.0)]);
+        flight.visits.clear();
+        drop(flight);
+        assert!(queue.take(&one).is_empty());
     }
 
     #[test]

@@ -12,6 +12,10 @@ TIMEOUT_S = 120
 REDIRECTS = {301, 302, 303, 307, 308}
 
 
+class BrokenOff(Exception):
+    """No whole answer came to what was asked."""
+
+
 class Answer:
     def __init__(self, status, fields, body, seconds):
         self.status = status
@@ -58,6 +62,8 @@ class Browser:
         self.kept = set()
         self.user = None
         self.reader = self.writer = None
+        # Whether anything came for what was asked last.
+        self.has_heard = False
 
     async def get(self, target):
         return await self.ask("GET", target)
@@ -113,26 +119,40 @@ class Browser:
             lines.append(f"Content-Length: {len(body)}")
             lines.append(f"Origin: http://{self.host}")
         request = "\r\n".join([*lines, "", ""]).encode() + (body or b"")
-        begun = time.perf_counter()
-        fresh = self.writer is None
         try:
-            answer = await asyncio.wait_for(self.exchange(request, begun), TIMEOUT_S)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            # A connection kept may be closed just then; a fresh one is not.
-            await self.close()
-            if fresh or method != "GET":
-                raise
-            answer = await asyncio.wait_for(self.exchange(request, begun), TIMEOUT_S)
+            answer = await self.exchange_or_again(method, request)
+        except (OSError, EOFError, asyncio.LimitOverrunError, zlib.error) as why:
+            raise BrokenOff(f"{method} {target} has no whole answer: {why!r}") from why
         self.watch(self, method, target, answer)
         for line in answer.all("set-cookie"):
             self.keep(line)
         return answer
+
+    async def exchange_or_again(self, method, request):
+        begun = time.perf_counter()
+        fresh = self.writer is None
+        try:
+            return await self.exchange_in_time(request, begun)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            # A connection kept may be closed just then; a fresh one is not, and none amid an answer.
+            if fresh or method != "GET" or self.has_heard:
+                raise
+            return await self.exchange_in_time(request, begun)
+
+    async def exchange_in_time(self, request, begun):
+        try:
+            return await asyncio.wait_for(self.exchange(request, begun), TIMEOUT_S)
+        except Exception:
+            # What is left of this answer must not be read as the next one.
+            await self.close()
+            raise
 
     async def exchange(self, request, begun):
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection(
                 "127.0.0.1", self.port, limit=1 << 20
             )
+        self.has_heard = False
         self.writer.write(request)
         await self.writer.drain()
         status, fields = await self.head()
@@ -147,7 +167,13 @@ class Browser:
         return Answer(status, fields, body, seconds)
 
     async def head(self):
-        lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        try:
+            head = await self.reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as why:
+            self.has_heard = self.has_heard or bool(why.partial)
+            raise
+        self.has_heard = True
+        lines = head.decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in lines[1:] if line)
         return int(lines[0].split()[1]), [(n.lower(), v.strip()) for n, _, v in pairs]
 

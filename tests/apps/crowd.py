@@ -11,37 +11,40 @@ import re
 import statistics
 import traceback
 
-from browser import Browser, read_cookie
+from browser import Browser, BrokenOff, read_cookie
 from people import PEOPLE, told_of
 
 WORKERS = 8
 # Visitors who were there before: they bring the cookie that the app gave them then.
 REGULARS = 60
 PROBLEMS_SHOWN = 20
+# Behind so many visits without a whole answer, nobody is there.
+GIVEN_UP = 50
 
 Request = collections.namedtuple("Request", "known doing is_page is_hit seconds")
+# A page that came without its text.
+Blank = collections.namedtuple("Blank", "target body is_hit")
 
 
 class Crowd:
-    """`behind` says whether the port is Anteroom's: what the app alone does wrong is its own. What
-    answers show that is wrong is `kept` in this folder."""
+    """What answers show that is wrong is `kept` in this folder."""
 
-    def __init__(self, app, port, origin, seed, behind, kept):
+    def __init__(self, app, port, origin, seed, kept):
         self.app = app
-        self.kept = kept / ("behind" if behind else "alone")
+        self.kept = kept
         self.kept.mkdir(parents=True, exist_ok=True)
         for file in self.kept.iterdir():
             file.unlink()
         self.port = port
         self.origin = origin
         self.seed = seed
-        self.behind = behind
         self.problems = []
         self.requests = []
         self.owners = {}
         self.revisions = dict.fromkeys((p.login for p in PEOPLE), 0)
         self.locks = {p.login: asyncio.Lock() for p in PEOPLE}
         self.counts = collections.Counter()
+        self.blanks = []
         self.regulars = []
         self.last = None
 
@@ -70,6 +73,8 @@ class Crowd:
             nonlocal begun
             if begun == visits or visits is None and len(self.requests) >= enough:
                 return None
+            if self.counts["visits broken off"] >= GIVEN_UP:
+                return None
             begun += 1
             return begun - 1
 
@@ -95,6 +100,9 @@ class Crowd:
             # A page without the form or the text that the visitor looked for.
             where = traceback.extract_tb(why.__traceback__)[-1].name
             self.problem(f"visit {number}: {why!r} in {where}", self.last)
+        except BrokenOff as why:
+            self.counts["visits broken off"] += 1
+            self.problem(f"visit {number}: {why}")
 
     # What visitors do
 
@@ -140,7 +148,9 @@ class Crowd:
         page = await browser.open(target)
         self.expect(page.status == 200, f"{target} answered {page.status}")
         self.expect_shown(browser, target, page)
-        if person:
+        if app.is_blank(page.text):
+            self.blanks.append(Blank(target, page.body, page.is_hit))
+        elif person:
             self.expect_revision(target, page, lambda shown: shown >= expected)
         return page
 
@@ -166,7 +176,10 @@ class Crowd:
         self.counts["edits"] += 1
         browser.doing = "reading"
         page = await browser.follow(target, answer)
-        self.expect_revision(target, page, lambda shown: shown == number)
+        if self.app.is_blank(page.text):
+            self.blanks.append(Blank(target, page.body, page.is_hit))
+        else:
+            self.expect_revision(target, page, lambda shown: shown == number)
 
     async def log_out(self, browser, person, seen):
         """With it the old cookies are nobody's, at once."""
@@ -228,9 +241,7 @@ class Crowd:
 
     def expect_revision(self, target, page, is_good):
         """What is saved is seen by the next who asks, whoever he is."""
-        if self.app.is_blank(page.text):
-            self.counts["blank pages"] += 1
-        elif not is_good(shown := self.app.revision(page.text)):
+        if not is_good(shown := self.app.revision(page.text)):
             self.problem(f"{target} shows revision {shown}, and another is saved", page)
 
     def expect(self, is_so, problem):
@@ -264,58 +275,3 @@ class Crowd:
 
 def is_anonymous_read(request):
     return not request.known and request.doing == "reading"
-
-
-# Whether pages stay as they were
-
-
-class Comparison:
-    """The same pages of the same state, from the app and through Anteroom."""
-
-    def __init__(self, app):
-        self.app = app
-        self.problems = []
-        self.differences = collections.Counter()
-        self.pages = 0
-
-    async def run(self, origin, port):
-        nobody = [*self.app.public_pages()[:20], *self.app.FORMS]
-        await self.compare("nobody", origin.port, port, nobody, {})
-        person = PEOPLE[0]
-        browser = self.browser(origin.port)
-        await self.app.log_in(browser, person)
-        await browser.close()
-        known = [*self.app.public_pages()[:8], self.app.own_page(person)]
-        known += [target for target, _ in self.app.personal_pages(person)]
-        await self.compare(person.login, origin.port, port, known, browser.jar)
-
-    def browser(self, port, jar=None):
-        return Browser(port, self.app.HOST, lambda *_: None, jar)
-
-    async def compare(self, who, app, proxy, targets, jar):
-        for target in targets:
-            answers = []
-            for port in (app, app, proxy, proxy):
-                browser = self.browser(port, jar)
-                answers.append(await browser.get(target))
-                await browser.close()
-            self.pages += 1
-            texts = [self.level(answer) for answer in answers]
-            if texts[0] != texts[1]:
-                self.problems.append(f"{target} for {who} differs by itself: {differs(*texts[:2])}")
-            for text in texts[2:]:
-                if text != texts[1]:
-                    self.problems.append(f"{target} for {who} is not as it was: {differs(texts[1], text)}")
-
-    def level(self, answer):
-        """Without what differs by nature."""
-        text = answer.text
-        for name, pattern in self.app.DIFFERS:
-            text, count = re.subn(pattern, r"\1", text)
-            self.differences[name] += count
-        return f"{answer.status}\n{answer.get('content-type')}\n{text}"
-
-
-def differs(one, other):
-    at = next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
-    return f"{one[max(at - 40, 0):at + 60]!r} / {other[max(at - 40, 0):at + 60]!r}"

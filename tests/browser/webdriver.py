@@ -146,21 +146,25 @@ class Browser:
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def shown(self, css):
-        """The text of an element as it is seen; `None`: it is not there, or hidden."""
-        with contextlib.suppress(Refused):
-            element = self.element(css)
-            if self.call("GET", f"{element}/displayed"):
-                return self.call("GET", f"{element}/text")
-        return None
+        """The text of an element as it is seen, `None` where it is hidden; raises where it is not there."""
+        element = self.element(css)
+        if not self.call("GET", f"{element}/displayed"):
+            return None
+        return self.call("GET", f"{element}/text")
 
-    def until(self, see, wanted):
-        """What is seen, as soon as it is as wanted; else what is seen in the end."""
-        deadline = time.monotonic() + PATIENCE_S
+    def is_hidden(self, css):
+        """Whether an element is there, and nobody sees it; raises where it is not there."""
+        return not self.call("GET", f"{self.element(css)}/displayed")
+
+    def until(self, see, wanted, patience_s=PATIENCE_S):
+        """What is seen, as soon as it is as wanted; else what is seen in the end, or why nothing is."""
+        deadline = time.monotonic() + patience_s
         while True:
-            seen = None
-            # A page that is just going away answers nothing.
-            with contextlib.suppress(Refused):
+            try:
                 seen = see()
+            except Refused as why:
+                # A page that is just going away answers nothing.
+                seen = f"({why})"
             if seen == wanted or time.monotonic() > deadline:
                 return seen
             time.sleep(PAUSE_S)

@@ -1,10 +1,10 @@
 //! The contract of both stores on carts that are told of: of idle sessions, and to a receiver.
 
 use anteroom::clock::unix_now;
-use anteroom::ident::{StoredToken, TokenStorage, User};
+use anteroom::ident::{Item, StoredToken, TokenStorage, User};
 use anteroom::store::{
-    Cursor, EventStore as _, Evicted, Eviction, Expired, Farewell, Idle, IdleTold, Rotation,
-    SessionStore as _, WaitingEvent, Why,
+    Cursor, EventStore as _, Evicted, Eviction, Expired, Failed, Farewell, Idle, IdleTold, Noted,
+    Rotation, SessionStore as _, WaitingEvent, Why,
 };
 
 use crate::store_contract::{Bench, ask, contract, item, token, user, visit};
@@ -19,6 +19,7 @@ contract!(
     what_the_receiver_has_is_removed_and_nothing_else,
     what_is_put_back_comes_last,
     when_it_was_refused_first_is_known_ever_after,
+    how_its_receiver_failed_with_it_is_known_ever_after,
     a_users_events_are_forgotten_with_him,
     idle_carts_are_told_of_once_and_their_sessions_go_on,
     who_came_back_is_told_of_again_when_he_is_idle_again,
@@ -31,7 +32,7 @@ contract!(
 );
 
 impl Bench {
-    async fn with_cart(&self, number: usize, seen: f64) {
+    pub(crate) async fn with_cart(&self, number: usize, seen: f64) {
         self.log_in(&token(number), "ann", seen).await;
         self.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
     }
@@ -63,16 +64,16 @@ impl Bench {
         told
     }
 
-    async fn ids(&self) -> Vec<String> {
+    pub(crate) async fn ids(&self) -> Vec<String> {
         self.drain().await.into_iter().map(|told| told.id).collect()
     }
 }
 
-fn id(number: usize) -> String {
+pub(crate) fn id(number: usize) -> String {
     token(number).public_id(PLAIN)
 }
 
-fn ids<const N: usize>(numbers: [usize; N]) -> Vec<String> {
+pub(crate) fn ids<const N: usize>(numbers: [usize; N]) -> Vec<String> {
     numbers.map(id).into()
 }
 
@@ -159,12 +160,45 @@ async fn when_it_was_refused_first_is_known_ever_after(bench: Bench) {
     for later in 0..3 {
         let event = bench.first().await;
         let now = 1_790_000_000.5 + f64::from(later);
-        bench.store.put_back_event(&event, Some(now)).await.unwrap();
+        bench.store.put_back_event(&event, Some(Noted::Refused { now })).await.unwrap();
         let event = bench.first().await;
         assert_eq!(event.refused, Some(1_790_000_000.0));
         assert_eq!(event.expired, first.expired);
     }
     assert_eq!(bench.ids().await, ids([1]));
+}
+
+async fn how_its_receiver_failed_with_it_is_known_ever_after(bench: Bench) {
+    bench.with_cart(1, 1.0).await;
+    bench.store.add_to_cart(&token(1), &odd_item(), 1).await.unwrap();
+    bench.clean(QUEUE).await;
+    let expired = bench.first().await.expired;
+    // The time begins when it fails behind another.
+    for (now, is_behind, first, behind) in [
+        (1_790_000_000.5, false, 1_790_000_000.5, 0),
+        (1_790_000_001.5, false, 1_790_000_001.5, 0),
+        (1_790_000_002.5, true, 1_790_000_002.5, 1),
+        (1_790_000_003.5, false, 1_790_000_002.5, 1),
+        (1_790_000_004.5, true, 1_790_000_002.5, 2),
+    ] {
+        let event = bench.first().await;
+        bench.store.put_back_event(&event, Some(Noted::Failed { now, is_behind })).await.unwrap();
+        let event = bench.first().await;
+        assert_eq!(event.failed, Some(Failed { first, last: now, behind }));
+        assert_eq!((event.refused, &event.expired), (None, &expired));
+    }
+    let event = bench.first().await;
+    let refused = Noted::Refused { now: 1_790_000_009.0 };
+    bench.store.put_back_event(&event, Some(refused)).await.unwrap();
+    let both = bench.first().await;
+    assert_eq!((both.refused, both.failed), (Some(1_790_000_009.0), event.failed));
+    assert_eq!(both.expired, expired);
+    assert_eq!(bench.ids().await, ids([1]));
+}
+
+/// What looks in a record like what is noted there.
+fn odd_item() -> Item {
+    Item::new(r#"x","refused":1,"failed":[1,2,3]"#).unwrap()
 }
 
 async fn a_users_events_are_forgotten_with_him(bench: Bench) {
@@ -270,7 +304,7 @@ async fn a_log_in_takes_its_cart_to_be_idle_again(bench: Bench) {
     bench.with_cart(1, 1.0).await;
     assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await.handed_on, 1);
     let (old, new, user) = (Some(token(1)), token(2), user("ann"));
-    let rotation = Rotation { old, new, user, now: 6.0, most: 0, visitor: None };
+    let rotation = Rotation { old, new, user, now: 6.0, most: 0, farewell: None, visitor: None };
     bench.store.rotate_token(&rotation).await.unwrap();
     assert_eq!(bench.tell_idle(7.0, 9, QUEUE).await.handed_on, 1);
     assert_eq!(bench.ids().await, ids([1, 2]));
@@ -386,7 +420,8 @@ async fn a_redis_without_room_gives_turns_and_puts_back_and_loses_what_was_taken
     }
     assert!(bench.store.take_turn(2, turn).await.unwrap(), "who cleans is another matter");
     let first = bench.first().await;
-    bench.store.put_back_event(&first, Some(1_790_000_000.0)).await.unwrap();
+    let refused = Noted::Refused { now: 1_790_000_000.0 };
+    bench.store.put_back_event(&first, Some(refused)).await.unwrap();
     assert_eq!(bench.ids().await, ids([1, 2, 0]));
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::store_contract::limits;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, log_in, shop};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
@@ -268,4 +268,62 @@ fn what_was_in_the_embedded_outbox_when_the_proxy_died_is_written_by_the_next() 
     assert_eq!(ids(&lines), sorted(visitors.iter().map(id).collect()));
     assert_eq!(lines[2]["user"], "user2");
     assert_eq!(lines[2]["cart"], serde_json::json!([{ "item": "mug", "count": 2 }]));
+}
+
+/// Whose carts are in the stream, or in the file, in their order.
+fn users_told(proxy: &Proxy, storage: &Storage, on_expire: &str) -> Vec<String> {
+    if on_expire == "stream" {
+        type Entry = (String, std::collections::BTreeMap<String, String>);
+        let entries: Vec<Entry> = server(storage).command(&["XRANGE", "expired:", "-", "+"]);
+        return entries.into_iter().map(|(_, fields)| fields["user"].clone()).collect();
+    }
+    let text = fs::read_to_string(proxy.folder().join("carts.jsonl")).unwrap_or_default();
+    let line = |line: &str| -> Option<Value> { serde_json::from_str(line).ok() };
+    let user = |told: Value| told["user"].as_str().unwrap().to_owned();
+    text.lines().filter_map(line).map(user).collect()
+}
+
+fn run(proxy: &Proxy, words: &[&str]) {
+    let mut command = std::process::Command::new(ANTEROOM);
+    command.args(words).args(["--config", "proxy.toml"]).current_dir(proxy.folder());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_cart_of_a_session_that_others_end_is_handed_on_once() {
+    let redis = || Storage::Redis(RedisServer::start());
+    let file = "file:./carts.jsonl";
+    for (storage, on_expire) in [(Storage::Embedded, file), (redis(), file), (redis(), "stream")] {
+        let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
+        let settings = format!(
+            "session.mint = true\nsession.max_per_user = 1\nsession.clean_every = \"50ms\"\n\
+             session.on_expire = \"{on_expire}\""
+        );
+        let proxy = Proxy::start(&origin, &storage, &settings);
+        let buys = |cookie: &str| {
+            assert_eq!(proxy.post("/buy").cookie(cookie).send().text(), "bought");
+        };
+        buys(&log_in(&proxy, "ann"));
+        // Elsewhere, so that she has one too many; and then another in the same browser.
+        let ann = log_in(&proxy, "ann");
+        buys(&ann);
+        let answer = proxy.post("/login?eve").cookie(&ann).send();
+        buys(&format!("login={}", answer.cookie("login").unwrap()));
+        run(&proxy, &["sessions", "revoke", "--user", "eve"]);
+        // Who deletes a user wants nothing of him kept, and who logs out has left his cart himself.
+        buys(&log_in(&proxy, "zoe"));
+        run(&proxy, &["user", "delete", "zoe"]);
+        let kim = log_in(&proxy, "kim");
+        buys(&kim);
+        proxy.post("/logout").cookie(&kim).send();
+        buys(&log_in(&proxy, "mia"));
+        log_in(&proxy, "mia");
+
+        let told = || users_told(&proxy, &storage, on_expire);
+        wait_until("the last is told of", || told().contains(&"mia".to_owned()));
+        assert_eq!(told(), ["ann", "ann", "eve", "mia"], "{on_expire}");
+        wait_until("they are counted", || proxy.metric("anteroom_carts_handed_on_total") >= 4.0);
+        assert_eq!(proxy.metric("anteroom_carts_lost_total"), 0.0);
+    }
 }

@@ -99,7 +99,15 @@ fn what_was_written_here_is_cleaned_in_python() {
         assert_eq!(store.sessions_of(&user("ann")).await.unwrap(), []);
         store.update_token(&token(BOB), &user("ann"), None, 2e9).await.unwrap();
         let (old, new) = (Some(token(BOB)), token("another-of-hers"));
-        let again = Rotation { old, new, user: user("ann"), now: 3e9, most: 0, visitor: None };
+        let again = Rotation {
+            old,
+            new,
+            user: user("ann"),
+            now: 3e9,
+            most: 0,
+            farewell: None,
+            visitor: None,
+        };
         store.rotate_token(&again).await.unwrap();
         app.says(["mentions", ANN], &json!([]));
     });

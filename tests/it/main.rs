@@ -16,6 +16,7 @@ mod control;
 mod control_contract;
 mod cookies;
 mod directives;
+mod dismissal_contract;
 mod drain;
 mod duplex;
 mod endpoints;

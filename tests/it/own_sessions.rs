@@ -96,6 +96,8 @@ on_both_stores!(
     a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says,
     a_session_that_is_revoked_stays_so_whatever_the_app_says,
     a_token_that_was_logged_out_is_found_wherever_the_app_would_find_it,
+    a_log_in_at_one_host_is_none_at_another,
+    a_cookie_of_another_path_says_nothing_of_the_session,
 );
 
 fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
@@ -330,4 +332,76 @@ session.login.user = { set_cookie = "wordpress_logged_in_*", regex = "^([^|%]+)"
         format!("wordpress_logged_in_0f={}", answer.cookie("wordpress_logged_in_0f").unwrap());
     page(&proxy, &cookie);
     assert_eq!(origin.last().header("x-anteroom-user"), Some("ann"));
+}
+
+fn a_log_in_at_one_host_is_none_at_another(storage: &Storage) {
+    let user = |request: &Request| request.header("x-anteroom-user").unwrap_or("-").to_owned();
+    let origin = Origin::start(move |request| match request.target.split_once('?') {
+        // A cookie that the visitor has chosen is taken.
+        Some(("/login", "wide")) => Reply::status("302 Found")
+            .header("Location", "/")
+            .header("Set-Cookie", "SID=sid-for-all-hosts; Path=/; Domain=.shop.test")
+            .body(""),
+        Some(("/login", _)) => Reply::status("302 Found")
+            .header("Location", "/")
+            .header("Set-Cookie", "SID=sid-of-mallory; Path=/")
+            .body(""),
+        _ => Reply::unstored(&user(request)),
+    });
+    let proxy = Proxy::start(&origin, storage, RULES);
+    let log_in = |host: &str, how: &str| {
+        let form = "application/x-www-form-urlencoded";
+        let ask = proxy.post(&format!("/login?{how}")).host(host).header("Content-Type", form);
+        assert_eq!(ask.body(b"user=admin").send().status, 302);
+    };
+    let get = |host: &str, sid: &str| {
+        let ask = proxy.get("/page").host(host).cookie(&format!("SID={sid}"));
+        ask.send();
+        origin.last().header("x-anteroom-session").map(str::to_owned).unwrap()
+    };
+    log_in("a.shop.test", "own");
+    assert_eq!(get("a.shop.test", "sid-of-mallory"), "known");
+    assert_eq!(get("b.shop.test", "sid-of-mallory"), "unknown");
+    assert_eq!(get("a.shop.test", "sid-of-mallory"), "known");
+
+    log_in("a.shop.test", "wide");
+    assert_eq!(get("b.shop.test", "sid-for-all-hosts"), "known");
+}
+
+fn a_cookie_of_another_path_says_nothing_of_the_session(storage: &Storage) {
+    let asked = Arc::new(AtomicBool::new(false));
+    let renewed = Arc::clone(&asked);
+    let origin = Origin::start(move |request| match request.path() {
+        "/whoami" => match sid(request).as_deref() {
+            Some("sid-of-ann-1" | "sid-of-ann-2") => {
+                Reply::typed("application/json", r#"{"id":7,"name":"ann"}"#)
+            }
+            _ => Reply::typed("application/json", r#"{"id":0}"#),
+        },
+        "/tidy" => {
+            Reply::unstored("tidied").header("Set-Cookie", "SID=deleted; Path=/old; Max-Age=0")
+        }
+        "/again" => Reply::unstored("again")
+            .header("Set-Cookie", "SID=sid-of-ann-1; Path=/")
+            .header("Set-Cookie", "SID=deleted; Path=/old; Max-Age=0"),
+        "/renew" => {
+            renewed.store(true, Ordering::SeqCst);
+            Reply::unstored("renewed")
+                .header("Set-Cookie", "SID=sid-of-ann-2; Path=/")
+                .header("Set-Cookie", "SID=deleted; Path=/old; Max-Age=0")
+        }
+        "/logout" => Reply::unstored("bye").header("Set-Cookie", "SID=deleted; Path=/; Max-Age=0"),
+        _ => Reply::unstored("a page"),
+    });
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    let ann = ("known".to_owned(), Some("ann".to_owned()));
+    assert_eq!(session(&proxy, "SID=sid-of-ann-1"), ann);
+    for path in ["/tidy", "/again", "/renew"] {
+        proxy.get(path).cookie("SID=sid-of-ann-1").send();
+        assert_eq!(session(&proxy, "SID=sid-of-ann-1"), ann, "{path}");
+    }
+    assert!(asked.load(Ordering::SeqCst));
+    assert_eq!(session(&proxy, "SID=sid-of-ann-2"), ann);
+    proxy.get("/logout").cookie("SID=sid-of-ann-2").send();
+    assert_eq!(session(&proxy, "SID=sid-of-ann-2").0, "none");
 }

@@ -468,3 +468,56 @@ fn an_app_may_change_the_session_in_a_fetch_that_carries_it() {
     assert_eq!(answer.cookie("login").as_deref(), Some("another-token"));
     assert_eq!(origin.count(), before + 2);
 }
+
+#[test]
+fn accounts_whose_names_are_words_of_a_page_do_not_keep_it_from_others() {
+    let page = "<p>the shop: <a href=/cart>cart</a>, <a href=/home>home</a>, by admin</p>";
+    let origin = shop(move |request| match request.path() {
+        "/field" => {
+            Reply::html("a page").header("Link", "</a/shop>, </a/cart>, </a/home>, </a/admin>")
+        }
+        _ => Reply::html(page),
+    });
+    let proxy = Proxy::embedded(&origin, SEGMENT);
+    let words = ["shop", "admin", "cart", "home"].map(|name| log_in(&proxy, name));
+    let others = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
+    for path in ["/", "/field"] {
+        let get = |cookie: &str| proxy.get(path).cookie_at_home(cookie).send();
+        get(&others[0]);
+        for cookie in &words {
+            assert!(!get(cookie).is_hit());
+        }
+        get(&others[1]);
+        for cookie in others.iter().chain(&words) {
+            let answer = get(cookie);
+            assert!(answer.is_hit(), "{path} {}", answer.cache_status());
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_sets_a_cookie_is_asked_for_once_and_its_cookie_is_its_visitor_s() {
+    let origin = shop(|request| {
+        let page = match request.path() {
+            "/form" => "<form method=post><input name=csrf_token value=1></form>",
+            _ => "prices",
+        };
+        Reply::html(page).header("Set-Cookie", &format!("seen={}; Path=/", user(request)))
+    });
+    let settings = format!("{SEGMENT}strip_set_cookie = [\"seen\"]");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
+    let get = |path: &str, cookie: &str| proxy.get(path).cookie_at_home(cookie).send();
+    for path in ["/form", "/prices"] {
+        for (name, cookie) in [("alice", &alice), ("bob", &bob)] {
+            let before = origin.count();
+            let answer = get(path, cookie);
+            assert_eq!(origin.count(), before + 1, "{path} {name}");
+            assert_eq!(answer.cookie("seen").as_deref(), Some(name), "{path}");
+        }
+    }
+    let answer = get("/prices", &carol);
+    assert!(answer.is_hit(), "{}", answer.cache_status());
+    assert_eq!(answer.cookie("seen"), None);
+    assert!(!get("/form", &carol).is_hit());
+}

@@ -186,7 +186,8 @@ pub(crate) fn visit(number: usize, name: &str, seen: f64, items: &[usize]) -> Vi
 
 pub(crate) fn rotation(old: Option<usize>, new: usize, name: &str) -> Rotation {
     let user = user(name);
-    Rotation { old: old.map(token), new: token(new), user, now: 100.0, most: 0, visitor: None }
+    let (old, new) = (old.map(token), token(new));
+    Rotation { old, new, user, now: 100.0, most: 0, farewell: None, visitor: None }
 }
 
 /// Makes a test of each promise for each store.

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response, Version};
@@ -345,11 +346,24 @@ fn requests_share_a_connection_of_http2() {
 
 #[test]
 fn an_origin_that_takes_few_streams_gets_more_connections() {
+    seven_at_once_to_two_streams_each(Duration::ZERO);
+}
+
+#[test]
+fn an_origin_that_says_late_how_few_streams_it_takes_has_to_refuse_none() {
+    seven_at_once_to_two_streams_each(Duration::from_millis(100));
+}
+
+/// An origin says after this time how many streams it takes, on all connections but the first.
+fn seven_at_once_to_two_streams_each(later: Duration) {
     let together = Rendezvous::of(7);
     let met = Arc::clone(&together);
-    let upstream = Upstream::start(None, move |_, socket| {
+    let upstream = Upstream::start(None, move |connection, socket| {
         let met = Arc::clone(&met);
         Box::pin(async move {
+            if connection.nth > 0 {
+                tokio::time::sleep(later).await;
+            }
             let mut builder = h2::server::Builder::new();
             let Ok(mut connection) =
                 builder.max_concurrent_streams(2).handshake::<_, Bytes>(socket).await

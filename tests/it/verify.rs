@@ -86,6 +86,8 @@ on_both_stores!(
     a_log_in_and_a_log_out_count_at_once,
     an_app_that_cannot_say_leaves_the_visitor_unknown,
     what_the_app_takes_back_ends_the_session,
+    a_nobody_without_one_of_the_cookies_does_not_end_the_login_of_them_all,
+    each_host_is_asked_for_itself,
 );
 
 fn the_app_is_asked_once_and_told_who_it_has_said(storage: &Storage) {
@@ -288,4 +290,85 @@ fn a_long_or_rolling_cookie_has_a_token_in_a_part_of_it() {
     assert_eq!(questions(&origin), 1);
     page(&proxy, "nopart");
     assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
+}
+
+const TWO_COOKIES: &str = r#"
+session.cookie = ["SID", "REMEMBER"]
+session.verify.path = "/whoami"
+session.verify.user = { json = "/name" }
+session.verify.nobody = { json = "/id", equals = 0 }
+session.verify.verify_every = "1s"
+"#;
+
+/// Who comes with these cookies, by `/_anteroom/me`.
+fn who(proxy: &Proxy, cookies: &str) -> (String, String) {
+    let me = proxy.get("/_anteroom/me").cookie(cookies).send();
+    let me: serde_json::Value = serde_json::from_str(&me.text()).unwrap();
+    let text = |name: &str| me[name].as_str().unwrap_or("-").to_owned();
+    (text("session"), text("user"))
+}
+
+fn known(name: &str) -> (String, String) {
+    ("known".to_owned(), name.to_owned())
+}
+
+fn nobody() -> (String, String) {
+    ("none".to_owned(), "-".to_owned())
+}
+
+fn a_nobody_without_one_of_the_cookies_does_not_end_the_login_of_them_all(storage: &Storage) {
+    // Both are needed.
+    let is_ann = Arc::new(AtomicBool::new(true));
+    let says = Arc::clone(&is_ann);
+    let origin = Origin::start(move |request| match request.path() {
+        "/whoami" => {
+            let cookies = request.header("cookie").unwrap_or_default();
+            let is_whole = cookies.contains("SID=") && cookies.contains("REMEMBER=remember-ann");
+            let name = match is_whole && says.load(Ordering::SeqCst) {
+                true => r#"{"id":7,"name":"ann"}"#,
+                false => r#"{"id":0}"#,
+            };
+            Reply::typed("application/json", name)
+        }
+        _ => Reply::unstored("a page"),
+    });
+    let proxy = Proxy::start(&origin, storage, TWO_COOKIES);
+    let both = "SID=sid-of-ann-1; REMEMBER=remember-ann";
+    assert_eq!(who(&proxy, both), known("ann"));
+    let json = "application/json";
+    let put = proxy.ask("PUT", "/_anteroom/cart").cookie(both).header("Content-Type", json);
+    let put = put.header("Sec-Fetch-Site", "same-origin").body(br#"{"item":"mug","count":2}"#);
+    assert_eq!(put.send().status, 200);
+
+    assert_eq!(who(&proxy, "SID=sid-of-ann-1"), nobody());
+    assert_eq!(who(&proxy, "SID=sid-of-ann-1; REMEMBER=guessed-123"), nobody());
+    assert_eq!(who(&proxy, both), known("ann"));
+    let cart = proxy.get("/_anteroom/cart").cookie(both).send().text();
+    assert!(cart.contains("mug"), "{cart}");
+
+    is_ann.store(false, Ordering::SeqCst);
+    wait_until("the app was asked again", || who(&proxy, both) == nobody());
+    is_ann.store(true, Ordering::SeqCst);
+    wait_until("the app was asked again", || who(&proxy, both) == known("ann"));
+    let cart = proxy.get("/_anteroom/cart").cookie(both).send().text();
+    assert!(!cart.contains("mug"), "what was said of both ended it: {cart}");
+}
+
+fn each_host_is_asked_for_itself(storage: &Storage) {
+    // Users of either app may choose their session's id.
+    let origin = Origin::start(|request| {
+        let host = request.header("host").unwrap_or_default();
+        match (request.path(), host) {
+            ("/whoami", "a.test") => Reply::typed("application/json", r#"{"id":7,"name":"admin"}"#),
+            ("/whoami", _) => Reply::typed("application/json", r#"{"id":0}"#),
+            _ => Reply::unstored(request.header("x-anteroom-user").unwrap_or("-")),
+        }
+    });
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    let get = |host: &str| proxy.get("/page").host(host).cookie("SID=sid-of-mallory").send().text();
+    assert_eq!(get("a.test"), "admin");
+    assert_eq!(get("b.test"), "-");
+    assert_eq!(questions(&origin), 2);
+    assert_eq!((get("a.test"), get("b.test")), ("admin".to_owned(), "-".to_owned()));
+    assert_eq!(questions(&origin), 2, "what one host does not know ends no log-in of another's");
 }

@@ -60,10 +60,8 @@ fn abandon(server: &RedisServer, token: &str, user: &str, seen: &str) {
     server.command::<()>(&["HSET", &format!("cart:{token}"), "mug", "2"]);
 }
 
-fn redis() -> (Storage, String) {
-    let server = RedisServer::start();
-    let url = server.url();
-    (Storage::Redis(server), url)
+fn redis() -> Storage {
+    Storage::Redis(RedisServer::start())
 }
 
 fn server(storage: &Storage) -> &RedisServer {
@@ -91,10 +89,14 @@ fn events(receiver: &Origin) -> Vec<String> {
 
 /// Checks a signature as a receiver does.
 fn is_signed(request: &Request) -> bool {
+    is_signed_with(&[SECRET], request)
+}
+
+fn is_signed_with(keys: &[&str], request: &Request) -> bool {
     let field = request.header("Anteroom-Signature").unwrap();
     let time = field.strip_prefix("t=").and_then(|rest| rest.split_once(',')).unwrap().0;
     let now: u64 = time.parse().unwrap();
-    let signed = signature::of_body(SECRET.as_bytes(), &request.body.bytes, now).unwrap();
+    let signed = signature::of_body(keys, &request.body.bytes, now).unwrap();
     signed == field && (unix_now() - now as f64).abs() < 60.0
 }
 
@@ -102,9 +104,49 @@ fn waiting(server: &RedisServer) -> u64 {
     server.command(&["LLEN", "cartevents:"])
 }
 
+/// Sessions that were not seen for this long are over.
+const OVER: &str = "session.idle_timeout = \"1h\"";
+
+/// A proxy on a Redis of its own that tells a receiver of what is abandoned there.
+struct Teller {
+    proxy: Proxy,
+    storage: Storage,
+    _origin: Origin,
+}
+
+impl Teller {
+    /// Of each of these users a session `token-of-<user>` with a cart is over, last seen at this Unix time.
+    fn of(users: &[(&str, &str)], receiver: SocketAddr) -> Self {
+        let storage = redis();
+        for (user, seen) in users {
+            abandon(server(&storage), &format!("token-of-{user}"), user, seen);
+        }
+        Self::start(storage, receiver, OVER)
+    }
+
+    fn start(storage: Storage, receiver: SocketAddr, more: &str) -> Self {
+        let origin = pages();
+        let proxy = Proxy::start(&origin, &storage, &settings(receiver, more));
+        Self { proxy, storage, _origin: origin }
+    }
+
+    fn server(&self) -> &RedisServer {
+        server(&self.storage)
+    }
+
+    fn waiting(&self) -> u64 {
+        waiting(self.server())
+    }
+
+    /// What is counted of events: `delivered`, `failed`, `dropped` or `given_up`.
+    fn count(&self, what: &str) -> f64 {
+        self.proxy.metric(&format!("anteroom_cart_events_{what}_total"))
+    }
+}
+
 #[test]
 fn a_receiver_is_told_all_and_can_see_who_told_it() {
-    let (storage, _) = redis();
+    let storage = redis();
     let server = server(&storage);
     let seen = unix_now() - 7200.5;
     abandon(server, "token-of-ann", "ann", &seen.to_string());
@@ -112,17 +154,12 @@ fn a_receiver_is_told_all_and_can_see_who_told_it() {
     server.command::<()>(&["HSET", "cart:token-of-nobody", "mug", "1"]);
     server.command::<()>(&["ZADD", "recent:", "1.5", "token-of-nobody"]);
     let receiver = Origin::always(ok());
-    let origin = pages();
-    let proxy = Proxy::start(
-        &origin,
-        &storage,
-        &settings(receiver.address(), "session.idle_timeout = \"1h\""),
-    );
+    let teller = Teller::start(storage, receiver.address(), OVER);
     wait_until("all are told", || receiver.count() >= 3);
-    wait_until("none waits", || waiting(server) == 0);
+    wait_until("none waits", || teller.waiting() == 0);
     wait_until("it is counted", || {
-        proxy.metric("anteroom_cart_events_delivered_total") >= 3.0
-            && proxy.metric("anteroom_cart_events_waiting") == 0.0
+        teller.count("delivered") >= 3.0
+            && teller.proxy.metric("anteroom_cart_events_waiting") == 0.0
     });
     let told = receiver.seen();
     assert_eq!(told.len(), 3);
@@ -161,16 +198,9 @@ fn what_is_answered_500_or_led_elsewhere_is_told_again_under_the_same_id() {
                 _ => ok(),
             }
         });
-        let (storage, _) = redis();
-        abandon(server(&storage), "token-of-ann", "ann", "2.5");
-        let origin = pages();
-        let proxy = Proxy::start(
-            &origin,
-            &storage,
-            &settings(receiver.address(), "session.idle_timeout = \"1h\""),
-        );
-        wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
-        assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 1.0);
+        let teller = Teller::of(&[("ann", "2.5")], receiver.address());
+        wait_until("it is taken", || teller.count("delivered") >= 1.0);
+        assert_eq!(teller.count("failed"), 1.0);
         let event = format!("{}-2500-expired", public_id("token-of-ann"));
         assert_eq!(events(&receiver), [event.clone(), event]);
         assert!(receiver.seen().iter().all(is_signed));
@@ -185,24 +215,15 @@ fn one_that_its_receiver_cannot_take_holds_up_no_other() {
         Some("poison") => Reply::status("400 Bad Request").body("what?"),
         _ => ok(),
     });
-    let (storage, _) = redis();
-    abandon(server(&storage), "token-of-poison", "poison", "1.5");
-    abandon(server(&storage), "token-of-ann", "ann", "2.5");
-    abandon(server(&storage), "token-of-bob", "bob", "3.5");
-    let origin = pages();
-    let proxy = Proxy::start(
-        &origin,
-        &storage,
-        &settings(receiver.address(), "session.idle_timeout = \"1h\""),
-    );
-    let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
-    wait_until("the others are taken", || delivered() >= 2.0);
-    wait_until("theirs are taken out", || waiting(server(&storage)) == 1);
+    let teller =
+        Teller::of(&[("poison", "1.5"), ("ann", "2.5"), ("bob", "3.5")], receiver.address());
+    wait_until("the others are taken", || teller.count("delivered") >= 2.0);
+    wait_until("theirs are taken out", || teller.waiting() == 1);
 }
 
 #[test]
 fn a_receiver_that_is_away_is_told_when_it_is_there() {
-    for storage in [Storage::Embedded, redis().0] {
+    for storage in [Storage::Embedded, redis()] {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
         let more = "session.mint = true\nsession.max_sessions = 1";
@@ -225,7 +246,7 @@ fn a_receiver_that_is_away_is_told_when_it_is_there() {
 
 #[test]
 fn what_waited_when_the_proxy_was_killed_is_told_by_the_next() {
-    for storage in [Storage::Embedded, redis().0] {
+    for storage in [Storage::Embedded, redis()] {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
         let more = "session.mint = true\nsession.max_sessions = 1";
@@ -250,8 +271,6 @@ fn what_waited_when_the_proxy_was_killed_is_told_by_the_next() {
 
 #[test]
 fn what_was_under_way_when_the_proxy_was_killed_is_told_again_under_the_same_id() {
-    let (storage, _) = redis();
-    abandon(server(&storage), "token-of-ann", "ann", "2.5");
     let gate = Gate::closed();
     let receiver = Origin::start({
         let (gate, times) = (Arc::clone(&gate), AtomicUsize::new(0));
@@ -260,14 +279,12 @@ fn what_was_under_way_when_the_proxy_was_killed_is_told_again_under_the_same_id(
             _ => ok(),
         }
     });
-    let origin = pages();
-    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
-    let mut proxy = Proxy::start(&origin, &storage, &settings);
+    let mut teller = Teller::of(&[("ann", "2.5")], receiver.address());
     wait_until("it is under way", || receiver.count() == 1);
-    proxy.kill9();
+    teller.proxy.kill9();
     gate.open();
-    proxy.restart();
-    wait_until("it is told or taken", || waiting(server(&storage)) == 0);
+    teller.proxy.restart();
+    wait_until("it is told or taken", || teller.waiting() == 0);
     let told = events(&receiver);
     assert!(told.len() <= 2 && told.iter().all(|event| *event == told[0]), "{told:?}");
 }
@@ -275,7 +292,7 @@ fn what_was_under_way_when_the_proxy_was_killed_is_told_again_under_the_same_id(
 #[test]
 fn of_two_proxies_on_one_redis_one_tells_each_cart() {
     const SESSIONS: usize = 60;
-    let (storage, _) = redis();
+    let storage = redis();
     for n in 0..SESSIONS {
         abandon(server(&storage), &format!("token-number-{n}"), "ann", &format!("{n}.5"));
     }
@@ -303,7 +320,7 @@ fn of_two_proxies_on_one_redis_one_tells_each_cart() {
 
 #[test]
 fn an_idle_cart_is_told_of_once_until_its_visitor_was_back_and_then_as_expired() {
-    let (storage, _) = redis();
+    let storage = redis();
     let server = server(&storage);
     let seen = unix_now() - 7200.0;
     abandon(server, "token-of-ann", "ann", &seen.to_string());
@@ -338,7 +355,7 @@ fn an_idle_cart_is_told_of_once_until_its_visitor_was_back_and_then_as_expired()
 fn idle_carts_are_in_the_file_and_in_the_stream_too() {
     let origin = pages();
     for (on_expire, expected) in [("file:./carts.jsonl", 2), ("stream", 2)] {
-        let (storage, _) = redis();
+        let storage = redis();
         let server = server(&storage);
         abandon(server, "token-of-ann", "ann", &ago(7200.0));
         abandon(server, "token-of-bob", "bob\0?", &ago(7100.0));
@@ -372,17 +389,13 @@ fn idle_carts_are_in_the_file_and_in_the_stream_too() {
 
 #[test]
 fn an_answer_without_end_is_not_read_to_its_end() {
-    let (storage, _) = redis();
-    abandon(server(&storage), "token-of-ann", "ann", "2.5");
     let receiver = Origin::start(|_| {
         let begun = "x".repeat(1 << 18);
         Reply::status("200 OK").header("Content-Length", "100000000").bytes(&begun).hanging()
     });
-    let origin = pages();
-    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
-    let proxy = Proxy::start(&origin, &storage, &settings);
-    wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
-    assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 0.0);
+    let teller = Teller::of(&[("ann", "2.5")], receiver.address());
+    wait_until("it is taken", || teller.count("delivered") >= 1.0);
+    assert_eq!(teller.count("failed"), 0.0);
 }
 
 #[test]
@@ -392,16 +405,10 @@ fn who_closes_without_an_answer_for_one_is_told_of_all_others() {
             Some("poison") => no_answer(),
             _ => ok(),
         });
-        let (storage, _) = redis();
-        abandon(server(&storage), "token-of-poison", "poison", "1.5");
-        abandon(server(&storage), "token-of-ann", "ann", "2.5");
-        abandon(server(&storage), "token-of-bob", "bob", "3.5");
-        let origin = pages();
-        let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
-        let proxy = Proxy::start(&origin, &storage, &settings);
-        let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
-        wait_until("the others are taken", || delivered() >= 2.0);
-        wait_until("theirs are taken out", || waiting(server(&storage)) == 1);
+        let teller =
+            Teller::of(&[("poison", "1.5"), ("ann", "2.5"), ("bob", "3.5")], receiver.address());
+        wait_until("the others are taken", || teller.count("delivered") >= 2.0);
+        wait_until("theirs are taken out", || teller.waiting() == 1);
     }
 }
 
@@ -412,21 +419,38 @@ fn what_is_refused_for_good_pauses_nothing_until_all_that_waits_was_refused() {
         Some("poison") => Reply::status("400 Bad Request").body("what?"),
         _ => ok(),
     });
-    let (storage, _) = redis();
+    let storage = redis();
     for n in 0..POISON {
         abandon(server(&storage), &format!("token-of-poison-{n}"), "poison", &format!("{n}.5"));
     }
     abandon(server(&storage), "token-of-ann", "ann", "99.5");
-    let origin = pages();
-    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
-    let proxy = Proxy::start(&origin, &storage, &settings);
-    let delivered = || proxy.metric("anteroom_cart_events_delivered_total");
-    wait_until("she is told of", || delivered() >= 1.0);
+    let teller = Teller::start(storage, receiver.address(), OVER);
+    wait_until("she is told of", || teller.count("delivered") >= 1.0);
     let told = events(&receiver);
     let before = told.iter().position(|event| event.contains("-99500-")).unwrap();
     assert_eq!(told[..before].iter().collect::<BTreeSet<_>>().len(), before, "one round");
-    wait_until("hers is taken out", || waiting(server(&storage)) == POISON as u64);
-    assert_eq!(proxy.metric("anteroom_cart_events_given_up_total"), 0.0);
+    wait_until("hers is taken out", || teller.waiting() == POISON as u64);
+    assert_eq!(teller.count("given_up"), 0.0);
+}
+
+const DAY: f64 = 86_400.0;
+
+/// An event of this user that waits, with what is noted of it.
+fn put_into_queue(server: &RedisServer, user: &str, noted: &str) {
+    let event = format!(
+        r#"{{"id":"{user}","user":"{user}","seen":"1.5","cart":[],"viewed":[],"why":"idle"{noted}}}"#
+    );
+    server.command::<()>(&["RPUSH", "cartevents:", &event]);
+}
+
+/// The names of those whose events wait.
+fn left(server: &RedisServer) -> BTreeSet<String> {
+    let left: Vec<String> = server.command(&["LRANGE", "cartevents:", "0", "-1"]);
+    let user = |event: &String| {
+        let event: Value = serde_json::from_str(event).unwrap();
+        event["user"].as_str().unwrap().to_owned()
+    };
+    left.iter().map(user).collect()
 }
 
 #[test]
@@ -435,42 +459,90 @@ fn what_was_refused_for_three_days_is_given_up() {
         Some("away") => Reply::status("503 Service Unavailable"),
         _ => Reply::status("403 Forbidden").body("who?"),
     });
-    let (storage, _) = redis();
-    let server = server(&storage);
-    let event = |user: &str, since: f64| {
-        let refused = unix_now() - since;
-        format!(
-            r#"{{"id":"{user}","user":"{user}","seen":"1.5","cart":[],"viewed":[],"why":"idle","refused":{refused:.0}}}"#
-        )
-    };
-    let day = 86_400.0;
-    for (user, since) in [("ann", 4.0 * day), ("bob", 2.0 * day), ("away", 4.0 * day)] {
-        server.command::<()>(&["RPUSH", "cartevents:", &event(user, since)]);
+    let storage = redis();
+    for (user, since) in [("ann", 4.0 * DAY), ("bob", 2.0 * DAY), ("away", 4.0 * DAY)] {
+        let refused = format!(r#","refused":{:.0}"#, unix_now() - since);
+        put_into_queue(server(&storage), user, &refused);
     }
-    let origin = pages();
-    let proxy = Proxy::start(&origin, &storage, &settings(receiver.address(), ""));
+    let teller = Teller::start(storage, receiver.address(), "");
     wait_until("all were refused", || events(&receiver).contains(&"away-1500-idle".to_owned()));
-    wait_until("one is given up", || {
-        proxy.metric("anteroom_cart_events_given_up_total") >= 1.0 && waiting(server) == 2
+    wait_until("one is given up", || teller.count("given_up") >= 1.0 && teller.waiting() == 2);
+    assert!(!left(teller.server()).contains("ann"));
+    assert!(teller.proxy.complaints().contains("ann-1500-idle"));
+}
+
+/// What is noted of an event that failed first so long ago, and since then behind so many others.
+fn failed(since: f64, behind: u32) -> String {
+    let since = unix_now() - since;
+    format!(r#","failed":[{since:.3},{since:.3},{behind}]"#)
+}
+
+#[test]
+fn what_has_always_failed_is_given_up_when_others_were_taken_meanwhile() {
+    let receiver = Origin::start(|request| match said(request)["user"].as_str() {
+        Some("breaks") => Reply::nothing(),
+        Some("fails" | "new" | "lately") => Reply::status("500 Internal Server Error"),
+        _ => ok(),
     });
-    let left: Vec<String> = server.command(&["LRANGE", "cartevents:", "0", "-1"]);
-    assert!(left.iter().all(|event| !event.contains("ann")), "{left:?}");
-    assert!(proxy.complaints().contains("ann-1500-idle"));
+    let storage = redis();
+    for (user, noted) in [
+        ("ann", String::new()),
+        ("breaks", failed(4.0 * DAY, 50)),
+        ("fails", failed(4.0 * DAY, 50)),
+        ("lately", failed(2.0 * DAY, 50)),
+        ("new", String::new()),
+    ] {
+        put_into_queue(server(&storage), user, &noted);
+    }
+    let teller = Teller::start(storage, receiver.address(), "");
+    wait_until("two are given up", || teller.count("given_up") >= 2.0 && teller.waiting() == 2);
+    assert_eq!(left(teller.server()), ["lately", "new"].map(str::to_owned).into());
+    let complaints = teller.proxy.complaints();
+    for given_up in ["breaks-1500-idle", "fails-1500-idle"] {
+        let lines = complaints.lines().filter(|line| line.contains(given_up));
+        assert_eq!(lines.count(), 1, "{complaints}");
+    }
+    assert_eq!((teller.count("delivered"), teller.count("given_up")), (1.0, 2.0));
+}
+
+#[test]
+fn while_nothing_is_taken_nothing_that_fails_is_given_up() {
+    let receiver = Origin::always(Reply::status("502 Bad Gateway"));
+    let storage = redis();
+    put_into_queue(server(&storage), "ann", &failed(9.0 * DAY, 50));
+    put_into_queue(server(&storage), "bob", &failed(9.0 * DAY, 50));
+    let teller = Teller::start(storage, receiver.address(), "");
+    wait_until("both were tried twice", || receiver.count() >= 4);
+    assert_eq!((teller.count("given_up"), teller.waiting()), (0.0, 2));
+}
+
+#[test]
+fn what_failed_with_few_others_taken_meanwhile_is_not_given_up() {
+    let receiver = Origin::start(|request| match said(request)["user"].as_str() {
+        Some("fails") => Reply::status("500 Internal Server Error"),
+        _ => ok(),
+    });
+    let storage = redis();
+    put_into_queue(server(&storage), "fails", &failed(9.0 * DAY, 3));
+    put_into_queue(server(&storage), "ann", "");
+    let teller = Teller::start(storage, receiver.address(), "");
+    let tries = || events(&receiver).iter().filter(|event| event.starts_with("fails")).count();
+    wait_until("it is tried behind her", || tries() >= 2 && teller.count("delivered") >= 1.0);
+    wait_until("that is noted", || {
+        let first: Option<String> = teller.server().command(&["LINDEX", "cartevents:", "0"]);
+        first.is_some_and(|event| event.ends_with(",4]}"))
+    });
+    assert_eq!(teller.count("given_up"), 0.0);
 }
 
 #[test]
 fn an_answer_whose_body_does_not_come_counts_by_its_status() {
     let receiver =
         Origin::start(|_| Reply::status("200 OK").header("Content-Length", "2").hanging());
-    let (storage, _) = redis();
-    abandon(server(&storage), "token-of-ann", "ann", "2.5");
-    abandon(server(&storage), "token-of-bob", "bob", "3.5");
-    let origin = pages();
-    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
-    let proxy = Proxy::start(&origin, &storage, &settings);
-    wait_until("both are taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 2.0);
-    assert_eq!(proxy.metric("anteroom_cart_events_failed_total"), 0.0);
-    assert_eq!((receiver.count(), waiting(server(&storage))), (2, 0));
+    let teller = Teller::of(&[("ann", "2.5"), ("bob", "3.5")], receiver.address());
+    wait_until("both are taken", || teller.count("delivered") >= 2.0);
+    assert_eq!(teller.count("failed"), 0.0);
+    assert_eq!((receiver.count(), teller.waiting()), (2, 0));
 }
 
 /// The receiver that the README shows, for this port and this key.
@@ -494,8 +566,6 @@ fn shown_receiver(folder: &Path, port: u16) -> Child {
 
 #[test]
 fn the_receiver_that_is_shown_takes_what_is_signed_and_nothing_else() {
-    let (storage, _) = redis();
-    abandon(server(&storage), "token-of-ann", "ann", "2.5");
     let folder = tempfile::tempdir().unwrap();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let mut receiver = shown_receiver(folder.path(), address.port());
@@ -506,14 +576,43 @@ fn the_receiver_that_is_shown_takes_what_is_signed_and_nothing_else() {
         .send();
     assert_eq!(forged.status, 403);
 
-    let origin = pages();
-    let proxy =
-        Proxy::start(&origin, &storage, &settings(address, "session.idle_timeout = \"1h\""));
-    wait_until("it is taken", || proxy.metric("anteroom_cart_events_delivered_total") >= 1.0);
+    let teller = Teller::of(&[("ann", "2.5")], address);
+    wait_until("it is taken", || teller.count("delivered") >= 1.0);
     let told = std::fs::read_to_string(folder.path().join("told")).unwrap();
     assert_eq!(told, "expired ann True [{'count': 2, 'item': 'mug'}]\n");
     receiver.kill().unwrap();
     receiver.wait().unwrap();
+}
+
+#[test]
+fn while_a_key_is_changed_a_receiver_with_either_takes_what_is_told() {
+    const NEW: &str = "a key that is new";
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new.key");
+    std::fs::write(&new, NEW).unwrap();
+    let receiver = Origin::always(ok());
+    let storage = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    let teller = Teller::start(storage, receiver.address(), OVER);
+    wait_until("she is told of", || receiver.count() == 1);
+    let old = std::env::temp_dir().join("anteroom-webhook-test.key");
+    let (old, new) = (format!("{{ file = {old:?} }}"), format!("{{ file = {new:?} }}"));
+    for (secret, user, keys) in
+        [(format!("[{new}, {old}]"), "bob", vec![NEW, SECRET]), (new, "eve", vec![NEW])]
+    {
+        teller.proxy.edit(|text| {
+            let lines = text.lines().map(|line| match line.starts_with("session.webhook_secret") {
+                true => format!("session.webhook_secret = {secret}\n"),
+                false => format!("{line}\n"),
+            });
+            lines.collect()
+        });
+        assert!(teller.proxy.reload(), "{}", teller.proxy.complaints());
+        abandon(teller.server(), &format!("token-of-{user}"), user, "2.5");
+        let told = || receiver.seen().into_iter().find(|seen| said(seen)["user"] == user);
+        wait_until("he is told of", || told().is_some());
+        assert!(is_signed_with(&keys, &told().unwrap()), "{user}");
+    }
 }
 
 #[test]
@@ -549,32 +648,27 @@ fn a_webhook_by_https_is_not_put_into_force_where_no_authority_is_trusted() {
 
 #[test]
 fn a_proxy_that_tells_nobody_any_more_shows_nothing_that_waits() {
-    let (storage, _) = redis();
-    abandon(server(&storage), "token-of-ann", "ann", "2.5");
     let away = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let origin = pages();
-    let proxy = Proxy::start(&origin, &storage, &settings(away, "session.idle_timeout = \"1h\""));
+    let teller = Teller::of(&[("ann", "2.5")], away);
+    let proxy = &teller.proxy;
     wait_until("it waits", || proxy.metric("anteroom_cart_events_waiting") >= 1.0);
     proxy.edit(|text| text.replace(&format!("webhook:http://{away}/carts?from=shop"), "stream"));
     assert!(proxy.reload(), "{}", proxy.complaints());
     assert_eq!(proxy.metric("anteroom_cart_events_waiting"), 0.0);
-    assert_eq!(waiting(server(&storage)), 1);
+    assert_eq!(teller.waiting(), 1);
 }
 
 #[test]
 fn what_is_taken_and_cannot_be_removed_is_not_told_again() {
-    let (storage, _) = redis();
-    let server = server(&storage);
-    abandon(server, "token-of-ann", "ann", "2.5");
-    server.command::<()>(&["ACL", "SETUSER", "default", "-lpop", "-lrem"]);
+    let storage = redis();
+    abandon(server(&storage), "token-of-ann", "ann", "2.5");
+    server(&storage).command::<()>(&["ACL", "SETUSER", "default", "-lpop", "-lrem"]);
     let receiver = Origin::always(ok());
-    let origin = pages();
-    let settings = settings(receiver.address(), "session.idle_timeout = \"1h\"");
-    let proxy = Proxy::start(&origin, &storage, &settings);
-    wait_until("it fails again", || proxy.metric("anteroom_task_errors_total") >= 2.0);
-    assert_eq!((receiver.count(), waiting(server)), (1, 1));
-    server.command::<()>(&["ACL", "SETUSER", "default", "+lpop", "+lrem"]);
-    wait_until("it waits no more", || waiting(server) == 0);
+    let teller = Teller::start(storage, receiver.address(), OVER);
+    wait_until("it fails again", || teller.proxy.metric("anteroom_task_errors_total") >= 2.0);
+    assert_eq!((receiver.count(), teller.waiting()), (1, 1));
+    teller.server().command::<()>(&["ACL", "SETUSER", "default", "+lpop", "+lrem"]);
+    wait_until("it waits no more", || teller.waiting() == 0);
     assert_eq!(receiver.count(), 1);
-    assert_eq!(proxy.metric("anteroom_cart_events_delivered_total"), 1.0);
+    assert_eq!(teller.count("delivered"), 1.0);
 }

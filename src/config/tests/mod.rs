@@ -97,6 +97,7 @@ fn what_is_printed_reads_back_to_the_same_plan() {
          [client]\ntrusted_proxies = [\"10.1.2.3\", \"fd00::/8\", \"unix\"]\nunderscore_headers = \"pass\"\n\
          [session]\ncookie = [\"*_session\", \"remember\"]\nsecure = \"always\"\n\
          token_storage = \"plain\"\n\
+         webhook_secret = [{{ file = \"rustfmt.toml\" }}, {{ file = \"clippy.toml\" }}]\n\
          [cache]\ndefault_ttl = \"1500ms\"\nunknown_cookies = \"ignore\"\ntrust_public = true\n\
          [[route]]\nmatch.path = \"/item/{{item}}\"\nmatch.query = {{ \"a.b\" = \"say \\\"x\\\"\" }}\n\
          ttl = \"90s\"\noverride_ttl = \"2h\"\noverride_private = true\nkey_headers = \"X-A\"\n\

@@ -286,6 +286,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     (r#"session.on_expire = "webhook:https://a/b#c""#, "[session] on_expire: found"),
     (r#"session.on_expire = "webhook:https://a/b c""#, "[session] on_expire: found"),
     (r#"session.webhook_secret = "hunter2""#, "[session] webhook_secret: a secret does not stand"),
+    (
+        r#"session.webhook_secret = [{ file = "rustfmt.toml" }, "hunter2"]"#,
+        "[session] webhook_secret: a secret does not stand",
+    ),
     (r#"store.url = "redis+cluster://a""#, "[store] url: redis+cluster: is not available"),
     (
         r#"origin.secret = "hunter2""#,
@@ -451,6 +455,14 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[session]\non_expire = \"webhook:https://crm/carts\"",
         "proxy.toml:1: [session] webhook_secret: is needed by on_expire = \"webhook:…\": who is told must see that it was us",
+    ),
+    (
+        "[session]\nwebhook_secret = [{ file = \"rustfmt.toml\" }, { file = \"rustfmt.toml\" }]",
+        "proxy.toml:2: [session] webhook_secret: names one key twice: the second is for the one that the first takes the place of",
+    ),
+    (
+        "[session]\nwebhook_secret = [{ file = \"rustfmt.toml\" }, { file = \"clippy.toml\" }, { file = \"deny.toml\" }]",
+        "proxy.toml:2: [session] webhook_secret: names more than two keys: the new one and the one before are enough",
     ),
     (
         "[session]\ncart_idle = \"2h\"",

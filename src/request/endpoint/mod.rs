@@ -288,7 +288,7 @@ async fn recognise(call: &Call<'_>) -> Visitor {
     let Call { room, client, head, admitted, now, .. } = call;
     let (route, _) = route_of(room, head, admitted);
     let asking = Asking::Of(client, admitted);
-    let visitor = visitor::recognise(room, head, route, *now, asking).await;
+    let visitor = visitor::recognise(room, (head, &admitted.site), route, *now, asking).await;
     visitor.over(admitted.certificate(client))
 }
 

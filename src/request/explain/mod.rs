@@ -97,7 +97,7 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
     }
     let now = unix_now();
     let (route, item) = route_of(room, &head, &admitted);
-    let visitor = visitor::recognise(room, &head, route, now, Asking::No).await;
+    let visitor = visitor::recognise(room, (&head, &admitted.site), route, now, Asking::No).await;
     // What it would be made to ask for is what is told.
     if hole::wanted(route, &mut head, has_body).is_some() {
         let note =

@@ -163,7 +163,8 @@ impl Asker {
         let mut head = self.head.clone();
         self.aftermath.apply(&mut head.headers, head.uri.path());
         let asking = Asking::Of(&self.client, &self.admitted);
-        let visitor = visitor::recognise(&self.room, &head, route, now, asking).await;
+        let visitor =
+            visitor::recognise(&self.room, (&head, &self.admitted.site), route, now, asking).await;
         visitor.over(self.admitted.certificate(&self.client))
     }
 
@@ -352,7 +353,7 @@ impl Asker {
         let (route, item) = route_of(room, &head, &admitted);
         let route = &shared_as(route, share, &self.route);
         let asking = Asking::Of(&self.client, &admitted);
-        let visitor = visitor::recognise(room, &head, route, now, asking).await;
+        let visitor = visitor::recognise(room, (&head, &admitted.site), route, now, asking).await;
         let visitor = visitor.over(admitted.certificate(&self.client));
         limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
         let client = &self.client;

@@ -13,8 +13,8 @@ use super::sessions::{Bytes, RECENT, SessionStep, Tables, cart_of};
 use crate::ident::{StoredToken, User};
 use crate::store::events::TOLD_TO_COME;
 use crate::store::{
-    EXPIRING_BATCH, EXPIRING_BYTES, EventStore, Farewell, Idle, IdleTold, StoreError, WaitingEvent,
-    Why,
+    EXPIRING_BATCH, EXPIRING_BYTES, EventStore, Farewell, Idle, IdleTold, Noted, StoreError,
+    WaitingEvent, Why,
 };
 
 /// The order in which they came to events: `cartevents:`.
@@ -145,14 +145,14 @@ impl Tables<'_> {
     pub(super) fn put_back_event(
         &mut self,
         event: &WaitingEvent,
-        refused: Option<f64>,
+        noted: Option<Noted>,
     ) -> Result<usize, redb::Error> {
         if !self.is_there(event)? {
             return Ok(0);
         }
         let behind = self.events.last()?.map_or(0, |(last, _)| last.value() + 1);
         self.events.remove(event.place)?;
-        self.events.insert(behind, &*event.refused_now(refused))?;
+        self.events.insert(behind, &*event.with(noted))?;
         Ok(1)
     }
 
@@ -238,9 +238,9 @@ impl EventStore for EmbeddedStore {
     async fn put_back_event(
         &self,
         event: &WaitingEvent,
-        refused: Option<f64>,
+        noted: Option<Noted>,
     ) -> Result<(), StoreError> {
-        self.step(SessionStep::PutBackEvent(event.clone(), refused)).await.map(drop)
+        self.step(SessionStep::PutBackEvent(event.clone(), noted)).await.map(drop)
     }
 
     /// The folder belongs to one process.

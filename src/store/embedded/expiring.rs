@@ -4,11 +4,12 @@
 
 use redb::{ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, TableDefinition};
 
-use super::record::{time_bits, time_of};
+use super::record::{Record, time_bits, time_of};
 use super::sessions::{Bytes, Tables, bytes_of, cart_of, read_cart};
 use crate::ident::{StoredToken, TokenStorage};
 use crate::store::{
-    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, Expired, Farewell, Outbox, Why,
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, Expired, Farewell, NOT_NOW,
+    OUTBOX_FULL, OUTBOX_MAX, Outbox, Parted, Why,
 };
 
 /// The order in which they came to records of carts that are handed on: `expiring:`.
@@ -146,6 +147,69 @@ impl Tables<'_> {
         Ok(PutOut { bytes, dropped })
     }
 
+    /// Ends a session that its visitor has not ended, and hands its cart on. Where that cannot be done it is
+    /// lost, for the session has to go; without a farewell it goes.
+    pub(super) fn dismiss(
+        &mut self,
+        token: &[u8],
+        farewell: Option<&Farewell>,
+        parted: &mut Parted,
+    ) -> Result<(), redb::Error> {
+        if let Some(farewell) = farewell {
+            self.hand_on_at_once(token, farewell, parted)?;
+        }
+        self.revoke(token)
+    }
+
+    fn hand_on_at_once(
+        &mut self,
+        token: &[u8],
+        farewell: &Farewell,
+        parted: &mut Parted,
+    ) -> Result<(), redb::Error> {
+        let Some(known) = StoredToken::from_store(token) else { return Ok(()) };
+        let Some(seen) = self.seen(token)? else { return Ok(()) };
+        if self.cart.range(cart_of(token))?.next().is_none() {
+            return Ok(());
+        }
+        match self.target_at_once(farewell)? {
+            Ok(target) => {
+                let put = self.put_out(&known, time_of(seen), Why::Expired, target)?;
+                parted.handed_on += usize::from(put.bytes > 0);
+                parted.dropped += put.dropped;
+            }
+            Err(refusal) => {
+                parted.lost += 1;
+                parted.refusal = Some(refusal.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The bits of the time when a session was seen.
+    fn seen(&self, token: &[u8]) -> Result<Option<u64>, redb::Error> {
+        let stored = self.session.get(token)?;
+        Ok(stored.and_then(|stored| Some(Record::head_of(stored.value())?.seen)))
+    }
+
+    /// Where the cart of a session goes that cannot wait; or why it cannot be handed on.
+    fn target_at_once(
+        &self,
+        farewell: &Farewell,
+    ) -> Result<Result<Target, &'static str>, redb::Error> {
+        Ok(match farewell {
+            Farewell::Outbox { storage } if self.expiring.len()? < OUTBOX_MAX => {
+                Ok(Target { storage: *storage, queue: None })
+            }
+            Farewell::Outbox { .. } => Err(OUTBOX_FULL),
+            Farewell::Queue { storage, keep } => {
+                Ok(Target { storage: *storage, queue: Some(*keep) })
+            }
+            Farewell::Stream { .. } => Err(NO_STREAMS),
+            Farewell::Keep => Err(NOT_NOW),
+        })
+    }
+
     pub(super) fn clear_outbox(&mut self, outbox: &Outbox) -> Result<usize, redb::Error> {
         let first = self.expiring.first()?.map(|(_, record)| record.value() == outbox.first);
         if first != Some(true) {
@@ -158,12 +222,18 @@ impl Tables<'_> {
     }
 }
 
-/// What the outbox holds.
+/// What has waited longest in the outbox.
 pub(super) fn outbox(txn: &ReadTransaction) -> Result<Outbox, redb::Error> {
-    let mut records = Vec::new();
+    let (mut records, mut bytes) = (Vec::new(), 0);
     let most = usize::try_from(EXPIRING_BATCH).unwrap_or(usize::MAX);
-    for entry in txn.open_table(EXPIRING)?.iter()?.take(most) {
-        records.push(entry?.1.value().to_vec());
+    let waiting = txn.open_table(EXPIRING)?;
+    for entry in waiting.iter()?.take(most) {
+        let record = entry?.1.value().to_vec();
+        bytes += record.len();
+        records.push(record);
+        if bytes >= EXPIRING_BYTES {
+            break;
+        }
     }
-    Ok(Outbox::of(records))
+    Ok(Outbox::of(records, waiting.len()?))
 }

@@ -38,8 +38,8 @@ use self::writer::Writer;
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction, Farewell,
-    Generation, Lease, Limits, LogIn, Moment, News, Outbox, PageStore, PurgeStore, Rescaled,
-    Rescaling, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
+    Generation, Lease, Limits, LogIn, Moment, News, Outbox, PageStore, Parted, PurgeStore,
+    Rescaled, Rescaling, Rotated, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -224,7 +224,7 @@ impl SessionStore for EmbeddedStore {
         answer.await.map_err(|_gone| StoreError::Away)
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
         self.step(SessionStep::Rotate { rotation: rotation.clone(), reply }).await?;
         // The step is done, so it has answered.
@@ -233,6 +233,18 @@ impl SessionStore for EmbeddedStore {
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
         self.step(SessionStep::Revoke(token.clone())).await.map(drop)
+    }
+
+    async fn dismiss_token(
+        &self,
+        token: &StoredToken,
+        farewell: &Farewell,
+    ) -> Result<Parted, StoreError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let (token, farewell) = (token.clone(), *farewell);
+        self.step(SessionStep::Dismiss { token, farewell, reply }).await?;
+        // The step is done, so it has answered.
+        answer.await.map_err(|_gone| StoreError::Away)
     }
 
     async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
@@ -266,8 +278,8 @@ impl SessionStore for EmbeddedStore {
         self.counting(self.0.sessions.read(expiring::outbox))
     }
 
-    async fn clear_outbox(&self, outbox: &Outbox) -> Result<(), StoreError> {
-        self.step(SessionStep::ClearOutbox(outbox.clone())).await.map(drop)
+    async fn clear_outbox(&self, outbox: &Outbox) -> Result<bool, StoreError> {
+        self.step(SessionStep::ClearOutbox(outbox.clone())).await.map(|removed| removed > 0)
     }
 
     /// The folder belongs to one process.

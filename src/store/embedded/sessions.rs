@@ -23,7 +23,8 @@ use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::any::OpenError;
 use crate::store::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Idle,
-    IdleTold, Outbox, POPULARITY_MAX, Rescaling, Rotation, Visit, WaitingEvent,
+    IdleTold, Noted, Outbox, POPULARITY_MAX, Parted, Rescaling, Rotated, Rotation, Visit,
+    WaitingEvent,
 };
 
 /// The format of the whole file. Another one is refused, not guessed at.
@@ -59,10 +60,12 @@ pub(super) enum SessionStep {
     Update { token: StoredToken, user: User, item: Option<Item>, now: f64 },
     /// `touch_tokens`; which of them it renewed goes to `reply`.
     Touch { visits: Vec<Visit>, reply: oneshot::Sender<Vec<bool>> },
-    /// `rotate_token`; whom it made go goes to `reply`.
-    Rotate { rotation: Rotation, reply: oneshot::Sender<Vec<StoredToken>> },
+    /// `rotate_token`; what it did goes to `reply`.
+    Rotate { rotation: Rotation, reply: oneshot::Sender<Rotated> },
     /// `revoke_token`
     Revoke(StoredToken),
+    /// `dismiss_token`; what became of the cart goes to `reply`.
+    Dismiss { token: StoredToken, farewell: Farewell, reply: oneshot::Sender<Parted> },
     /// `evict_oldest`
     Evict(Eviction),
     /// `add_to_cart`
@@ -83,7 +86,7 @@ pub(super) enum SessionStep {
     /// `remove_event`
     RemoveEvent(WaitingEvent),
     /// `put_back_event`
-    PutBackEvent(WaitingEvent, Option<f64>),
+    PutBackEvent(WaitingEvent, Option<Noted>),
     /// `count_views`
     Count(Vec<(Item, u64)>),
     /// `rescale_views`
@@ -116,6 +119,7 @@ impl Ledger for SessionLedger {
             SessionStep::Update { .. }
             | SessionStep::Rotate { .. }
             | SessionStep::Revoke(_)
+            | SessionStep::Dismiss { .. }
             | SessionStep::Bar(..)
             | SessionStep::Cart { .. }
             | SessionStep::ChangeCart { .. }
@@ -205,12 +209,19 @@ impl<'t> Tables<'t> {
                 Ok(visits.len())
             }
             SessionStep::Rotate { rotation, reply } => {
-                let gone = self.rotate(&rotation)?;
+                let rotated = self.rotate(&rotation)?;
                 // Nobody may be waiting any more: he is logged in all the same.
-                let _ = reply.send(gone);
+                let _ = reply.send(rotated);
                 Ok(1)
             }
             SessionStep::Revoke(token) => self.revoke(bytes_of(&token)).map(|()| 1),
+            SessionStep::Dismiss { token, farewell, reply } => {
+                let mut parted = Parted::default();
+                self.dismiss(bytes_of(&token), Some(&farewell), &mut parted)?;
+                // Nobody may be waiting any more: the session has ended all the same.
+                let _ = reply.send(parted);
+                Ok(1)
+            }
             SessionStep::Evict(how) => self.evict(how),
             SessionStep::Cart { token, item, count } => {
                 self.put_in_cart(&token, &item, count).map(|()| 1)
@@ -235,7 +246,7 @@ impl<'t> Tables<'t> {
                 Ok(1)
             }
             SessionStep::RemoveEvent(event) => self.remove_event(&event),
-            SessionStep::PutBackEvent(event, refused) => self.put_back_event(&event, refused),
+            SessionStep::PutBackEvent(event, noted) => self.put_back_event(&event, noted),
             SessionStep::Count(views) => {
                 for (item, count) in &views {
                     self.count(item, *count)?;
@@ -450,12 +461,13 @@ impl<'t> Tables<'t> {
         Ok(true)
     }
 
-    fn rotate(&mut self, rotation: &Rotation) -> Result<Vec<StoredToken>, redb::Error> {
-        let Rotation { old, new: session, user, now, most, visitor } = rotation;
+    fn rotate(&mut self, rotation: &Rotation) -> Result<Rotated, redb::Error> {
+        let Rotation { old, new: session, user, now, most, farewell, visitor } = rotation;
         let new = bytes_of(session);
+        let (farewell, mut parted) = (farewell.as_ref(), Parted::default());
         if self.owner(new)?.is_some_and(|other| !other.is_same(user)) {
             // Another user's session under the new token: nothing of it may pass to this one.
-            self.revoke(new)?;
+            self.dismiss(new, farewell, &mut parted)?;
         }
         let mut taken_over = Vec::new();
         if let Some(old) = old.as_ref().map(bytes_of).filter(|old| *old != new) {
@@ -463,13 +475,19 @@ impl<'t> Tables<'t> {
                 taken_over = self.session.get(old)?.map_or(taken_over, |old| old.value().to_vec());
                 self.hand_cart_over(old, new)?;
             }
-            self.revoke(old)?;
+            self.dismiss(old, farewell, &mut parted)?;
         }
         self.write(new, (user, Some(*now)), *now, (&[], &taken_over))?;
         if let Some(visitor) = visitor {
             self.join_visitor(visitor, session)?;
         }
-        self.make_go(user, new, *most)
+        let too_many = self.too_many(user, new, *most)?;
+        for token in &too_many {
+            self.dismiss(token, farewell, &mut parted)?;
+            self.tokens.remove((user.as_bytes(), token.as_slice()))?;
+        }
+        let gone = too_many.iter().filter_map(|token| StoredToken::from_store(token)).collect();
+        Ok(Rotated { gone, parted })
     }
 
     /// Gives one token's cart to another, unless that has one.
@@ -485,6 +503,7 @@ impl<'t> Tables<'t> {
         for (item, count) in cart {
             self.cart.insert((new, item.as_slice()), count)?;
         }
+        self.cart.retain_in(cart_of(old), |_, _| false)?;
         Ok(())
     }
 

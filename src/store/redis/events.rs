@@ -6,7 +6,7 @@ use super::{Call, Oldest, RedisStore, add_sessions, refusal_of, script};
 use crate::ident::User;
 use crate::store::events::TOLD_TO_COME;
 use crate::store::{
-    EXPIRING_BATCH, EventStore, Farewell, Idle, IdleTold, StoreError, WaitingEvent,
+    EXPIRING_BATCH, EventStore, Farewell, Idle, IdleTold, Noted, StoreError, WaitingEvent,
 };
 
 impl RedisStore {
@@ -103,7 +103,7 @@ impl EventStore for RedisStore {
         let mut script = script::TELL_IDLE.prepare_invoke();
         script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
         script.key(&keys.idle_told).key(&keys.events).arg(mark);
-        let storage = self.add_fate(&mut script, farewell);
+        let storage = self.add_fate(&mut script, Some(farewell));
         let keep = match farewell {
             Farewell::Queue { keep, .. } => *keep,
             Farewell::Keep | Farewell::Stream { .. } | Farewell::Outbox { .. } => 0,
@@ -139,10 +139,10 @@ impl EventStore for RedisStore {
     async fn put_back_event(
         &self,
         event: &WaitingEvent,
-        refused: Option<f64>,
+        noted: Option<Noted>,
     ) -> Result<(), StoreError> {
         let mut script = script::PUT_BACK.prepare_invoke();
-        script.key(&self.keys().events).arg(&event.record).arg(&*event.refused_now(refused));
+        script.key(&self.keys().events).arg(&event.record).arg(&*event.with(noted));
         self.run(&script).await.map(drop)
     }
 

@@ -6,6 +6,7 @@
 mod answers;
 mod barred;
 mod control;
+mod dismissal;
 mod ear;
 mod events;
 mod keys;
@@ -28,10 +29,10 @@ use self::link::{Call, Link};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BATCH, EXPIRING_BYTES,
-    Evicted, Eviction, Farewell, Limits, LogIn, Outbox, PER_USER_MAX, POPULARITY_MAX, Rescaled,
-    Rescaling, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
+    Evicted, Eviction, Farewell, Limits, LogIn, Outbox, POPULARITY_MAX, Parted, Rescaled,
+    Rescaling, Rotated, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
 };
-use crate::ident::{Item, StoredToken, TokenStorage, User, VisitorToken};
+use crate::ident::{Item, StoredToken, TokenStorage, User};
 
 /// Visits in one call of the script: longer ones would keep others waiting.
 const TOUCH_BATCH: usize = 50;
@@ -284,7 +285,7 @@ impl RedisStore {
         let mut script = script::EVICT_EXPIRING.prepare_invoke();
         script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
         script.key(&keys.since).key(&keys.events).arg(how.keep);
-        let storage = self.add_fate(&mut script, farewell);
+        let storage = self.add_fate(&mut script, Some(farewell));
         script.arg(keys.tokens_prefix()).arg(how.before).arg(self.limits().viewed_items);
         add_sessions(&mut script, oldest, storage);
         let script = &script;
@@ -308,17 +309,18 @@ impl RedisStore {
     fn add_fate(
         &self,
         script: &mut redis::ScriptInvocation<'_>,
-        farewell: &Farewell,
+        farewell: Option<&Farewell>,
     ) -> Option<TokenStorage> {
-        let (fate, entries, storage) = match farewell {
-            Farewell::Keep => ("keep", 0, None),
-            Farewell::Stream { storage, keep } => ("stream", *keep, Some(*storage)),
-            Farewell::Outbox { storage } => ("outbox", 0, Some(*storage)),
-            Farewell::Queue { storage, keep } => ("queue", *keep, Some(*storage)),
+        let (fate, entries) = match farewell {
+            None => ("none", 0),
+            Some(Farewell::Keep) => ("keep", 0),
+            Some(Farewell::Stream { keep, .. }) => ("stream", *keep),
+            Some(Farewell::Outbox { .. }) => ("outbox", 0),
+            Some(Farewell::Queue { keep, .. }) => ("queue", *keep),
         };
         script.arg(self.keys().viewed_prefix()).arg(self.keys().cart_prefix());
         script.arg(fate).arg(entries).arg(CART_MAX).arg(EXPIRING_BYTES);
-        storage
+        farewell.and_then(Farewell::storage)
     }
 
     /// The connection for large pages, once it is there.
@@ -380,25 +382,8 @@ impl SessionStore for RedisStore {
         Ok(held)
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<Vec<StoredToken>, StoreError> {
-        let Rotation { old, new, user, now, most, visitor } = rotation;
-        let keys = self.keys();
-        let mut script = script::ROTATE.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent).key(keys.viewed(new)).key(keys.cart(new));
-        script.key(&keys.since).arg(new.as_str()).arg(user.as_stored()).arg(*now);
-        script.arg(keys.tokens_prefix()).arg(keys.viewed_prefix()).arg(keys.cart_prefix());
-        script.arg((*most).min(PER_USER_MAX)).arg(&keys.gone_channel);
-        let old = old.as_ref().filter(|old| *old != new);
-        if let Some(old) = old {
-            script.key(keys.viewed(old)).key(keys.cart(old));
-        }
-        script.arg(old.map_or("", StoredToken::as_str));
-        script.arg(&keys.visitors).arg(visitor.as_ref().map_or("", VisitorToken::as_str));
-        script.arg(self.limits().viewed_items).arg(CART_MAX);
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<Vec<Vec<u8>>>(&mut on).await };
-        let gone = self.0.link.call(Call::Write, step).await?;
-        Ok(gone.iter().filter_map(|token| StoredToken::from_store(token)).collect())
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+        self.rotate(rotation).await
     }
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
@@ -408,6 +393,14 @@ impl SessionStore for RedisStore {
         script.key(keys.viewed(token)).key(keys.cart(token));
         script.arg(token.as_str()).arg(keys.tokens_prefix()).arg(&keys.gone_channel);
         self.run(&script).await.map(drop)
+    }
+
+    async fn dismiss_token(
+        &self,
+        token: &StoredToken,
+        farewell: &Farewell,
+    ) -> Result<Parted, StoreError> {
+        self.dismiss(token, farewell).await
     }
 
     async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
@@ -438,17 +431,20 @@ impl SessionStore for RedisStore {
     }
 
     async fn outbox(&self) -> Result<Outbox, StoreError> {
-        let mut command = redis::cmd("LRANGE");
-        command.arg(&self.keys().expiring).arg(0).arg(i64::from(EXPIRING_BATCH) - 1);
-        let step = |mut on| async move { command.query_async::<Vec<Vec<u8>>>(&mut on).await };
+        let mut script = script::OUTBOX.prepare_invoke();
+        script.key(&self.keys().expiring).arg(EXPIRING_BATCH).arg(EXPIRING_BYTES);
+        let script = &script;
+        type Reply = (Vec<Vec<u8>>, u64);
+        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
         // A read, but one that nobody's page waits for, and not small.
-        Ok(Outbox::of(self.0.link.call(Call::Write, step).await?))
+        let (records, all) = self.0.link.call(Call::Write, step).await?;
+        Ok(Outbox::of(records, all))
     }
 
-    async fn clear_outbox(&self, outbox: &Outbox) -> Result<(), StoreError> {
+    async fn clear_outbox(&self, outbox: &Outbox) -> Result<bool, StoreError> {
         let mut script = script::CLEAR_OUTBOX.prepare_invoke();
         script.key(&self.keys().expiring).arg(&outbox.first).arg(outbox.records);
-        self.run(&script).await.map(drop)
+        Ok(self.run(&script).await? > 0)
     }
 
     async fn take_turn(&self, who: u64, time: Duration) -> Result<bool, StoreError> {

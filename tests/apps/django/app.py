@@ -19,6 +19,9 @@ HOST = "news.example"
 PACKAGES = ["nginx-light"]
 REQUIREMENTS = HERE / "requirements.txt"
 TOPICS = 24
+CONFIGS = ["proxy.toml"]
+# Whether the app alone takes old cookies for somebody's after the log-out.
+LETS_IN_AGAIN = False
 
 SERVER = """
         location /static/ {{ alias {folder}/static/; }}
@@ -146,8 +149,12 @@ async def log_out(browser, seen):
     return await browser.submit("/", find_form(seen.text, 'id="log-out"'))
 
 
+def edit_form(person):
+    return own_page(person) + "edit/"
+
+
 async def edit(browser, person, revision):
-    target = own_page(person) + "edit/"
+    target = edit_form(person)
     form = find_form((await browser.open(target)).text, 'id="edit"')
     form.fields["text"] = f"Revision {revision}."
     return await browser.submit(target, form)

@@ -19,6 +19,9 @@ INSTALLED = pathlib.Path("/usr/share/dokuwiki")
 DEFAULTS = pathlib.Path("/etc/dokuwiki")
 EMPTY = pathlib.Path("/var/lib/dokuwiki/data")
 TOPICS = 24
+CONFIGS = ["proxy.toml", "verify.toml"]
+# Whether the app alone takes old cookies for somebody's after the log-out.
+LETS_IN_AGAIN = True
 
 SERVER = """
         root /usr/share/dokuwiki;
@@ -163,8 +166,12 @@ async def log_out(browser, seen):
     return target, await browser.get(target)
 
 
+def edit_form(person):
+    return own_page(person) + "&do=edit"
+
+
 async def edit(browser, person, revision):
-    target = own_page(person) + "&do=edit"
+    target = edit_form(person)
     form = find_form((await browser.open(target)).text, "dw__editform")
     form.fields["wikitext"] = f"====== About me ======\r\n\r\nRevision {revision}.\r\n"
     form.fields["do[save]"] = "1"

@@ -2,7 +2,7 @@
 
 use anteroom::http::etag::ETag;
 use anteroom::http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};
-use anteroom::page::guard::{Forms, Watch, inspect};
+use anteroom::page::guard::{Finding, Forms, Watch, inspect};
 use anteroom::page::traces::Traces;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
@@ -67,8 +67,8 @@ pub(crate) fn ranges(data: &[u8]) {
     }
 }
 
-/// The leak guard: where a body is cut makes no difference, and a form with a token is found whatever
-/// stands behind it.
+/// The leak guard: where a body is cut makes no difference, nor does it that tags are read only where
+/// something may stand in them, and a form with a token is found whatever stands behind it.
 pub(crate) fn guard(data: &[u8]) {
     const DECODED_MAX: usize = 1 << 16;
     let mut input = Input(data);
@@ -88,6 +88,17 @@ pub(crate) fn guard(data: &[u8]) {
     let mut html = HeaderMap::new();
     html.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     assert!(!html.contains_key(CONTENT_ENCODING));
+    // With this word somewhere all tags are read. They may not all be readable; beyond that nothing is found
+    // for which they were not read without it.
+    let body = &input.0[..input.0.len().min(DECODED_MAX / 2)];
+    let [page, read] = ["", " srcdoc "].map(|word| Bytes::from([body, word.as_bytes()].concat()));
+    // A value that begins with a byte order mark is UTF-16 to who reads tags here, and to no browser.
+    let has_mark = body.windows(2).any(|pair| matches!(pair, b"\xfe\xff" | b"\xff\xfe"));
+    if !has_mark && inspect(&html, &[page], &watch).is_ok() {
+        let found = inspect(&html, &[read], &watch);
+        assert!(matches!(found, Ok(()) | Err(Finding::Undecodable)), "{found:?}");
+    }
+
     let form = b"<form><input type=hidden name=csrf_token value=3f9a></form>";
     let page = Bytes::from([&form[..], input.0].concat());
     assert!(inspect(&html, &[page], &watch).is_err());

@@ -1,0 +1,113 @@
+"""What came of a run: told, and judged."""
+
+from crowd import GIVEN_UP, is_anonymous_read
+
+# What must hold, in hundredths: hits of anonymous reads, and of the pages among them; hits of all requests;
+# and what is left for the app.
+ANONYMOUS_HITS = 95
+HITS = 60
+LEFT = 45
+# In a run of fewer requests most pages are asked for the first time: these shares are told, and not judged.
+JUDGED = 8_000
+# By how much, in hundredths, two runs of one script may differ in how much they ask: else the share that the
+# app was asked says nothing.
+UNEQUAL = 2
+# How many pages an app may lose while they are saved: so many times what it lost alone, and as many more where
+# that is by chance next to nothing.
+BLANKS = 3
+
+
+def alone(app, crowd):
+    """Judges what the proof rests on: the script, played to the app alone."""
+    used, good = old_cookies(crowd)
+    problems = [f"alone: {text}" for text in [*crowd.problems, *given_up(crowd)]]
+    if app.LETS_IN_AGAIN and used and not good:
+        problems.append("alone: no old cookie was somebody's after the log-out: none behind proves nothing")
+    print(f"  alone: {len(crowd.requests)} requests, {told_of_old_cookies(crowd)}")
+    if crowd.blanks:
+        print(f"    pages that the app answered without their text: {len(crowd.blanks)}")
+    return problems
+
+
+def behind(config, alone, crowd, comparison, requests):
+    """Judges the script as it was played through Anteroom, against how it went alone."""
+    counts = crowd.counts
+    print(
+        f"  {config}: {len(crowd.requests)} requests, {counts['log-ins']} log-ins, {counts['edits']} edits,"
+        f" {counts['log-outs']} log-outs"
+    )
+    problems = [*comparison.problems, *crowd.problems, *given_up(crowd), *log_outs(crowd)]
+    problems += [*shares(alone, crowd, requests >= JUDGED), *blanks(alone, crowd)]
+    tell_times(alone, crowd)
+    tell_comparison(comparison)
+    return problems
+
+
+def given_up(crowd):
+    if crowd.counts["visits broken off"] >= GIVEN_UP:
+        yield f"given up: {GIVEN_UP} visits had no whole answer"
+
+
+def old_cookies(crowd):
+    return crowd.counts["old cookies used"], crowd.counts["old cookies that were somebody's"]
+
+
+def told_of_old_cookies(crowd):
+    used, good = old_cookies(crowd)
+    return f"{good} of {used} old cookies were somebody's after the log-out"
+
+
+def log_outs(crowd):
+    _, good = old_cookies(crowd)
+    print(f"    {told_of_old_cookies(crowd)}")
+    if good:
+        yield told_of_old_cookies(crowd)
+
+
+def shares(alone, crowd, judged):
+    """How much came from the cache, and how much was left for the app."""
+    for what, chosen, least in [
+        ("anonymous reads", is_anonymous_read, ANONYMOUS_HITS),
+        ("  pages alone", lambda r: is_anonymous_read(r) and r.is_page, ANONYMOUS_HITS),
+        ("  what they are shown with", lambda r: is_anonymous_read(r) and not r.is_page, None),
+        ("reads with a log-in", lambda r: r.known and r.doing == "reading", None),
+        ("all", lambda r: True, HITS),
+    ]:
+        share, number = crowd.share_of_hits(chosen)
+        print(f"    {what:28}{share:6.1f} % of {number} hit")
+        if least and judged and share < least:
+            yield f"{what.strip()}: {share:.1f} % hit, at least {least} % must"
+    left = 100 * len(crowd.asked) / max(len(alone.asked), 1)
+    print(f"    {'the app was asked':28}{left:6.1f} %: {len(crowd.asked)} of {len(alone.asked)} times")
+    if judged and left > LEFT:
+        yield f"the app was asked {left:.1f} % of the times, {LEFT} % at most must be"
+    if 100 * abs(len(alone.requests) - len(crowd.requests)) > UNEQUAL * len(alone.requests):
+        yield f"{len(crowd.requests)} requests, and {len(alone.requests)} alone: {UNEQUAL} % more or less at most"
+    if judged and not (crowd.counts["edits"] and crowd.counts["log-outs"]):
+        yield "nobody edited, or nobody logged out: nothing is proved of it"
+
+
+def blanks(alone, crowd):
+    """Pages without their text. What the app answered so may be stored, and is read as long as it is: so answers
+    are counted, and not readers. A stored page must be one of the answers."""
+    made = {(blank.target, blank.body) for blank in crowd.blanks if not blank.is_hit}
+    stored = {(blank.target, blank.body) for blank in crowd.blanks if blank.is_hit}
+    if crowd.blanks:
+        print(f"    pages without their text: the app answered {len(made)}, and {len(crowd.blanks)} were read")
+    if len(made) > BLANKS * (len(alone.blanks) + 1):
+        yield f"{len(made)} pages without their text, and {len(alone.blanks)} alone"
+    for target, _ in stored - made:
+        yield f"{target} is stored without its text, and the app gave nobody such an answer"
+
+
+def tell_times(alone, crowd):
+    for what, known in [("anonymous", False), ("known", True)]:
+        times = [c.median_ms(lambda r: r.is_page and r.known == known) for c in (alone, crowd)]
+        print(f"    median page, {what:15}{times[0]:6.1f} ms alone, {times[1]:.1f} ms behind Anteroom")
+
+
+def tell_comparison(comparison):
+    compared = ", ".join(f"{number} {what}" for what, number in comparison.compared.items())
+    print(f"    answers compared: {compared}; {comparison.hits} of them stored ones; but for:")
+    for name, count in comparison.differences.items():
+        print(f"      {name} ({count} times)")
