@@ -12,7 +12,9 @@ use crate::support::{at_once, wait_until};
 
 const NAME: &str = "anteroom_visitor";
 
+/// A page waits for the store for as long as it takes on a busy machine.
 const SETTINGS: &str = r#"session.mint = true
+store.timeout = "5s"
 [[route]]
 match.path = "/item/{item}"
 visitor_token = true
@@ -291,8 +293,10 @@ fn a_log_in_by_rule_and_one_that_the_app_confirms_take_the_cart_with_them() {
     for (ways, clears_at_once) in [(rule, true), (verify, false)] {
         let origin = app();
         let routes = "[[route]]\nmatch.path = \"/item/{item}\"\nvisitor_token = true";
-        let proxy =
-            Proxy::embedded(&origin, &format!("session.cookie = \"SID\"\n{ways}\n{routes}"));
+        let proxy = Proxy::embedded(
+            &origin,
+            &format!("session.cookie = \"SID\"\nstore.timeout = \"5s\"\n{ways}\n{routes}"),
+        );
         let visitor = given(&proxy.get("/item/mug").send()).unwrap();
         change(&proxy, &visitor, r#"{"item":"mug","count":2}"#);
 
@@ -445,6 +449,7 @@ fn what_is_filled_in_a_page_is_the_visitors_own_without_a_login() {
         _ => Reply::unstored(request.header("cookie").unwrap_or("no cookie")),
     });
     let settings = r##"session.mint = true
+store.timeout = "5s"
 [[route]]
 match.path = "/item/{item}"
 share = "everyone"
