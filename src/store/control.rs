@@ -115,6 +115,26 @@ pub(super) fn behind(from: Option<Bookmark>, times: &[u64]) -> Option<Bookmark> 
     Some(Bookmark { at, offset: before.map_or(0, |from| from.offset) + same as u64 })
 }
 
+/// At most `most` of a user's sessions, which stand in the order of their log-ins, behind `from`.
+#[must_use]
+pub fn by_log_in(
+    mut sessions: Vec<Session>,
+    from: Option<Bookmark>,
+    most: usize,
+) -> Walked<Session> {
+    let time = |session: &Session| session.since.unwrap_or_default().to_bits();
+    if let Some(Bookmark { at, offset }) = from {
+        let earlier = sessions.iter().take_while(|session| time(session) < at).count();
+        let same = sessions[earlier..].iter().take_while(|session| time(session) == at).count();
+        sessions.drain(..earlier + same.min(usize::try_from(offset).unwrap_or(usize::MAX)));
+    }
+    let is_all = sessions.len() <= most;
+    sessions.truncate(most);
+    let times: Vec<u64> = sessions.iter().map(time).collect();
+    let next = if is_all { None } else { behind(from, &times) };
+    Walked { met: sessions, next }
+}
+
 /// A step of a walk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Walked<T> {
