@@ -216,4 +216,28 @@ mod tests {
         assert_eq!(behind(from, &[8, 8]), Some(Bookmark { at: 8, offset: 4 }));
         assert_eq!(behind(from, &[8, 7]), Some(Bookmark { at: 7, offset: 1 }));
     }
+    #[test]
+    fn a_user_s_sessions_come_in_pieces_also_those_of_one_time() {
+        let session = |number: usize, since: f64| Session {
+            token: StoredToken::from_store(format!("session-{number}").as_bytes()).unwrap(),
+            user: User::new(b"alice").unwrap(),
+            since: Some(since),
+            seen: None,
+        };
+        let times = [1.0, 2.0, 2.0, 2.0, 2.0, 3.0];
+        let all: Vec<_> = times.into_iter().enumerate().map(|(n, at)| session(n, at)).collect();
+        for most in 1..=7 {
+            let (mut met, mut from) = (Vec::new(), None);
+            loop {
+                let piece = by_log_in(all.clone(), from, most);
+                assert!(piece.met.len() <= most);
+                met.extend(piece.met);
+                from = piece.next;
+                if from.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(met, all, "{most}");
+        }
+    }
 }
