@@ -235,7 +235,7 @@ impl Count {
         (
             Self::HolesUnfilled,
             "anteroom_holes_unfilled",
-            "Holes in pages that showed their fallback",
+            "Holes in pages that failed, and showed their fallback",
         ),
         (Self::Stored, "anteroom_pages_stored", "Pages stored"),
         (Self::StoreWriteErrors, "anteroom_store_write_errors", "Pages not taken by the store"),

@@ -13,10 +13,14 @@ use super::clerk::{Refused, bad, read, store_failed};
 use crate::clock::unix_now;
 use crate::ident::{Item, StoredToken, TokenStorage, User};
 use crate::row::together;
-use crate::store::{Bookmark, ControlStore as _, Session, SessionStore as _, StoreError};
+use crate::store::{
+    Bookmark, ControlStore as _, Session, SessionStore as _, StoreError, Walked, by_log_in,
+};
 
 /// Sessions in one listing, at most.
 pub const LISTED_MAX: u32 = 1_000;
+/// Sessions in a listing that does not say how many.
+const LISTED_USUALLY: u32 = 100;
 /// Steps of a walk in one order: it is gone on with by the next.
 const STEPS: usize = 20;
 /// Sessions revoked or read side by side.
@@ -29,10 +33,15 @@ const ID_DIGITS: usize = 16;
 pub struct SessionsWanted {
     /// Only this user's, by the index.
     pub user: Option<String>,
-    /// How many.
+    /// How many, at most [`LISTED_MAX`]; 100 where it is not said.
+    #[serde(default = "listed_usually")]
     pub limit: u32,
     /// Where an earlier listing ended.
     pub from: Option<String>,
+}
+
+fn listed_usually() -> u32 {
+    LISTED_USUALLY
 }
 
 /// Sessions, those that were seen last in front; a user's by his log-ins, the oldest in front.
@@ -174,20 +183,16 @@ impl Clerk {
     pub(super) async fn list_sessions(&self, body: Incoming) -> Result<SessionsListing, Refused> {
         let wanted: SessionsWanted = read(body).await?;
         let limit = wanted.limit.clamp(1, LISTED_MAX) as usize;
-        let (mut sessions, next) = match &wanted.user {
-            Some(name) => (
-                self.store.sessions_of(&user(name)?).await.map_err(|error| store_failed(&error))?,
-                None,
-            ),
-            None => {
-                let from = bookmark(wanted.from.as_deref())?;
-                let walked =
-                    self.store.newest(from, limit).await.map_err(|error| store_failed(&error))?;
-                (walked.met, walked.next)
+        let from = bookmark(wanted.from.as_deref())?;
+        let walked = match &wanted.user {
+            Some(name) => {
+                let sessions = self.store.sessions_of(&user(name)?).await;
+                sessions.map(|sessions| by_log_in(sessions, from, limit))
             }
+            None => self.store.newest(from, limit).await,
         };
-        sessions.truncate(limit);
-        let sessions = sessions.iter().map(|session| self.listed(session)).collect();
+        let Walked { met, next } = walked.map_err(|error| store_failed(&error))?;
+        let sessions = met.iter().map(|session| self.listed(session)).collect();
         Ok(SessionsListing { sessions, next: next.map(|next| next.to_string()) })
     }
 

@@ -1,9 +1,9 @@
 //! From a plan's values to the values that each part wants.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -435,6 +435,7 @@ fn verify(session: &config::Session) -> Option<Arc<Verify>> {
         attributes: verify.attributes.clone(),
         every: verify.verify_every,
         timeout: verify.timeout,
+        loss: Once::new(),
     }))
 }
 

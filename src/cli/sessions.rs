@@ -32,7 +32,8 @@ Examples:
   anteroom user delete alice --json --config /etc/anteroom/proxy.toml
 
 All sessions are looked through: some seconds for millions of them. Carts that were handed on to the
-stream expired: are removed, too; a file of [session] on_expire and the access log are yours, and are left.
+stream expired:, or wait for the webhook, are removed, too. A file of [session] on_expire, what the webhook
+was told, the access log, and what the app holds are yours, and are left.
 They speak to the running proxy, over the socket of [admin] socket.";
 
 #[derive(Subcommand, Debug)]

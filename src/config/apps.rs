@@ -89,11 +89,12 @@ fn wordpress(session: &mut Session) {
         matching: matching(&["POST"], &["/**/wp-login.php"], &[]),
         success: Success { status: vec![302], set_cookie: Some(cookie()), ..Success::default() },
         verify: false,
-        // A name may hold %40 and the like, and is told from another only whole.
-        user: Some(LoginUser::Answer(Finder::SetCookie(
-            cookie(),
-            Some(expression("^(.+?)(?:%7[Cc]|\\|)")),
-        ))),
+        // A name may be ann@example.org, which stands there as ann%40example.org.
+        user: Some(LoginUser::Answer(Finder::SetCookie {
+            name: cookie(),
+            part: Some(expression("^(.+?)(?:%7[Cc]|\\|)")),
+            decode: true,
+        })),
     };
     session.logout = Logout {
         matching: matching(&["GET", "POST"], &["/**/wp-login.php"], &[("action", "logout")]),

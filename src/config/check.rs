@@ -5,15 +5,17 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::apps::App;
-use super::fragment::{Esi, Fill};
+use super::fragment::{Esi, Fill, SHARES};
 use super::plan::{
     Address, Endpoint, LeakGuard, Listen, OnExpire, Origin, Plan, PurgeToken, Route, SameSite,
     SecureCookie, SegmentProof, SetCookie, Share, StoreUrl, Trait, USUAL_MODE,
 };
 use super::problem::{Problem, Warning};
 use super::reader::{Places, nearest};
+use super::schema::DAY;
 use super::sessions::{Login, Success, Verify};
 use super::unit::show_size;
 use ipnet::IpNet;
@@ -308,6 +310,25 @@ impl<'a> Check<'a> {
                 "is longer than absolute_timeout, so that no session ever ends by it",
             );
         }
+        self.remembered();
+    }
+
+    /// Who is to be remembered by his browser must have a session then. That one who stays away for longer
+    /// than `idle_timeout` has none may be meant, where it is a matter of days.
+    fn remembered(&mut self) {
+        let session = &self.plan.session;
+        let Some(lifetime) = session.cookie_lifetime else { return };
+        let outlives = |timeout: Option<Duration>| timeout.filter(|timeout| lifetime > *timeout);
+        let ended_by = match (outlives(session.absolute_timeout), outlives(session.idle_timeout)) {
+            (Some(_), _) => "absolute_timeout",
+            (None, Some(idle)) if idle < DAY && lifetime >= DAY => "idle_timeout",
+            (None, _) => return,
+        };
+        let text = format!(
+            "outlives {ended_by}: browsers keep the cookie of a session that is over, and nobody is \
+             remembered for longer than that"
+        );
+        self.warning("session.cookie_lifetime", text);
     }
 
     fn session(&mut self) {
@@ -735,9 +756,11 @@ impl<'a> Check<'a> {
             let text = "\"off\" needs a match.path, and one that is not /**";
             self.problem(&at("leak_guard"), text);
         }
-        if route.share == Share::Anonymous && !self.unread(&at("share")) {
-            let text = "\"off\" is for pages that you promise to be for everyone, not for \
-                        share = \"anonymous\"";
+        if route.share != Share::Everyone && !self.unread(&at("share")) {
+            let share = word(route.share);
+            let text = format!(
+                "\"off\" is for pages that you promise to be for everyone, not for share = {share:?}"
+            );
             self.problem(&at("leak_guard"), text);
         }
     }
@@ -765,12 +788,10 @@ impl<'a> Check<'a> {
         if !names_item {
             self.problem(setting, "needs {item} in match.path or match.query: it names the row");
         }
-        let share = match route.share {
-            Share::Anonymous | Share::Everyone => return,
-            Share::Segment => "segment",
-            Share::User => "user",
-            Share::None => "none",
-        };
+        if matches!(route.share, Share::Anonymous | Share::Everyone) {
+            return;
+        }
+        let share = word(route.share);
         let text = format!("rows are for everyone, and share = {share:?} beside it says the other");
         self.problem(setting, text);
     }
@@ -972,13 +993,14 @@ fn wider<T: PartialEq>(earlier: &[T], later: &[T]) -> bool {
     earlier.is_empty() || (!later.is_empty() && later.iter().all(|name| earlier.contains(name)))
 }
 
+/// The word for sharing.
+fn word(share: Share) -> &'static str {
+    SHARES.iter().find(|(_, meant)| *meant == share).map_or("", |(word, _)| word)
+}
+
 /// The word for sharing by who the visitor is.
 fn personal(share: Share) -> Option<&'static str> {
-    match share {
-        Share::Segment => Some("segment"),
-        Share::User => Some("user"),
-        Share::Anonymous | Share::Everyone | Share::None => None,
-    }
+    matches!(share, Share::Segment | Share::User).then(|| word(share))
 }
 
 /// The routes under which a request for `from`, which fills a hole in a page of `page`, may fall; `None`

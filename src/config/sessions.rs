@@ -214,7 +214,7 @@ fn cookie() -> Text<Pattern> {
 }
 
 /// `{ json = "/name" }`, `{ header = "X-User" }`, `{ regex = "…" }` and, of an answer to a log-in,
-/// `{ set_cookie = "name", regex = "…" }`.
+/// `{ set_cookie = "name", regex = "…", decode = true }`.
 struct FinderForm {
     set_cookie: bool,
 }
@@ -228,14 +228,21 @@ impl Form<Finder> for FinderForm {
         let json = keys.read("json", &pointer(), faults)?;
         let header = keys.read("header", &field(), faults)?;
         let regex = keys.read("regex", &expression(), faults)?;
-        let set_cookie =
-            if self.set_cookie { keys.read("set_cookie", &cookie(), faults)? } else { None };
+        let (set_cookie, decode) = match self.set_cookie {
+            true => (
+                keys.read("set_cookie", &cookie(), faults)?,
+                keys.read("decode", &super::form::Flag, faults)?,
+            ),
+            false => (None, None),
+        };
         keys.end(faults)?;
-        match (json, header, regex, set_cookie) {
-            (Some(pointer), None, None, None) => Some(Finder::Json(pointer)),
-            (None, Some(name), None, None) => Some(Finder::Header(name)),
-            (None, None, Some(expression), None) => Some(Finder::Regex(expression)),
-            (None, None, regex, Some(name)) => Some(Finder::SetCookie(name, regex)),
+        match (json, header, regex, set_cookie, decode) {
+            (Some(pointer), None, None, None, None) => Some(Finder::Json(pointer)),
+            (None, Some(name), None, None, None) => Some(Finder::Header(name)),
+            (None, None, Some(expression), None, None) => Some(Finder::Regex(expression)),
+            (None, None, part, Some(name), decode) => {
+                Some(Finder::SetCookie { name, part, decode: decode.unwrap_or(false) })
+            }
             _ => faults.expected(node, FINDER),
         }
     }
@@ -245,14 +252,12 @@ impl Form<Finder> for FinderForm {
             Finder::Json(pointer) => format!("{{ json = {} }}", string(pointer)),
             Finder::Header(name) => format!("{{ header = {} }}", string(name.as_str())),
             Finder::Regex(regex) => format!("{{ regex = {} }}", string(regex.as_str())),
-            Finder::SetCookie(name, None) => {
-                format!("{{ set_cookie = {} }}", string(&name.to_string()))
+            Finder::SetCookie { name, part, decode } => {
+                let mut pairs = vec![format!("set_cookie = {}", string(&name.to_string()))];
+                pairs.extend(part.as_ref().map(|one| format!("regex = {}", string(one.as_str()))));
+                pairs.extend(decode.then(|| "decode = true".to_owned()));
+                format!("{{ {} }}", pairs.join(", "))
             }
-            Finder::SetCookie(name, Some(regex)) => format!(
-                "{{ set_cookie = {}, regex = {} }}",
-                string(&name.to_string()),
-                string(regex.as_str())
-            ),
         })
     }
 }

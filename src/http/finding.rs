@@ -86,8 +86,15 @@ pub enum Finder {
     Header(HeaderName),
     /// Where this expression matches its body: the first group, or all.
     Regex(Expression),
-    /// In the value of a cookie that it sets, the whole of it or where the expression matches.
-    SetCookie(Pattern, Option<Expression>),
+    /// In the value of a cookie that it sets.
+    SetCookie {
+        /// The cookie.
+        name: Pattern,
+        /// Where in its value; `None`: the whole of it.
+        part: Option<Expression>,
+        /// Whether the percent-encoding of a value that is encoded is undone.
+        decode: bool,
+    },
 }
 
 impl Finder {
@@ -102,13 +109,11 @@ impl Finder {
             },
             Self::Header(name) => seen.headers.get(name)?.as_bytes().trim_ascii().to_vec(),
             Self::Regex(expression) => expression.find(seen.body)?.to_vec(),
-            Self::SetCookie(name, expression) => {
+            Self::SetCookie { name, part, decode } => {
                 let mut lines = set_cookie::pairs(seen.headers);
                 let (_, value) = lines.find(|(set, _)| name.matches(set))?;
-                match expression {
-                    Some(expression) => expression.find(value)?.to_vec(),
-                    None => value.to_vec(),
-                }
+                let found = part.as_ref().map_or(Some(value), |part| part.find(value))?;
+                if *decode && is_encoded(value) { decoded(found) } else { found.to_vec() }
             }
         };
         (1..=FOUND_MAX).contains(&found.len()).then_some(found)
@@ -119,6 +124,31 @@ impl Finder {
     pub fn reads_body(&self) -> bool {
         matches!(self, Self::Json(_) | Self::Regex(_))
     }
+}
+
+/// Whether the whole of a value is percent-encoded, as PHP's `setcookie` and `application/x-www-form-urlencoded`
+/// have it. Of any other nothing is undone: else two texts, one of them not encoded, could become one.
+fn is_encoded(value: &[u8]) -> bool {
+    let mut rest = value;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = match (first, behind) {
+            (b'%', [one, other, behind @ ..])
+                if one.is_ascii_hexdigit() && other.is_ascii_hexdigit() =>
+            {
+                behind
+            }
+            (b'-' | b'.' | b'_' | b'~' | b'*' | b'+', _) => behind,
+            (letter, _) if letter.is_ascii_alphanumeric() => behind,
+            _ => return false,
+        };
+    }
+    true
+}
+
+/// The text without its percent-encoding, in which `+` is a space.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let spaced: Vec<u8> = text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
+    percent_encoding::percent_decode(&spaced).collect()
 }
 
 /// What a place in JSON must be.
@@ -212,11 +242,50 @@ mod tests {
             (Finder::Regex(expression(r#""name":"([^"]*)""#)), Some("ann")),
             (Finder::Regex(expression("an+")), Some("ann")),
             (Finder::Regex(expression("bob")), None),
-            (Finder::SetCookie(cookie.clone(), None), Some("ann%7C17|x")),
-            (Finder::SetCookie(cookie, Some(expression("^([^|%]+)"))), Some("ann")),
+            (
+                Finder::SetCookie { name: cookie.clone(), part: None, decode: false },
+                Some("ann%7C17|x"),
+            ),
+            (
+                Finder::SetCookie {
+                    name: cookie,
+                    part: Some(expression("^([^|%]+)")),
+                    decode: false,
+                },
+                Some("ann"),
+            ),
         ] {
             let found = finder.find(seen).map(|found| String::from_utf8(found).unwrap());
             assert_eq!(found.as_deref(), expected, "{finder:?}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_that_is_encoded_is_decoded_and_no_other() {
+        let part = || Some(expression("^(.+?)(?:%7[Cc]|\\|)"));
+        let name = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers
+                .insert(SET_COOKIE, HeaderValue::try_from(format!("n={value}; path=/")).unwrap());
+            let pattern = Pattern::parse("n").unwrap();
+            let finder = Finder::SetCookie { name: pattern, part: part(), decode: true };
+            let found = finder.find(Seen { status: StatusCode::OK, headers: &headers, body: b"" });
+            found.map(|found| String::from_utf8(found).unwrap())
+        };
+        for (value, expected) in [
+            ("ann%40example.org%7C17%7Ctok", "ann@example.org"),
+            ("ann%2540example.org%7C17", "ann%40example.org"),
+            ("ann+o%7C17", "ann o"),
+            ("ann%20o%7C17", "ann o"),
+            ("ann%2Bo%7C17", "ann+o"),
+            ("J%C3%B6rg%7c17", "J\u{f6}rg"),
+            // These are as the app wrote them, and each is another user.
+            ("ann%40example.org|17", "ann%40example.org"),
+            ("ann+o|17", "ann+o"),
+            ("ann@b%20%7C17", "ann@b%20"),
+            ("ann%4%7C17", "ann%4"),
+        ] {
+            assert_eq!(name(value).as_deref(), Some(expected), "{value}");
         }
     }
 

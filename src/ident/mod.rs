@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-pub use self::user::{ATTRIBUTES_MAX, Bond, USER_MAX, User, is_attribute_name};
+pub use self::user::{ATTRIBUTES_MAX, Bond, USER_MAX, User, is_attribute, is_attribute_name};
 pub use self::visitor::VisitorToken;
 
 /// The shortest session token that is taken for one, in bytes.

@@ -192,7 +192,9 @@ impl User {
     }
 }
 
-fn is_attribute(name: &str, value: &str) -> bool {
+/// Whether a user may have the attribute `name` with this value.
+#[must_use]
+pub fn is_attribute(name: &str, value: &str) -> bool {
     is_attribute_name(name) && value.len() <= VALUE_MAX && !value.chars().any(char::is_control)
 }
 

@@ -40,8 +40,8 @@ const AROUND: usize = 4;
 const ESCAPE_MAX: usize = 16;
 /// The most digits of a reference by number: others have zeros before them.
 const DIGITS_MAX: usize = 10;
-/// The most escapes other than references of which one is looked at by itself.
-const SIGNS_MAX: usize = 256;
+/// The most escapes that are looked at one by one.
+const ESCAPES_MAX: usize = 256;
 /// So many bytes at the start of what is in sight may begin with the end of an escape, and be read in
 /// another way than they were with an earlier piece.
 const UNSURE: usize = 32;
@@ -239,7 +239,7 @@ impl<'t> Search<'t> {
         for byte in marks.iter().flat_map(|mark| &mark.text) {
             has[usize::from(*byte)] = true;
         }
-        Self { sieve: sieve(&marks), marks, has, plain: Vec::new() }
+        Self { sieve: sieve(&marks, &has), marks, has, plain: Vec::new() }
     }
 
     /// Looks at what is in sight of a text; with `is_last` it ends there.
@@ -272,8 +272,8 @@ impl<'t> Search<'t> {
 
     /// Looks for all texts as they stand. Returns whether that is all: whether no escape has to do with one.
     fn sift(&self, sieve: &Searcher, text: &Text<'_>) -> Result<bool, Finding> {
-        let mut is_all = !self.is_spelt_by_signs(text.bytes);
-        let mut span = Span { start: 0, end: text.bytes.len() };
+        let mut is_all = !self.is_spelt(text.bytes);
+        let mut span = Span::from(0..text.bytes.len());
         while let Some(found) = sieve.find_in(text.bytes, span) {
             let at = found.start();
             let rest = &text.bytes[at..];
@@ -292,12 +292,13 @@ impl<'t> Search<'t> {
         Ok(is_all)
     }
 
-    /// Whether an escape that is no reference may be a part of a text that is looked for.
-    fn is_spelt_by_signs(&self, bytes: &[u8]) -> bool {
-        let mut signs = memchr2_iter(b'%', b'\\', bytes);
+    /// Whether an escape that is no reference by name may be a part of a text that is looked for.
+    fn is_spelt(&self, bytes: &[u8]) -> bool {
+        let numbers = memchr::memmem::find_iter(bytes, "&#");
+        let mut escapes = numbers.chain(memchr2_iter(b'%', b'\\', bytes));
         // Of many of them one will be, and undoing all takes less time.
-        signs.by_ref().take(SIGNS_MAX).any(|at| self.may_be_spelt(&bytes[at..]))
-            || signs.next().is_some()
+        escapes.by_ref().take(ESCAPES_MAX).any(|at| self.may_be_spelt(&bytes[at..]))
+            || escapes.next().is_some()
     }
 
     /// Whether the escape at the start of `rest` may be a part of a text that is looked for: what it means is
@@ -335,16 +336,18 @@ impl<'t> Search<'t> {
 
 /// What finds in one go where one of the texts stands, and the references that may be part of one. `None`
 /// where the processor has no instructions for it, or there are too many of them.
-fn sieve(marks: &[Cow<'_, Mark>]) -> Option<Searcher> {
+///
+/// PERF: nearly all of them have three bytes or more, by which the processor tells them from others.
+fn sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Searcher> {
     if marks.is_empty() {
         return None;
     }
     let mut builder = Config::new().match_kind(MatchKind::LeftmostFirst).builder();
-    builder.extend(marks.iter().map(|mark| &mark.text)).extend(["&#"]);
+    builder.extend(marks.iter().map(|mark| &mark.text));
     let mut letter = [0; 4];
     for (name, character) in references() {
         let character = character.encode_utf8(&mut letter).as_bytes();
-        if marks.iter().any(|mark| memchr::memmem::find(&mark.text, character).is_some()) {
+        if character.iter().all(|byte| has[usize::from(*byte)]) {
             builder.add(format!("&{}", name.to_ascii_lowercase()));
         }
     }

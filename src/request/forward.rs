@@ -76,7 +76,11 @@ pub(super) fn count_blocking(case: &Case<'_>, headers: &HeaderMap, reason: Reaso
         Reason::UnknownCookie => {
             sheet.cookies(Crumb::Blocked, came.filter(|name| class(name) == CookieClass::Unknown));
         }
-        Reason::Login | Reason::UnknownToken | Reason::StoreAway | Reason::BadSessionCookie => {
+        Reason::Login
+        | Reason::UnknownToken
+        | Reason::Unverified
+        | Reason::StoreAway
+        | Reason::BadSessionCookie => {
             let is_session = |name: &&[u8]| matches!(class(name), CookieClass::Session(_));
             sheet.cookies(Crumb::Blocked, came.filter(is_session));
         }

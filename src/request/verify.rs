@@ -4,7 +4,7 @@
 //! it who have the same cookies, and it goes on when its visitor leaves.
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, USER_AGENT};
@@ -25,7 +25,7 @@ use crate::http::aftermath::{self, Changed};
 use crate::http::coding::Coding;
 use crate::http::finding::{Finder, Seen, Sign};
 use crate::http::set_cookie;
-use crate::ident::{Bond, CookieHash, StoredToken, User};
+use crate::ident::{Bond, CookieHash, StoredToken, User, is_attribute};
 use crate::metrics::Count;
 use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
 use crate::page::Look;
@@ -61,6 +61,8 @@ pub struct Verify {
     pub every: Duration,
     /// How long a visitor waits for it.
     pub timeout: Duration,
+    /// Whether it was told that users come without their attributes.
+    pub loss: Once,
 }
 
 /// Whether the app may be asked, and in whose name.
@@ -402,8 +404,22 @@ impl Verify {
             Some((name.clone(), String::from_utf8(finder.find(seen)?).ok()?))
         });
         let said: Vec<_> = said.collect();
-        Some(Answer::Known(user.with_attributes(&said).unwrap_or(user)))
+        Some(Answer::Known(user.with_attributes(&said).unwrap_or_else(|| {
+            self.loss.call_once(|| tell_of_loss(&said));
+            user
+        })))
     }
+}
+
+/// Says that a user comes without his attributes: pages by segment are others then.
+fn tell_of_loss(said: &[(String, String)]) {
+    let lost = said.iter().find(|(name, value)| !is_attribute(name, value));
+    let attribute = lost.map_or("", |(name, _)| name);
+    tracing::warn!(
+        attribute,
+        "an attribute that [session.verify] finds is over 128 bytes or holds control characters: its user \
+         has none at all; told once"
+    );
 }
 
 /// Whether an answer may speak of another session than that which was asked about: it sets a session

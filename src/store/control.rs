@@ -115,6 +115,26 @@ pub(super) fn behind(from: Option<Bookmark>, times: &[u64]) -> Option<Bookmark> 
     Some(Bookmark { at, offset: before.map_or(0, |from| from.offset) + same as u64 })
 }
 
+/// At most `most` of a user's sessions, which stand in the order of their log-ins, behind `from`.
+#[must_use]
+pub fn by_log_in(
+    mut sessions: Vec<Session>,
+    from: Option<Bookmark>,
+    most: usize,
+) -> Walked<Session> {
+    let time = |session: &Session| session.since.unwrap_or_default().to_bits();
+    if let Some(Bookmark { at, offset }) = from {
+        let earlier = sessions.iter().take_while(|session| time(session) < at).count();
+        let same = sessions[earlier..].iter().take_while(|session| time(session) == at).count();
+        sessions.drain(..earlier + same.min(usize::try_from(offset).unwrap_or(usize::MAX)));
+    }
+    let is_all = sessions.len() <= most;
+    sessions.truncate(most);
+    let times: Vec<u64> = sessions.iter().map(time).collect();
+    let next = if is_all { None } else { behind(from, &times) };
+    Walked { met: sessions, next }
+}
+
 /// A step of a walk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Walked<T> {
@@ -195,5 +215,29 @@ mod tests {
         let from = Some(Bookmark { at: 8, offset: 2 });
         assert_eq!(behind(from, &[8, 8]), Some(Bookmark { at: 8, offset: 4 }));
         assert_eq!(behind(from, &[8, 7]), Some(Bookmark { at: 7, offset: 1 }));
+    }
+    #[test]
+    fn a_user_s_sessions_come_in_pieces_also_those_of_one_time() {
+        let session = |number: usize, since: f64| Session {
+            token: StoredToken::from_store(format!("session-{number}").as_bytes()).unwrap(),
+            user: User::new(b"alice").unwrap(),
+            since: Some(since),
+            seen: None,
+        };
+        let times = [1.0, 2.0, 2.0, 2.0, 2.0, 3.0];
+        let all: Vec<_> = times.into_iter().enumerate().map(|(n, at)| session(n, at)).collect();
+        for most in 1..=7 {
+            let (mut met, mut from) = (Vec::new(), None);
+            loop {
+                let piece = by_log_in(all.clone(), from, most);
+                assert!(piece.met.len() <= most);
+                met.extend(piece.met);
+                from = piece.next;
+                if from.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(met, all, "{most}");
+        }
     }
 }

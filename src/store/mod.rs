@@ -27,6 +27,7 @@ pub use self::any::{AnyStore, Counted, Counters, OpenError, OpenStore, Settings,
 pub use self::barred::{BARRED_FOR, BARRED_MAX, BarStore};
 pub use self::control::{
     Bookmark, ControlStore, LogIn, NoBookmark, PER_USER_MAX, Session, Terms, WALK_MAX, Walked,
+    by_log_in,
 };
 pub use self::events::{EventStore, Failed, Idle, IdleTold, Noted, WaitingEvent};
 pub use self::expiring::{

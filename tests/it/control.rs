@@ -310,6 +310,8 @@ fn who_has_the_token_may_order_over_the_listener() {
         assert_eq!(order("other-token", target, words).status, 401, "{target}");
     }
     assert_eq!(who(&proxy, &alice), "alice");
+    let unsaid = order("secret-token", "/sessions/list", "{}");
+    assert!(unsaid.text().contains("\"alice\""), "{}", unsaid.text());
     for (target, words) in everyone {
         let answer = order("secret-token", target, words);
         assert_eq!(answer.status, 200, "{target}: {}", answer.text());
@@ -319,6 +321,35 @@ fn who_has_the_token_may_order_over_the_listener() {
     for bad in ["{}", "{\"id\":\"1\"}", "{\"user\":\"\"}", "{\"all\":true,\"user\":\"a\"}"] {
         assert_eq!(order("secret-token", "/sessions/revoke", bad).status, 400, "{bad}");
     }
+}
+
+#[test]
+fn a_user_s_sessions_are_listed_piece_by_piece() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "secret-token").unwrap();
+    let origin = greeting();
+    let settings = format!("{MINT}\nadmin.token = {{ file = \"{}\" }}", file.display());
+    let proxy = Proxy::embedded(&origin, &settings);
+    for name in ["alice", "bob", "alice", "alice"] {
+        log_in(&proxy, name);
+    }
+    let mut wanted = serde_json::json!({ "user": "alice", "limit": 2 });
+    let mut ids = Vec::new();
+    for expected in [2, 1] {
+        let ask = proxy.admin("/sessions/list").method("POST").body(wanted.to_string().as_bytes());
+        let answer = ask.header("Authorization", "Bearer secret-token").send();
+        let piece: Value = serde_json::from_str(&answer.text()).unwrap();
+        let sessions = piece["sessions"].as_array().unwrap();
+        assert_eq!(sessions.len(), expected, "{piece}");
+        ids.extend(sessions.iter().map(|session| session["id"].to_string()));
+        wanted["from"] = piece["next"].clone();
+    }
+    assert_eq!(wanted["from"], Value::Null);
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 3);
+    assert_eq!(listed(&proxy, &["--user", "alice", "--limit", "2"]).len(), 2);
 }
 
 #[test]

@@ -300,6 +300,68 @@ fn holes_for_sessions_cost_strangers_nothing() {
 }
 
 #[test]
+fn holes_for_sessions_are_for_whoever_has_a_session_cookie_and_for_nobody_else() {
+    let unstored = |page: &str| Reply::html(page).header("Cache-Control", "no-store");
+    let session = |request: &Request| {
+        let cookies = request.header("cookie").unwrap_or_default();
+        cookies.split("; ").find_map(|cookie| cookie.strip_prefix("SID=")).map(str::to_owned)
+    };
+    let origin = shop(move |request| match request.path() {
+        "/whoami" => Reply::typed("application/json", r#"{"id":0}"#),
+        "/partials/cart" => {
+            let whose = session(request).unwrap_or_else(|| "a stranger".to_owned());
+            unstored(&format!("<b>cart of {whose}</b>"))
+        }
+        // The answer that takes the session away, or gives one.
+        "/p/bye" => unstored(PAGE).header("Set-Cookie", "SID=; Max-Age=0; path=/"),
+        "/p/hello" => unstored(PAGE).header("Set-Cookie", "SID=guest-three-3; path=/"),
+        _ => stored(PAGE),
+    });
+    let hole = CART.replace(" }", ", on = \"session\", fallback = \"failed\" }");
+    let verify = "session.cookie = \"SID\"\nsession.verify.path = \"/whoami\"\n\
+                  session.verify.user = { json = \"/name\" }\n\
+                  session.verify.nobody = { json = \"/id\", equals = 0 }";
+    let settings = with(&hole).replace("session.mint = true", verify);
+    let proxy = Proxy::embedded(&origin, &settings);
+    let seen = |path: &str, cookie: &str| proxy.get(path).cookie(cookie).send().text();
+    let carts = || {
+        let seen = origin.seen();
+        seen.iter().filter(|request| request.path() == "/partials/cart").count()
+    };
+
+    // Whoever has only a cookie that nobody has named is unknown, and no guest for that.
+    for cookie in ["consent=1", "_ga=GA1.1.2", "SIDE=guest-none-0"] {
+        assert_eq!(seen("/p/1", cookie), PAGE, "{cookie}");
+    }
+    assert_eq!(seen("/p/hello", "consent=1"), page("<b>cart of guest-three-3</b>"));
+    assert_eq!(carts(), 1);
+
+    // The app calls them nobody, and each has a cart in his session.
+    for guest in ["guest-one-1", "guest-two-2", "guest-one-1"] {
+        let cookie = format!("SID={guest}");
+        assert_eq!(seen("/p/1", &cookie), page(&format!("<b>cart of {guest}</b>")));
+    }
+    assert_eq!(carts(), 4);
+    assert_eq!(proxy.get("/p/1").send().text(), PAGE, "a stranger sees nobody's cart");
+    assert_eq!(seen("/p/bye", "SID=guest-one-1"), PAGE);
+    assert_eq!(carts(), 4);
+}
+
+#[test]
+fn a_stranger_s_name_is_no_hole_that_failed() {
+    let hole = "{ selector = \"#cart\", fill = \"user\", fallback = \"nobody\" }";
+    let origin = carts();
+    let proxy = Proxy::embedded(&origin, &with(hole));
+    let alice = log_in(&proxy, "alice");
+    for _ in 0..3 {
+        assert_eq!(proxy.get("/p/1").send().text(), page("nobody"));
+    }
+    assert_eq!(proxy.get("/p/1").cookie(&alice).send().text(), page("alice"));
+    assert_eq!(proxy.metric("anteroom_holes_filled_total"), 1.0);
+    assert_eq!(proxy.metric("anteroom_holes_unfilled_total"), 0.0);
+}
+
+#[test]
 fn a_hole_s_answer_changes_nothing_but_the_hole() {
     let origin = shop(|request| match request.path() {
         "/partials/cart" => Reply::html("hole")

@@ -372,3 +372,43 @@ fn each_host_is_asked_for_itself(storage: &Storage) {
     assert_eq!((get("a.test"), get("b.test")), ("admin".to_owned(), "-".to_owned()));
     assert_eq!(questions(&origin), 2, "what one host does not know ends no log-in of another's");
 }
+
+#[test]
+fn it_is_told_once_that_attributes_are_lost() {
+    let long = "x".repeat(129);
+    let app = Origin::start(move |request| match request.path() {
+        "/whoami" => {
+            let text = format!(r#"{{"id":7,"name":"ann","group":"{long}","role":"buyer"}}"#);
+            Reply::typed("application/json", &text)
+        }
+        _ => Reply::html("a page"),
+    });
+    let settings = VERIFY.replace("{ group =", "{ role = { json = \"/role\" }, group =");
+    let proxy = Proxy::embedded(&app, &settings);
+    let told = || proxy.complaints().matches("[session.verify] finds is over 128 bytes").count();
+    for sid in ["sid-of-ann-1", "sid-of-ann-2"] {
+        let me = proxy.get("/_anteroom/me").cookie(&format!("SID={sid}")).send();
+        let me: serde_json::Value = serde_json::from_str(&me.text()).unwrap();
+        assert_eq!(
+            (me["user"].as_str(), &me["attributes"]["role"]),
+            (Some("ann"), &serde_json::Value::Null)
+        );
+    }
+    wait_until("it is told", || told() > 0);
+    assert_eq!(told(), 1, "{}", proxy.complaints());
+    assert!(proxy.complaints().contains("group"));
+    assert!(!proxy.complaints().contains("xxxx"), "no value is shown");
+}
+
+#[test]
+fn a_cookie_of_which_the_app_cannot_speak_counts_as_what_kept_requests_from_the_cache() {
+    let app = App::default();
+    let origin = app.start();
+    let proxy = Proxy::embedded(&origin, VERIFY);
+    app.is_ill.store(true, Ordering::SeqCst);
+    for _ in 0..3 {
+        let answer = page(&proxy, "sid-of-ann-1");
+        assert!(answer.cache_status().contains("unverified"), "{}", answer.cache_status());
+    }
+    assert_eq!(proxy.metric("anteroom_cookie_bypasses_total{cookie=\"SID\"}"), 3.0);
+}

@@ -1,6 +1,7 @@
 //! What an operator meets: defaults and sources here, problems and the shipped file beside it.
 
 mod chapter;
+mod examples;
 mod origins;
 mod problems;
 mod shipped;

@@ -552,6 +552,14 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         r#"proxy.toml:3: [[route]] leak_guard: "off" is for pages that you promise to be for everyone, not for share = "anonymous""#,
     ),
     (
+        "[[route]]\nmatch.path = \"/a\"\nshare = \"segment\"\nleak_guard = \"off\"",
+        r#"proxy.toml:4: [[route]] leak_guard: "off" is for pages that you promise to be for everyone, not for share = "segment""#,
+    ),
+    (
+        "[[route]]\nmatch.path = \"/a\"\nshare = \"user\"\nleak_guard = \"off\"",
+        r#"proxy.toml:4: [[route]] leak_guard: "off" is for pages that you promise to be for everyone, not for share = "user""#,
+    ),
+    (
         "[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\noverride_private = true",
         "proxy.toml:4: [[route]] override_private: is true, and needs [session] cookie or app to be said",
     ),
@@ -655,6 +663,14 @@ fn what_an_operator_may_regret_is_warned_of() {
             "[session] token_storage: \"plain\" on the embedded store",
         ),
         (
+            "[session]\nmint = true\ncookie_lifetime = \"30d\"\nidle_timeout = \"30m\"\nabsolute_timeout = \"12h\"",
+            "[session] cookie_lifetime: outlives absolute_timeout: browsers keep",
+        ),
+        (
+            "[session]\nmint = true\ncookie_lifetime = \"30d\"\nidle_timeout = \"30m\"",
+            "[session] cookie_lifetime: outlives idle_timeout: browsers keep",
+        ),
+        (
             "[client]\ntrusted_proxies = [\"0.0.0.0/0\"]",
             "[client] trusted_proxies: 0.0.0.0/0 is everyone",
         ),
@@ -683,7 +699,11 @@ fn what_an_operator_may_regret_is_warned_of() {
     }
     let narrower = "[[route]]\nmatch.path = \"/**\"\nmatch.method = \"GET\"\n\
                     [[route]]\nmatch.path = \"/a\"\n";
-    assert_eq!(warnings(&format!("{sited}{narrower}")), [""; 0]);
+    let remembered = "[session]\nmint = true\ncookie_lifetime = \"30d\"\nidle_timeout = \"7d\"\n\
+                      absolute_timeout = \"30d\"\n";
+    for fine in [narrower, remembered] {
+        assert_eq!(warnings(&format!("{sited}{fine}")), [""; 0], "{fine}");
+    }
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn login_example() -> Login {
     };
     let success = Success {
         status: vec![302, 303],
-        set_cookie: Some(Pattern::Exact("PHPSESSID".to_owned())),
+        location: Some(Pattern::parse("/account*").unwrap()),
         ..Success::default()
     };
     let user = Some(LoginUser::Form("username".to_owned()));

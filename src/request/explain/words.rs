@@ -116,6 +116,7 @@ pub(super) struct Circumstances<'a> {
 pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
     match reason {
         Reason::UnknownCookie => against_cookies(about.unknown_cookies),
+        Reason::UnknownToken => against_sessions_of_the_app(),
         Reason::Vary => against_vary(about),
         Reason::SetCookie
         | Reason::NoStore
@@ -152,9 +153,15 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
             "[[route]] share",
             "share = \"everyone\" where the page is the same for all and holds nothing personal",
         ),
-        Reason::UnknownToken => (
-            "[session] mint",
-            "mint = true where only Anteroom makes that cookie; else the app has to keep login:",
+        Reason::Unverified => (
+            "[session.verify] path",
+            "the app's answer has to bear nobody, or be 200 to 299 and hold user, within timeout; it is \
+             counted by anteroom_verify_unclear_total where it does neither",
+        ),
+        Reason::BadSessionCookie => (
+            "[session] token_from",
+            "token_from = \"sha256\" where the cookie is longer than 256 bytes, shorter than 8, or holds \
+             more than visible ASCII; of two of one name that came, none is believed",
         ),
         Reason::StoreAway => ("[store] url", "the store is away, or slower than [store] timeout"),
         Reason::Status => (
@@ -174,6 +181,26 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
         Reason::Crowded => ("[limits] in_flight", "a larger size, or larger waiters"),
         _ => return None,
     })
+}
+
+/// Against tokens of which nobody has told us whose they are.
+fn against_sessions_of_the_app() -> Vec<Hint> {
+    vec![
+        hint(
+            "[session.verify] path",
+            "with user and nobody, where a page of the app says who is logged in: so for PHP, Java and \
+             whatever gives strangers a session",
+        ),
+        hint(
+            "[session] app",
+            "app = \"wordpress\", \"mediawiki\", \"django\", \"tomcat\" or \"php\" where it is one of \
+             these; [session.login] watches the log-in of another",
+        ),
+        hint(
+            "[session] mint",
+            "mint = true where only Anteroom makes that cookie; else the app has to keep login:",
+        ),
+    ]
 }
 
 fn against_cookies(names: &[String]) -> Vec<Hint> {
@@ -278,6 +305,19 @@ mod tests {
                 assert!(known[section..].contains(&format!("{key} =")), "{reason:?}: {hint:?}");
             }
         }
+    }
+
+    #[test]
+    fn who_is_not_recognised_is_told_how_he_would_be() {
+        let keys = |reason| -> Vec<String> {
+            hints(reason, &NOTHING).into_iter().map(|hint| hint.key).collect()
+        };
+        assert_eq!(
+            keys(Reason::UnknownToken),
+            ["[session.verify] path", "[session] app", "[session] mint"]
+        );
+        assert_eq!(keys(Reason::Unverified), ["[session.verify] path"]);
+        assert_eq!(keys(Reason::BadSessionCookie), ["[session] token_from"]);
     }
 
     #[test]

@@ -31,6 +31,7 @@ use super::super::{Body, Case, Room, asked, endpoint, forward, gate, outgoing, r
 use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own, target};
 use crate::clock::unix_now;
 use crate::http::aftermath::Aftermath;
+use crate::http::cookie::cookies;
 use crate::http::media::{self, Kind};
 use crate::http::template::escape_html;
 use crate::http::{forwarded, path};
@@ -91,11 +92,15 @@ impl Drop for Coming {
 
 /// Why a hole is not filled.
 #[derive(Debug, thiserror::Error)]
-enum Unfilled {
+pub(super) enum Unfilled {
     #[error("its source is no page of this site")]
     Elsewhere,
+    #[error("there is nobody for whom it could be")]
+    Nobody,
     #[error("too many holes in one page, or too deep")]
     TooMany,
+    #[error("the store could not say what belongs there")]
+    Store,
     #[error(transparent)]
     Refused(#[from] Error),
     #[error("the answer has the status {0}")]
@@ -168,6 +173,14 @@ impl Asker {
         visitor.over(self.admitted.certificate(&self.client))
     }
 
+    /// Whether the visitor has a session cookie, as the page's answer leaves him.
+    pub(super) fn has_session(&self) -> bool {
+        let mut headers = self.head.headers.clone();
+        self.aftermath.apply(&mut headers, self.head.uri.path());
+        let rules = &self.room.settings.cookies;
+        cookies(&headers).any(|(name, _)| rules.is_session(name))
+    }
+
     /// A text in the page's charset.
     pub(super) fn encoded(&self, text: &str) -> Bytes {
         Bytes::from(self.encoding.encode(text).0.into_owned())
@@ -188,9 +201,9 @@ impl Asker {
             own @ (Fill::User | Fill::CartCount | Fill::Recent(_)) => {
                 let (own, visitor) = (own.clone(), Rc::clone(visitor));
                 self.begin(async move {
-                    let text = own::html(&own, (&visitor, this.token.as_ref()), &this.room).await;
-                    let html = this.encoded(&text.ok_or(Unfilled::Status(StatusCode::NOT_FOUND))?);
-                    this.charged(html)
+                    let whose = (&*visitor, this.token.as_ref());
+                    let text = own::html(&own, whose, &this.room).await?;
+                    this.charged(this.encoded(&text))
                 })
             }
         }
@@ -237,6 +250,8 @@ impl Asker {
                     sheet.count(Count::HolesFilled);
                     return Some(content);
                 }
+                // A stranger's name is missing on every page, and nothing has failed.
+                Ok(Err(Unfilled::Nobody)) => return None,
                 Ok(Err(error)) => tracing::debug!(%error, "a hole is not filled"),
                 Err(_) => tracing::debug!("a hole is not filled: its content took too long"),
             }

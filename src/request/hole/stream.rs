@@ -12,7 +12,6 @@ use super::super::visitor::Visitor;
 use super::super::{Body, BodyError};
 use super::ask::{Asker, Coming, Content};
 use super::zip::Zip;
-use crate::log::VisitorClass;
 use crate::page::hole::{Cut, Knife};
 use crate::route::Fragment;
 
@@ -60,9 +59,10 @@ impl Slot {
 impl Places {
     /// Begins to ask for all of them, side by side.
     pub(super) fn begin(fragments: &[Fragment], asker: &Rc<Asker>, visitor: &Rc<Visitor>) -> Self {
-        let is_nobody = visitor.class == VisitorClass::Anonymous;
+        // Not who he is: a guest whom the app calls nobody may have a cart in his session.
+        let is_without = fragments.iter().any(|one| one.only_sessions) && !asker.has_session();
         let place = |fragment: &Fragment| {
-            let slot = match fragment.only_sessions && is_nobody {
+            let slot = match fragment.only_sessions && is_without {
                 true => Slot::None,
                 false => Slot::of(asker.fragment(fragment, visitor)),
             };
