@@ -473,7 +473,11 @@ fn visitor_tokens(plan: &Plan) -> Option<VisitorTokens> {
     if !gives && plan.session.cookies.iter().any(is_session) {
         return None;
     }
-    let cookie = our_cookie(&visitor.cookie, Some(visitor.token_lifetime), &plan.session);
+    let mut cookie = our_cookie(&visitor.cookie, Some(visitor.token_lifetime), &plan.session);
+    // Who comes by a link would not bring it, and be given another in its place.
+    if cookie.same_site == SameSite::Strict {
+        cookie.same_site = SameSite::Lax;
+    }
     Some(VisitorTokens::new(cookie, gives))
 }
 

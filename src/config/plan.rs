@@ -466,7 +466,7 @@ pub struct Visitor {
     pub cookie: String,
     /// `token_lifetime`, 30 days: how long a browser keeps it, and what its visitor has is kept unseen.
     pub token_lifetime: Duration,
-    /// `max_tokens`, 1,000,000: of more, those that were not seen for the longest go.
+    /// `max_tokens`, 100,000: of more, those that were not seen for the longest go.
     pub max_tokens: u64,
 }
 
@@ -989,7 +989,7 @@ impl Default for Visitor {
             endpoints: vec![Endpoint::Me, Endpoint::Cart, Endpoint::Recent],
             cookie: "anteroom_visitor".to_owned(),
             token_lifetime: Duration::from_secs(30 * 86_400),
-            max_tokens: 1_000_000,
+            max_tokens: 100_000,
         }
     }
 }

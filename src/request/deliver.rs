@@ -145,11 +145,20 @@ pub(super) fn keep_private(headers: &mut HeaderMap) {
 /// A response that belongs to one visitor goes to no cache, whatever the origin says of it.
 pub(super) fn keep_from_caches(headers: &mut HeaderMap) {
     let control = CacheControl::parse(headers, &CACHE_CONTROL);
-    if !control.private && !control.no_store {
+    let leaves_room = headers.get_all(CACHE_CONTROL).iter().any(leaves_room);
+    if !control.private && !control.no_store || leaves_room {
         headers.remove(CACHE_CONTROL);
     }
     remove_for_shared_caches(headers);
     keep_private(headers);
+}
+
+/// Whether a cache may store a response all the same: `private` is said of fields alone (RFC 9111 §5.2.2.7), or
+/// `no-store` of caches that do not understand the status (§5.2.2.3).
+fn leaves_room(line: &HeaderValue) -> bool {
+    let line = line.as_bytes().to_ascii_lowercase();
+    let says = |part: &str| memchr::memmem::find(&line, part.as_bytes()).is_some();
+    says("private=") || says("must-understand")
 }
 
 /// Removes what only caches between us and the visitor would read.
@@ -329,4 +338,28 @@ fn head(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Bo
     }
     hole::note(case.route, &mut response);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_one_visitor_s_is_kept_from_every_cache() {
+        for (said, expected) in [
+            (None, "private, no-cache"),
+            (Some("max-age=600"), "private, no-cache"),
+            (Some("public, max-age=600"), "private, no-cache"),
+            (Some("private, max-age=600"), "private, max-age=600"),
+            (Some("no-store"), "no-store"),
+            (Some("max-age=600, Private=\"X-Foo\""), "private, no-cache"),
+            (Some("max-age=600, must-understand, no-store"), "private, no-cache"),
+        ] {
+            let mut headers = HeaderMap::new();
+            let field = said.map(HeaderValue::from_static);
+            headers.extend(field.map(|value| (CACHE_CONTROL, value)));
+            keep_from_caches(&mut headers);
+            assert_eq!(headers[CACHE_CONTROL], expected, "{said:?}");
+        }
+    }
 }

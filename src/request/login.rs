@@ -79,7 +79,7 @@ pub(super) async fn carry_out(
     let old = case.visitor.token.as_ref();
     let token = room
         .sessions
-        .log_in(&room.store, case.held.before(old.cloned()), user.clone(), case.now)
+        .log_in(&room.store, case.held.before(room, old.cloned()), user.clone(), case.now)
         .await
         .map_err(|error| Error::Session(error.into()))?;
     room.sheet.count(Count::LogIns);
@@ -87,9 +87,9 @@ pub(super) async fn carry_out(
     if let Some(old) = old {
         room.visits.rename(old, &stored, &user);
     }
-    case.held.joined(&Around::of(case), &stored, &user);
     // Nobody has logged these out: the log-in takes their place.
     end(case, case.visitor.rivals.iter().map(|rival| (rival, Ending::Dismissed))).await?;
+    case.held.joined(&Around::of(case), &stored, &user);
     Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
 }
 

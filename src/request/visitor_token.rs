@@ -8,7 +8,8 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use ::http::header::{COOKIE, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue};
@@ -30,6 +31,9 @@ use crate::store::{
 const PER_MINUTE: NonZeroU32 = NonZeroU32::new(30).expect("it is not nothing");
 /// Addresses that are counted at a time: of more, who was forgotten begins anew.
 const COUNTED: usize = 50_000;
+/// How long no page begins a token after the store did not take one: a Redis that only reads drops the
+/// connection of who writes, and with it the look-ups of everybody.
+const REST_MS: u64 = 30_000;
 /// How long a visitor waits for the store to hand on, or forget, what his token has.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -39,6 +43,9 @@ pub struct VisitorTokens {
     cookie: SessionCookie,
     /// How many an address is given. `None`: none are given out any more, and the cookie is ours still.
     limit: Option<Limit>,
+    /// Milliseconds since `started` until which none is begun, for the store did not take one.
+    rests_until: AtomicU64,
+    started: Instant,
 }
 
 impl VisitorTokens {
@@ -47,7 +54,21 @@ impl VisitorTokens {
     pub fn new(cookie: SessionCookie, gives: bool) -> Self {
         let rate = Rate { requests: PER_MINUTE, per: Duration::from_secs(60), burst: PER_MINUTE };
         let limit = || Limit::new("visitor_token".into(), rate, (Counters::new(COUNTED), 0));
-        Self { cookie, limit: gives.then(limit) }
+        let (rests_until, started) = (AtomicU64::new(0), Instant::now());
+        Self { cookie, limit: gives.then(limit), rests_until, started }
+    }
+
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the store has not taken a token lately.
+    fn rests(&self) -> bool {
+        self.elapsed() < self.rests_until.load(Ordering::Relaxed)
+    }
+
+    fn rest(&self) {
+        self.rests_until.store(self.elapsed().saturating_add(REST_MS), Ordering::Relaxed);
     }
 
     /// Whether a cookie is the one of these tokens.
@@ -154,6 +175,12 @@ impl Held {
         self.0.borrow().token.clone()
     }
 
+    /// The token that goes to a session, where tokens are given at all, and it is not known to be gone.
+    fn to_merge(&self, room: &Room) -> Option<VisitorToken> {
+        let gives = room.settings.visitor_tokens.as_ref().is_some_and(|all| all.limit.is_some());
+        self.any().filter(|token| gives && !room.visitor_visits.is_gone(token))
+    }
+
     /// His token, where it says what is his: who is logged in has a session, and of whom the store cannot say
     /// that may have one.
     pub(super) fn token(&self, visitor: &Visitor) -> Option<VisitorToken> {
@@ -178,7 +205,10 @@ impl Held {
         match (token, viewed) {
             (Some(token), viewed) => visits.note(token, viewed, case.now),
             (None, Some(item)) if self.may_begin(&case.room.settings, &case.visitor) => {
-                self.begin(&Around::of(case), &item).await;
+                let around = Around::of(case);
+                if around.tokens().is_some_and(|tokens| !tokens.rests()) {
+                    self.begin(&around, &item).await;
+                }
             }
             (None, _) => {}
         }
@@ -192,7 +222,12 @@ impl Held {
         };
         match begun.await {
             Ok(new) => self.give(around, new),
-            Err(error) => tracing::debug!(%error, "a visitor is given no token"),
+            Err(error) => {
+                if matches!(error, Unchanged::Store(_)) {
+                    around.tokens().inspect(|tokens| tokens.rest());
+                }
+                tracing::debug!(%error, "a visitor is given no token");
+            }
         }
     }
 
@@ -232,16 +267,18 @@ impl Held {
     }
 
     /// What he has before a log-in to a session that takes the place of `session`.
-    pub(super) fn before(&self, session: Option<StoredToken>) -> Before {
-        Before { session, visitor: self.any() }
+    pub(super) fn before(&self, room: &Room, session: Option<StoredToken>) -> Before {
+        Before { session, visitor: self.to_merge(room) }
     }
 
     /// A log-in has given to a session what his token had.
     pub(super) fn joined(&self, around: &Around<'_>, session: &StoredToken, user: &User) {
-        let Some(token) = self.any() else { return };
+        self.clear_all(around);
+        let Some(token) = self.to_merge(around.room) else { return };
         for (item, seen) in around.room.visitor_visits.take(&token) {
             around.room.visits.note(session.clone(), user.clone(), Some(item), seen);
         }
+        around.room.visitor_visits.note_gone(&token);
         around.room.sheet.count(Count::VisitorTokensMerged);
         self.clear(around);
     }
@@ -249,7 +286,8 @@ impl Held {
     /// Gives what his token has to the session of a visitor who is known: he has logged in without an answer
     /// that we saw. Where the store cannot do it now, it is done with a later request.
     pub(super) async fn settle(&self, around: &Around<'_>, visitor: &Visitor) {
-        let Some((token, (session, user))) = self.any().zip(visitor.known()) else { return };
+        let token = self.to_merge(around.room);
+        let Some((token, (session, user))) = token.zip(visitor.known()) else { return };
         let merging = around.room.store.merge_visitor(&token, session, user);
         match timeout(PATIENCE, merging).await {
             Ok(Ok(Merged::Done)) => {
@@ -259,7 +297,10 @@ impl Held {
                 let whose = CartOwner { token, user, now: around.now, terms };
                 owned::has_changed_cart(around.room, &whose).await;
             }
-            Ok(Ok(Merged::Nothing)) => self.clear(around),
+            Ok(Ok(Merged::Nothing)) => {
+                around.room.visitor_visits.note_gone(&token);
+                self.clear(around);
+            }
             Ok(Ok(Merged::NoSession)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a visitor's token is not merged yet"),
             Err(_) => tracing::debug!("the store is slow: a visitor's token is not merged yet"),
@@ -269,12 +310,21 @@ impl Held {
     /// A log-out: who comes next to that browser begins with nothing. Where the store cannot be told, nobody
     /// has the token any more, and it is cleaned in its time.
     pub(super) async fn end(&self, around: &Around<'_>) {
+        self.clear_all(around);
         let Some(token) = self.any() else { return };
         self.clear(around);
         around.room.visitor_visits.take(&token);
+        around.room.visitor_visits.note_gone(&token);
         if !matches!(timeout(PATIENCE, around.room.store.forget_visitor(&token)).await, Ok(Ok(())))
         {
             tracing::debug!("a visitor's token lies in the store for its time");
+        }
+    }
+
+    /// Where several cookies came, of which none counts: whichever is left would, later.
+    fn clear_all(&self, around: &Around<'_>) {
+        if self.0.borrow().is_twice {
+            self.clear(around);
         }
     }
 

@@ -208,9 +208,9 @@ pub(super) async fn carry_out(
     }
     let is_told = watched.logout.as_ref().is_some_and(logs_out);
     if is_cleared || is_told {
-        end(case, &after).await?;
+        let was_somebody = end(case, &after).await?;
         // From who is nobody apps take stale cookies, and that is no log-out.
-        if is_told || case.visitor.class != VisitorClass::Anonymous {
+        if is_told || was_somebody {
             case.held.end(&Around::of(case)).await;
         }
         return Ok(Change::Watched { user: None });
@@ -219,8 +219,9 @@ pub(super) async fn carry_out(
 }
 
 /// Ends the visitor's session. A token that his browser has forgotten, for it is not in the session cookies
-/// that he has left, is barred where the app could take it for somebody's still.
-async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])]) -> Result<(), Error> {
+/// that he has left, is barred where the app could take it for somebody's still. Returns whether he may have
+/// been somebody.
+async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])]) -> Result<bool, Error> {
     let (room, visitor) = (case.room, &case.visitor);
     // What is remembered here may be from before his log-in at another proxy, a second ago.
     let is_nobody = visitor.class == VisitorClass::Anonymous
@@ -232,7 +233,7 @@ async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])]) -> Result<(), Error> {
         room.verified.void(&room.store, &[carried], verify.mark_time(), case.now).await;
     }
     if is_nobody {
-        return Ok(());
+        return Ok(false);
     }
     let asks = room.settings.verify.is_some();
     let rules = &room.settings.cookies;
@@ -248,7 +249,7 @@ async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])]) -> Result<(), Error> {
     if visitor.class == VisitorClass::Known {
         room.sheet.count(Count::LogOuts);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Begins a session under the token that the visitor has from now on, and returns whose it is. The app has
@@ -280,7 +281,7 @@ async fn begin(
     if let Some(old) = &old {
         room.visits.rename(old, &next, &user);
     }
-    let before = case.held.before(old);
+    let before = case.held.before(case.room, old);
     match room.sessions.take_over(&room.store, before, &next, &user, case.now).await {
         Ok(()) => {
             case.held.joined(&Around::of(case), &next, &user);

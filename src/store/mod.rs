@@ -151,6 +151,9 @@ pub enum CartAnswer {
 
 /// The most items in a cart that a visitor changes.
 pub const CART_MAX: usize = 500;
+
+/// The same of a visitor without a login. Anybody can have many of these, so that they are small.
+pub const VISITOR_CART_MAX: usize = 50;
 /// The largest count of one item in a cart.
 pub const CART_COUNT_MAX: i64 = 1_000_000;
 

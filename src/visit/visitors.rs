@@ -126,6 +126,11 @@ impl VisitorVisits {
         items
     }
 
+    /// A token was merged or forgotten, or the store does not have it.
+    pub fn note_gone(&self, token: &VisitorToken) {
+        self.gone.insert(token.clone(), ());
+    }
+
     /// Whether the store has said that a token is not there.
     #[must_use]
     pub fn is_gone(&self, token: &VisitorToken) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anteroom::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
 use anteroom::store::{
     Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, Rotation, SessionStore as _,
-    VisitorEviction, VisitorStore as _, VisitorVisit, VisitorsEvicted,
+    VISITOR_CART_MAX, VisitorEviction, VisitorStore as _, VisitorVisit, VisitorsEvicted,
 };
 
 use crate::store_contract::{Bench, contract, item, rotation, token, user};
@@ -121,13 +121,16 @@ async fn a_cart_is_changed_only_where_its_token_is_there(bench: Bench) {
 }
 
 async fn the_cart_of_a_visitor_has_a_bound(bench: Bench) {
-    let all: Vec<_> = (0..CART_MAX).map(|number| (number, 1)).collect();
-    let more: Vec<_> = (0..=CART_MAX).map(|number| (number, 1)).collect();
+    let all: Vec<_> = (0..VISITOR_CART_MAX).map(|number| (number, 1)).collect();
+    let more: Vec<_> = (0..=VISITOR_CART_MAX).map(|number| (number, 1)).collect();
     assert_eq!(bench.put_as_visitor(1, Begins::Now, &more).await, CartAnswer::Full);
     assert_eq!(bench.dump().await, [""; 0]);
     bench.put_as_visitor(1, Begins::Now, &all).await;
-    assert_eq!(bench.put_as_visitor(1, Begins::Before, &[(CART_MAX, 1)]).await, CartAnswer::Full);
-    assert_eq!(bench.store.visitor_cart(&visitor(1)).await.unwrap().len(), CART_MAX);
+    assert_eq!(
+        bench.put_as_visitor(1, Begins::Before, &[(VISITOR_CART_MAX, 1)]).await,
+        CartAnswer::Full
+    );
+    assert_eq!(bench.store.visitor_cart(&visitor(1)).await.unwrap().len(), VISITOR_CART_MAX);
 }
 
 async fn a_log_in_takes_over_what_its_visitor_had(bench: Bench) {

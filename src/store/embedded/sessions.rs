@@ -390,7 +390,7 @@ impl<'t> Tables<'t> {
             return Ok(CartAnswer::NotLoggedIn);
         };
         self.renew(bytes_of(token), &user, whose.now, &[])?;
-        if !self.set_cart(token, change)? {
+        if !self.set_cart(token, change, CART_MAX)? {
             return Ok(CartAnswer::Full);
         }
         read_cart(&self.cart, token).map(CartAnswer::Changed)
@@ -401,11 +401,12 @@ impl<'t> Tables<'t> {
         &mut self,
         token: &StoredToken,
         change: &CartChange,
+        most: usize,
     ) -> Result<bool, redb::Error> {
         match change {
             CartChange::Empty => self.cart.retain_in(cart_of(bytes_of(token)), |_, _| false)?,
             CartChange::Set(items) => {
-                if self.would_overflow(token, items)? {
+                if self.would_overflow(token, items, most)? {
                     return Ok(false);
                 }
                 for (item, count) in items {
@@ -421,6 +422,7 @@ impl<'t> Tables<'t> {
         &self,
         token: &StoredToken,
         items: &[(Item, i64)],
+        most: usize,
     ) -> Result<bool, redb::Error> {
         let (mut size, mut grows) = (self.cart.range(cart_of(bytes_of(token)))?.count(), false);
         for (item, count) in items {
@@ -431,7 +433,7 @@ impl<'t> Tables<'t> {
                 (true, true) | (false, false) => {}
             }
         }
-        Ok(grows && size > CART_MAX)
+        Ok(grows && size > most)
     }
 
     fn rescale(&mut self, how: Rescaling) -> Result<bool, redb::Error> {

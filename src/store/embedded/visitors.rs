@@ -14,8 +14,8 @@ use super::record::{Record, time_bits};
 use super::sessions::{self, Bytes, SessionStep, Tables, bytes_of, cart_of, read_cart, views_in};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
-    Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, StoreError, VisitorEviction,
-    VisitorStore, VisitorVisit, VisitorsEvicted,
+    Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, StoreError, VISITOR_CART_MAX,
+    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
 /// Token to its [`Record`], which has no user: `viewed:<token>`, and the scores of `visitors:`.
@@ -177,7 +177,7 @@ impl Tables<'_> {
             return Ok(CartAnswer::NotLoggedIn);
         }
         let stored = token.as_stored();
-        if !self.set_cart(stored, change)? {
+        if !self.set_cart(stored, change, VISITOR_CART_MAX)? {
             return Ok(CartAnswer::Full);
         }
         self.visitors.renew(token, now, &[], self.viewed_items)?;
@@ -289,6 +289,10 @@ pub(super) fn dump_keys(
 }
 
 impl EmbeddedStore {
+    fn has_visitor(&self, token: &VisitorToken) -> Result<bool, StoreError> {
+        self.read(|txn| Ok(txn.open_table(VISITOR)?.get(bytes_of(token.as_stored()))?.is_some()))
+    }
+
     /// Carries out a step that answers, and waits for the answer.
     async fn ask_of_visitors<T>(
         &self,
@@ -324,6 +328,10 @@ impl VisitorStore for EmbeddedStore {
         change: &CartChange,
         now: f64,
     ) -> Result<CartAnswer, StoreError> {
+        // Anybody can make up a token: for one that is not there nothing is written, and nothing synced.
+        if begins == Begins::Before && !self.has_visitor(token)? {
+            return Ok(CartAnswer::NotLoggedIn);
+        }
         let (reply, answer) = oneshot::channel();
         let (token, change) = (token.clone(), change.clone());
         let step = VisitorStep::ChangeCart { token, begins, change, now, reply };
@@ -344,6 +352,9 @@ impl VisitorStore for EmbeddedStore {
         session: &StoredToken,
         user: &User,
     ) -> Result<Merged, StoreError> {
+        if !self.has_visitor(token)? {
+            return Ok(Merged::Nothing);
+        }
         let (reply, answer) = oneshot::channel();
         let (token, session, user) = (token.clone(), session.clone(), user.clone());
         let step = VisitorStep::Merge { token, session, user, reply };

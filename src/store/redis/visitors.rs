@@ -6,7 +6,7 @@ use super::{Call, EVICT_BATCH, RedisStore, TOUCH_BATCH, changed_cart, script};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
     Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, SessionStore as _, StoreError,
-    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+    VISITOR_CART_MAX, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
 impl RedisStore {
@@ -62,7 +62,7 @@ impl VisitorStore for RedisStore {
         let keys = self.keys();
         let mut script = script::CHANGE_VISITOR_CART.prepare_invoke();
         script.key(&keys.visitors).key(keys.cart(token.as_stored())).arg(token.as_str());
-        script.arg(u8::from(begins == Begins::Now)).arg(now).arg(CART_MAX);
+        script.arg(u8::from(begins == Begins::Now)).arg(now).arg(VISITOR_CART_MAX);
         script.arg(u8::from(*change == CartChange::Empty));
         if let CartChange::Set(items) = change {
             for (item, count) in items {
