@@ -32,6 +32,7 @@ const TOKEN: &str = "the-token-of-the-operator";
 const PAGES: usize = 3;
 /// In a round of so many steps each of these is forced once; else it goes by chance.
 const ROUND: u64 = 26;
+const PURGED_AT: u64 = 10;
 const REVOKED_AT: u64 = 15;
 const AT_HOME_AT: u64 = 14;
 const LOGGED_OUT_AT: [u64; 2] = [5, 20];
@@ -154,6 +155,7 @@ impl Play {
         self.step += 1;
         match self.step % ROUND {
             0 => self.fault(),
+            PURGED_AT => self.purge(),
             REVOKED_AT => self.revoke(),
             AT_HOME_AT => {
                 self.wait_for_somebody();
@@ -172,8 +174,7 @@ impl Play {
             60..75 => self.at_home(),
             75..82 => self.oops(),
             82..88 => self.purge(),
-            88..99 => self.steal(),
-            _ => self.fault(),
+            _ => self.steal(),
         }
     }
 
@@ -365,6 +366,8 @@ impl Play {
             return;
         };
         session.is_unclear = true;
+        // A cart goes with its session.
+        session.in_cart = None;
         if let Does::LogIn(_) = asked.does
             && session.is_kept
         {

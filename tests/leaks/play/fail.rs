@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Play;
+use super::{Pending, Play};
 use crate::support::proxy::Storage;
 use crate::support::redis::RedisServer;
 use crate::support::wait_within;
@@ -92,13 +92,14 @@ impl Play {
         goes: impl FnOnce(&mut RedisServer),
         comes: impl FnOnce(&mut RedisServer),
     ) {
+        // Somebody is to log out meanwhile.
+        self.wait_for_somebody();
         self.has_store = false;
-        let pending = self.send_burst();
+        let mut pending = self.send_burst();
         self.redis(goes);
+        pending.extend(self.log_out_some());
         self.finish(pending);
-        self.log_out_some();
         self.log_in_or_out();
-        self.burst();
         self.redis(comes);
         self.recover();
         self.has_store = true;
@@ -106,15 +107,15 @@ impl Play {
     }
 
     /// Log-outs that the store hears of later.
-    fn log_out_some(&mut self) {
-        let mut pending = Vec::new();
-        for browser in self.known().into_iter().take(LOG_OUTS) {
+    fn log_out_some(&mut self) -> Vec<Pending> {
+        let known = self.known().into_iter().take(LOG_OUTS);
+        let log_outs = known.map(|browser| {
             self.tally.count("log-out without the store");
             let log_out = self.logs_out(browser);
             self.begins(&log_out);
-            pending.push(self.send(log_out));
-        }
-        self.finish(pending);
+            self.send(log_out)
+        });
+        log_outs.collect()
     }
 
     /// The store has heard of them.
