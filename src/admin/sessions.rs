@@ -287,6 +287,14 @@ impl Clerk {
 
     /// Ends these sessions; counts what they had where that is asked.
     async fn end(&self, tokens: &[StoredToken], counts: bool) -> Result<Removed, Refused> {
+        let ended = self.end_each(tokens, counts).await;
+        // SECURITY: who has logged in at another proxy a moment ago is nobody here still, and would be passed
+        // on with his cookie to an app that believes in it.
+        self.room.verified.forget();
+        ended
+    }
+
+    async fn end_each(&self, tokens: &[StoredToken], counts: bool) -> Result<Removed, Refused> {
         let end = async |token: &StoredToken| {
             let mut had = Removed { sessions: 1, ..Removed::default() };
             if counts {

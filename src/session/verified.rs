@@ -256,6 +256,13 @@ impl Verified {
         Ok(Some(remembered))
     }
 
+    /// Forgets what this process remembers of all visitors: the store is asked again. For sessions that end
+    /// without their cookies, by which alone an answer is found.
+    pub fn forget(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.memo.clear();
+    }
+
     /// Whether a visitor is nobody by what the store remembers now. Where it does not say, he may be somebody.
     pub async fn is_nobody<S: AnswerStore>(&self, store: &S, cookies: &CookieHash) -> bool {
         let Ok(Some(answer)) = store.recall(cookies).await else { return false };
