@@ -53,7 +53,8 @@ pub(crate) struct Asked {
     pub(crate) sent: Instant,
     /// Whether nothing fails meanwhile.
     pub(crate) is_well: bool,
-    /// Whether that has been so for long enough for the proxies to know all whom the app knows.
+    /// Whether that has been so for long enough for the proxies to know all whom the app knows, and they were
+    /// told of this one: of two that ask about him at once, one takes him for unknown.
     pub(crate) is_settled: bool,
     /// Whether the store can be reached.
     pub(crate) has_store: bool,

@@ -81,6 +81,11 @@ pub(crate) struct Session {
     pub(crate) ended: Option<Ended>,
     /// Whether the browser keeps the cookie of a session that has ended so, and may log in with it.
     pub(crate) is_kept: bool,
+    /// When it was last answered as that of a known visitor, since it was last used to change something: so
+    /// that what the app has said of him is remembered.
+    pub(crate) recognised: Option<Instant>,
+    /// When it was last used to change something.
+    pub(crate) changed: Option<Instant>,
     /// What the app has put into its cart last.
     pub(crate) bought: Option<String>,
     /// The same where it was acknowledged, and must be there.
@@ -210,6 +215,8 @@ impl State {
             is_unclear: false,
             ended: None,
             is_kept: false,
+            recognised: None,
+            changed: None,
             bought: None,
             in_cart: None,
         });

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Pending, Play};
+use super::{BROWSERS_EACH, Pending, Play};
 use crate::support::proxy::Storage;
 use crate::support::redis::RedisServer;
 use crate::support::wait_within;
-use crate::world::{Ended, Health};
+use crate::world::{Ended, Health, LogOut, USERS};
 
 /// How long proxies may take until the store is there for them again: other tests may have the machine.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(40);
 /// Who logs out while the store is away.
-const LOG_OUTS: usize = 2;
+const LOG_OUTS: usize = 3;
 
 /// What may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +65,12 @@ impl Play {
             Fault::RedisPauses => self.store_is_away(|redis| redis.pause(), |redis| redis.resume()),
             Fault::RedisDies => self.store_is_away(RedisServer::kill, RedisServer::restart),
         }
+        self.store_is_read();
         self.is_well = true;
         self.tell("all is well");
+        for session in std::mem::take(&mut self.ended_late) {
+            self.is_over_at_once(session);
+        }
     }
 
     fn origin_fails(&mut self, health: Health) {
@@ -108,10 +112,15 @@ impl Play {
 
     /// Log-outs that the store hears of later.
     fn log_out_some(&mut self) -> Vec<Pending> {
-        let known = self.known().into_iter().take(LOG_OUTS);
-        let log_outs = known.map(|browser| {
-            self.tally.count("log-out without the store");
-            let log_out = self.logs_out(browser);
+        let mut browsers = self.known();
+        let others: Vec<_> = (0..USERS * BROWSERS_EACH)
+            .filter(|browser| self.is_in(*browser) && !browsers.contains(browser))
+            .collect();
+        browsers.extend(others);
+        let log_outs = browsers.into_iter().take(LOG_OUTS).map(|browser| {
+            // The app goes on to believe in it.
+            let how = [LogOut::Believes, LogOut::Replaces][self.rng.usize(..2)];
+            let log_out = self.logs_out_so(browser, how);
             self.begins(&log_out);
             self.send(log_out)
         });
@@ -120,9 +129,11 @@ impl Play {
 
     /// The store has heard of them.
     fn log_outs_hold(&mut self) {
-        for (session, proxy, is_kept) in std::mem::take(&mut self.waiting) {
+        for (number, proxy, is_kept) in std::mem::take(&mut self.waiting) {
+            self.tally.count("log-out without the store");
+            self.ended_late.push(number);
             let mut state = self.world.state();
-            let session = &mut state.sessions[session];
+            let session = &mut state.sessions[number];
             session.ended.get_or_insert_with(|| Ended { at: Instant::now(), proxy });
             session.is_kept = is_kept;
         }
