@@ -301,6 +301,14 @@ impl Clerk {
 
     /// Ends these sessions; counts what they had where nothing may be left of it.
     async fn end(&self, tokens: &[StoredToken], how: End) -> Result<Removed, Refused> {
+        let ended = self.end_each(tokens, how).await;
+        // SECURITY: who has logged in at another proxy a moment ago is nobody here still, and would be passed
+        // on with his cookie to an app that believes in it.
+        self.room.verified.forget();
+        ended
+    }
+
+    async fn end_each(&self, tokens: &[StoredToken], how: End) -> Result<Removed, Refused> {
         let end = async |token: &StoredToken| {
             let mut had = Removed { sessions: 1, ..Removed::default() };
             match how {

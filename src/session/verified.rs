@@ -201,9 +201,13 @@ impl Lead {
         Ok(kept && !self.is_void())
     }
 
-    /// The app has not said who the visitor is, at this Unix time: for a moment nobody asks again.
+    /// The app has not said who the visitor is, at this Unix time: for a moment nobody asks again, unless it was
+    /// voided meanwhile, and there is something new to be said.
     pub fn is_unclear(&self, now: f64) {
         self.verified.unclear.insert(self.cookies, now);
+        if self.is_void() {
+            self.verified.unclear.remove(&self.cookies);
+        }
     }
 
     /// Tells those who wait.
@@ -250,6 +254,13 @@ impl Verified {
             }
         }
         Ok(Some(remembered))
+    }
+
+    /// Forgets what this process remembers of all visitors: the store is asked again. For sessions that end
+    /// without their cookies, by which alone an answer is found.
+    pub fn forget(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.memo.clear();
     }
 
     /// Whether a visitor is nobody by what the store remembers now. Where it does not say, he may be somebody.
@@ -435,6 +446,19 @@ mod tests {
             second.tell(Some(alice()));
             assert_eq!(*waits.wait_for(Option::is_some).await.unwrap(), Some(Some(alice())));
             assert!(verified.asking().is_empty());
+        });
+    }
+
+    #[test]
+    fn who_was_voided_while_he_was_asked_about_is_asked_about_at_once() {
+        with_store(async |store| {
+            let verified = Arc::<Verified>::default();
+            let outdated = lead(&verified, 1);
+            verified.void(&store, &[cookies(1)], TTL, 1_000.0).await;
+            outdated.is_unclear(1_000.1);
+            assert!(!verified.was_unclear(&cookies(1), 1_000.2));
+            lead(&verified, 1).is_unclear(1_000.3);
+            assert!(verified.was_unclear(&cookies(1), 1_000.4));
         });
     }
 

@@ -274,6 +274,29 @@ fn two_instances_agree_within_a_second() {
 }
 
 #[test]
+fn a_revocation_holds_at_once_where_the_visitor_was_nobody_a_moment_ago() {
+    let app = App::default();
+    let origin = app.start();
+    let storage = Storage::redis();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "secret-token").unwrap();
+    let settings = format!("{VERIFY}\nadmin.token = {{ file = \"{}\" }}", file.display());
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, &settings));
+    for proxy in [&one, &other] {
+        assert_eq!(page(proxy, "sid-of-ann-1").text(), "a page for anybody");
+    }
+    one.post("/login?ann").cookie("SID=sid-of-ann-1").send();
+    assert_eq!(page(&one, "sid-of-ann-1").text(), "a page for ann");
+
+    let order = other.admin("/sessions/revoke").method("POST").body(b"{\"user\":\"ann\"}");
+    let revoked = order.header("Authorization", "Bearer secret-token").send();
+    assert!(revoked.text().contains("\"sessions\":1"), "{}", revoked.text());
+    let answer = other.post("/page").cookie("SID=sid-of-ann-1").send();
+    assert_eq!(answer.text(), "a page for anybody", "the app believes in the session still");
+}
+
+#[test]
 fn a_long_or_rolling_cookie_has_a_token_in_a_part_of_it() {
     let origin = Origin::start(|request| match request.path() {
         "/whoami" => Reply::typed("application/json", r#"{"id":7,"name":"ann"}"#),

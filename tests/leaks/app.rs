@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::origin::{Origin, Reply, Request};
-use crate::world::{Health, LogOut, Owner, State, World};
+use crate::world::{Health, Holder, LogOut, Owner, State, User, World};
 
 /// How the proxies know it.
 pub(crate) const SETTINGS: &str = r##"
@@ -19,9 +19,6 @@ session.verify.attributes = { group = { json = "/group" }, email = { json = "/em
 session.verify.verify_every = "8s"
 session.logout.match = { method = "POST", path = "/logout/**" }
 cache.stale_if_error = "60s"
-[[route]]
-match.path = "/plain/{item}"
-visitor_token = true
 [[route]]
 match.path = "/vary/**"
 [[route]]
@@ -57,8 +54,10 @@ pub(crate) enum Kind {
     Plain,
     /// The same with `Vary: Cookie`.
     Vary,
-    /// Each begins a session where there is none.
+    /// Each begins a session where there is none, and may lose it.
     Strips,
+    /// The same, and may not.
+    Begins,
     /// Soon stale.
     Stale,
     /// For everyone, with holes.
@@ -75,10 +74,11 @@ pub(crate) enum Kind {
     None,
 }
 
-pub(crate) const KINDS: [Kind; 9] = [
+pub(crate) const KINDS: [Kind; 10] = [
     Kind::Plain,
     Kind::Vary,
     Kind::Strips,
+    Kind::Begins,
     Kind::Stale,
     Kind::Holes,
     Kind::Segment,
@@ -93,6 +93,7 @@ impl Kind {
             Self::Plain => "plain",
             Self::Vary => "vary",
             Self::Strips => "strips",
+            Self::Begins => "begins",
             Self::Stale => "stale",
             Self::Holes => "holes",
             Self::Oops => "oops",
@@ -109,45 +110,89 @@ impl Kind {
     }
 }
 
+/// Which of a kind's pages say no name: what is personal in them no guard can know.
+const QUIET: usize = 1;
+/// Which of them have trailers.
+const TRAILING: usize = 2;
+
 /// Who asks, as the app sees it.
 struct Seen {
     session: Option<usize>,
     user: Option<usize>,
+    /// Whose request it is; a page for all is asked for by a proxy.
+    holder: Holder,
+    /// What came beside the session.
+    brought: String,
 }
 
 pub(crate) fn start(world: &Arc<World>) -> Origin {
     let world = Arc::clone(world);
     Origin::start(move |request| {
         let mut state = world.state();
-        let cookies = request.header("cookie").unwrap_or_default();
-        state.has_shown_token |= cookies.contains("anteroom_visitor");
-        let session = sid(request).and_then(|id| state.session_of(id));
-        let seen = Seen { session, user: session.and_then(|number| state.sessions[number].user) };
-        if request.method == "POST" {
-            return post(&mut state, request, &seen);
+        let seen = see(&state, request);
+        if let Err(wrong) = is_told_right(&state, request, &seen) {
+            state.wrong.get_or_insert(wrong);
         }
-        let reply = get(&mut state, request, &seen);
-        let slow = Duration::from_millis(fastrand::u64(..60));
+        let reply = match (request.method.as_str(), state.health) {
+            // Of a change that fails nobody knows whether it was made.
+            ("POST", Health::Failing) if state.one_of(2) == 0 => Reply::html("no"),
+            ("POST", _) => post(&mut state, request, &seen),
+            _ => get(&mut state, request, &seen),
+        };
+        let is_oops = request.path().starts_with("/oops");
+        let slow = Duration::from_millis(state.one_of(60));
+        let is_prompt = state.one_of(3) > 0 && !is_oops || request.path() == "/whoami";
         match state.health {
-            Health::Well if request.path() == "/whoami" => reply,
-            Health::Well if fastrand::u8(..3) > 0 && !request.path().starts_with("/oops") => reply,
+            Health::Well if is_prompt => reply,
             Health::Well | Health::Slow => reply.after(slow),
             Health::Failing => {
-                Reply::status("500 Oops").header("Content-Type", "text/html").body("no")
+                let page = said_to(&mut state, &seen, false);
+                Reply::status("500 Oops").header("Content-Type", "text/html").body(page)
             }
-            Health::Breaking => Reply::status("200 OK")
-                .header("Content-Type", "text/html")
-                .header("Cache-Control", "max-age=60")
-                .header("Content-Length", "1000")
-                .bytes("<html>it breaks off")
-                .closing(),
+            Health::Breaking => {
+                let page = said_to(&mut state, &seen, false);
+                Reply::status("200 OK")
+                    .header("Content-Type", "text/html")
+                    .header("Cache-Control", "max-age=60")
+                    .header("Content-Length", "1000")
+                    .bytes(&format!("<html>{page} it breaks off"))
+                    .closing()
+            }
         }
     })
 }
 
-fn sid(request: &Request) -> Option<&str> {
-    let cookies = request.header("cookie")?.split("; ");
-    cookies.filter_map(|cookie| cookie.strip_prefix("SID=")).next()
+fn see(state: &State, request: &Request) -> Seen {
+    let session = cookie(request, "SID").and_then(|id| state.session_of(id));
+    let address = request.header("x-forwarded-for").unwrap_or_default();
+    let browser = address.strip_prefix("192.0.2.").and_then(|number| number.parse().ok());
+    let brought =
+        [cookie(request, "_ga"), cookie(request, "theme"), request.header("authorization")];
+    let brought: Vec<_> = brought.into_iter().flatten().collect();
+    Seen {
+        session,
+        user: session.and_then(|number| state.sessions[number].user),
+        holder: browser.map_or(Holder::Nobody, |number: usize| Holder::Browser(number - 1)),
+        brought: if brought.is_empty() { String::new() } else { format!("<u>{brought:?}</u>") },
+    }
+}
+
+fn cookie<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
+    let cookies = request.header("cookie")?.split("; ").filter_map(|pair| pair.split_once('='));
+    cookies.filter(|(its, _)| *its == name).map(|(_, value)| value).next()
+}
+
+/// Whether the app is told of nobody but him whose session it is shown.
+fn is_told_right(state: &State, request: &Request, seen: &Seen) -> Result<(), String> {
+    let Some(told) = request.header("x-anteroom-user") else { return Ok(()) };
+    let user = seen.session.and_then(|number| state.sessions[number].was);
+    match user.map(|user| &state.users[user].name) {
+        Some(name) if name == told => Ok(()),
+        whose => Err(format!(
+            "the app is told that {told} asks, with the session of {whose:?}: {} {} of {:?}",
+            request.method, request.target, seen.holder
+        )),
+    }
 }
 
 fn get(state: &mut State, request: &Request, seen: &Seen) -> Reply {
@@ -156,30 +201,32 @@ fn get(state: &mut State, request: &Request, seen: &Seen) -> Reply {
         return whoami(state, seen);
     }
     let Some(kind) = Kind::of(&path) else { return Reply::status("404 Not Found").body("nothing") };
-    let personal = personal(state, seen);
-    let group = seen.user.map(|user| state.groups[state.users[user].group].clone());
     let number: usize = path.rsplit('/').next().and_then(|last| last.parse().ok()).unwrap_or(0);
+    let personal = said_to(state, seen, number == QUIET);
+    let group = seen.user.map(|user| state.groups[state.users[user].group].clone());
+    let shared = |text: &str| format!("{}{text}", seen.brought);
     let text = match kind {
         Kind::Partial => {
             return Reply::html(&personal).header("Cache-Control", "private, max-age=60");
         }
-        Kind::Holes => "<b id=name>you</b> <i id=count>0</i> <p id=cart>nothing</p>".to_owned(),
-        Kind::Oops => format!("<p>{}</p>", request.header("x-echo").unwrap_or("nothing")),
+        Kind::Holes => shared("<b id=name>you</b> <i id=count>0</i> <p id=cart>nothing</p>"),
+        Kind::Oops => shared(&format!("<p>{}</p>", request.header("x-echo").unwrap_or("nothing"))),
         Kind::Segment if number % 4 == 3 => personal,
-        Kind::Segment => format!("<p>for {}</p>", group.as_deref().unwrap_or("everybody")),
+        Kind::Segment => shared(&format!("<p>for {}</p>", group.as_deref().unwrap_or("everybody"))),
         _ => personal,
     };
     let body = match kind {
         Kind::Segment => state.say_again(&path, &text, |number| page(number, &text)),
         _ => state.say(&path, |number| page(number, &text)),
     };
-    let page = Reply::html(&body).header("Cache-Tag", &format!("{}, all", kind.word()));
-    let begins = matches!(kind, Kind::Strips | Kind::My | Kind::None) && seen.session.is_none();
-    let page = match begins {
-        true => {
-            let new = state.session(None);
-            page.header("Set-Cookie", &format!("SID={}; Path=/; HttpOnly", state.sessions[new].id))
-        }
+    let page = match number == TRAILING {
+        true => trailing(state, seen, &body),
+        false => Reply::html(&body),
+    };
+    let page = page.header("Cache-Tag", &format!("{}, all", kind.word()));
+    let begins = [Kind::Strips, Kind::Begins, Kind::My, Kind::None].contains(&kind);
+    let page = match begins && seen.session.is_none() {
+        true => page.header("Set-Cookie", &new_session(state, None, seen)),
         false => page,
     };
     match kind {
@@ -188,9 +235,35 @@ fn get(state: &mut State, request: &Request, seen: &Seen) -> Reply {
         }
         Kind::Stale => page.header("Cache-Control", "max-age=1"),
         Kind::My => page.header("Cache-Control", "private, max-age=60"),
-        Kind::None => page.header("Cache-Control", "no-store"),
+        Kind::None => viewed(state, seen, page).header("Cache-Control", "no-store"),
         _ => page.header("Cache-Control", "public, max-age=60"),
     }
+}
+
+/// Begins a session, and returns the line that gives it.
+fn new_session(state: &mut State, user: Option<usize>, seen: &Seen) -> String {
+    let new = state.session(user, seen.holder);
+    format!("SID={}; Path=/; HttpOnly", state.sessions[new].id)
+}
+
+/// A page whose trailers say who asked for it.
+fn trailing(state: &mut State, seen: &Seen, body: &str) -> Reply {
+    let secret = match (seen.user, seen.session) {
+        (Some(user), _) => state.mark(Owner::User(user)),
+        (None, Some(session)) => state.sessions[session].secret.clone(),
+        (None, None) => "nobody".to_owned(),
+    };
+    Reply::status("200 OK")
+        .header("Content-Type", "text/html; charset=utf-8")
+        .header("Trailer", "X-Seen")
+        .chunks(&[body], &[("X-Seen", &secret)])
+}
+
+/// A page that the proxy is told to note as viewed.
+fn viewed(state: &mut State, seen: &Seen, page: Reply) -> Reply {
+    let Some(user) = seen.user else { return page };
+    let item = state.mark(Owner::User(user));
+    page.header("Anteroom-Item", &format!("item{item}"))
 }
 
 /// A page of some length, with its number and its end.
@@ -200,15 +273,21 @@ fn page(number: usize, text: &str) -> String {
 }
 
 /// What a page says to whom it is for.
-fn personal(state: &mut State, seen: &Seen) -> String {
+fn said_to(state: &mut State, seen: &Seen, is_quiet: bool) -> String {
+    let brought = &seen.brought;
     match (seen.user, seen.session) {
         (Some(user), _) => {
             let secret = state.mark(Owner::User(user));
-            let user = &state.users[user];
-            format!("<p>{} {} {secret}</p>", user.name, user.email)
+            let User { name, email, .. } = &state.users[user];
+            match is_quiet {
+                true => format!("{brought}<p>{secret}</p>"),
+                false => format!("{brought}<p>{name} {email} {secret}</p>"),
+            }
         }
-        (None, Some(session)) => format!("<p>guest {}</p>", state.sessions[session].secret),
-        (None, None) => "<p>welcome</p>".to_owned(),
+        (None, Some(session)) => {
+            format!("{brought}<p>guest {}</p>", state.sessions[session].secret)
+        }
+        (None, None) => format!("{brought}<p>welcome</p>"),
     }
 }
 
@@ -237,8 +316,7 @@ fn post(state: &mut State, request: &Request, seen: &Seen) -> Reply {
                 state.sessions[old].was = Some(user);
                 return see.body(format!("welcome {name}"));
             }
-            let new = state.session(Some(user));
-            let cookie = format!("SID={}; Path=/; HttpOnly", state.sessions[new].id);
+            let cookie = new_session(state, Some(user), seen);
             see.header("Set-Cookie", &cookie).body(format!("welcome {name}"))
         }
         Some("logout") => {
@@ -253,21 +331,26 @@ fn post(state: &mut State, request: &Request, seen: &Seen) -> Reply {
                 }
                 LogOut::Keeps => see.body("bye"),
                 LogOut::Replaces => {
-                    let new = state.session(None);
-                    let cookie = format!("SID={}; Path=/; HttpOnly", state.sessions[new].id);
-                    see.header("Set-Cookie", &cookie).body("bye")
+                    see.header("Set-Cookie", &new_session(state, None, seen)).body("bye")
                 }
             }
         }
-        Some("buy") => match seen.user {
-            Some(user) => {
-                let count = state.count(user);
-                see.header("Anteroom-Cart", &format!("mug;count={count}")).body("bought")
-            }
+        Some("buy") => match buy(state, seen) {
+            Some(cart) => see.header("Anteroom-Cart", &cart).body("bought"),
             None => see.body("who are you?"),
         },
         _ => see.body("changed"),
     }
+}
+
+/// Puts a thing into his cart in the place of the one before, in a number that is its own.
+fn buy(state: &mut State, seen: &Seen) -> Option<String> {
+    let (user, session) = seen.user.zip(seen.session)?;
+    let count = state.count(user);
+    let item = format!("mug{}", state.mark(Owner::User(user)));
+    let before = state.sessions[session].bought.replace(item.clone());
+    let before = before.map(|before| format!("{before};count=0, ")).unwrap_or_default();
+    Some(format!("{before}{item};count={count}"))
 }
 
 /// Who logs in, and whether his session stays: `/login?3-keeps`.

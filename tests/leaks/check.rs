@@ -1,11 +1,11 @@
-//! What is promised of each answer, and how much of it there was.
+//! What is promised of each answer.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use crate::app::Kind;
 use crate::support::client::Answer;
-use crate::world::{LogOut, Owner, State, between};
+use crate::world::{Holder, LogOut, Owner, Session, State, between};
 
 /// Within this time every proxy knows of a log-in and a log-out, and a little for the clocks' sake: the
 /// proxies' is the time of day.
@@ -17,6 +17,19 @@ pub(crate) enum Does {
     Nothing,
     LogIn(usize),
     LogOut(LogOut),
+    /// Puts something into the visitor's cart.
+    Buy,
+    /// Asks the proxy itself.
+    Me,
+    Cart,
+    Recent,
+}
+
+/// A page that a browser has kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) tag: String,
+    pub(crate) body: String,
 }
 
 /// A request that was sent.
@@ -32,10 +45,17 @@ pub(crate) struct Asked {
     pub(crate) does: Does,
     /// Whether it bears a cookie that nobody has named.
     pub(crate) has_theme: bool,
+    /// Whether it bears `Authorization`.
+    pub(crate) has_credentials: bool,
     pub(crate) is_zipped: bool,
+    /// What it asks about whether it is as it was.
+    pub(crate) copy: Option<Copy>,
     pub(crate) sent: Instant,
     /// Whether nothing fails meanwhile.
     pub(crate) is_well: bool,
+    /// Whether that has been so for long enough for the proxies to know all whom the app knows, and they were
+    /// told of this one: of two that ask about him at once, one takes him for unknown.
+    pub(crate) is_settled: bool,
     /// Whether the store can be reached.
     pub(crate) has_store: bool,
 }
@@ -48,35 +68,36 @@ impl Asked {
         }
         let session = &state.sessions[self.session?];
         // Where nobody can say who has logged out, the app is asked as it was before.
-        session.was.filter(|_| !(self.has_store && self.is_over(state)))
+        session.was.filter(|_| !(self.has_store && self.is_over(session)))
     }
 
-    /// Whether its session had ended a second before it was sent.
-    pub(crate) fn is_over(&self, state: &State) -> bool {
-        let ended = self.session.and_then(|session| state.sessions[session].ended);
-        ended.is_some_and(|ended| self.sent >= ended + SECOND)
+    /// Whether its session had ended before it was sent: a second before, where another proxy has ended it.
+    fn is_over(&self, session: &Session) -> bool {
+        session.ended.is_some_and(|ended| {
+            let grace = if ended.proxy == self.proxy { Duration::ZERO } else { SECOND };
+            self.sent >= ended.at + grace
+        })
     }
 
     /// Who it is, where a log-in lies a second back and no log-out has begun.
-    fn known(&self, state: &State) -> Option<usize> {
+    pub(crate) fn known(&self, state: &State) -> Option<usize> {
         let session = &state.sessions[self.session?];
         let is_known = session.known.is_some_and(|known| self.sent >= known + SECOND);
         session.was.filter(|_| is_known && !session.is_unclear && session.ended.is_none())
     }
 
-    /// Whether the answer may be somebody else's, too.
+    /// Whether the answer may be somebody else's, too, or the visitor's once more.
     pub(crate) fn is_shareable(&self, state: &State) -> bool {
         let is_stranger = self.session.is_none_or(|it| state.sessions[it].was.is_none());
         let is_known = self.known(state).is_some();
+        let has_more = self.has_theme || self.has_credentials;
         let may_be = match self.kind {
-            Some(Kind::Plain | Kind::Vary | Kind::Strips | Kind::Stale) => {
-                is_stranger && !self.has_theme
-            }
+            Some(Kind::Plain | Kind::Vary | Kind::Strips | Kind::Stale) => is_stranger && !has_more,
             Some(Kind::Holes) => true,
             Some(Kind::Segment) if !self.path.ends_with('3') => {
-                (is_stranger || is_known) && !self.has_theme
+                (is_stranger || is_known && self.is_settled) && !has_more
             }
-            Some(Kind::My) => is_known,
+            Some(Kind::My) => is_known && self.is_settled && !self.has_credentials,
             _ => false,
         };
         may_be && self.is_well && self.method == "GET"
@@ -84,66 +105,176 @@ impl Asked {
 
     pub(crate) fn text(&self) -> String {
         let Self { browser, session, proxy, method, path, does, .. } = self;
+        let with = [
+            ("theme", self.has_theme),
+            ("credentials", self.has_credentials),
+            ("a copy", self.copy.is_some()),
+        ];
+        let with: Vec<_> = with.iter().filter(|(_, has)| *has).map(|(what, _)| *what).collect();
         format!(
-            "browser {browser} in session {session:?} at proxy {proxy}: {method} {path} {does:?}"
+            "browser {browser} in session {session:?} at proxy {proxy}: {method} {path} {does:?} \
+             with {with:?}"
         )
     }
 }
 
-/// Holds an answer against what is promised. Returns whether a visitor who must be known was.
-pub(crate) fn check(state: &mut State, asked: &Asked, answer: &Answer) -> Result<bool, String> {
-    let head: String =
-        answer.fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
-    let body = plain(answer);
-    if state.has_shown_token {
-        return Err("the app was shown the token of a visitor".to_owned());
-    }
-    for (mark, owner) in state.owners(&format!("{head}\n{body}")) {
-        if !is_his(state, asked, owner) {
-            return Err(format!(
-                "{mark} is of {owner:?}, and {:?} was to see it\n{head}\n{body}",
-                asked.user(state)
-            ));
+/// What was seen in an answer that is as it must be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Whether a visitor who must be known was.
+    pub(crate) known: bool,
+    /// Whether the name stood in its hole.
+    pub(crate) hole: bool,
+    /// Whether there was a number of things that is one visitor's.
+    pub(crate) count: bool,
+    /// Whether there was a cart, or what was viewed last, with something in it.
+    pub(crate) cart: bool,
+    pub(crate) recent: bool,
+    /// Whether trailers said whose it was.
+    pub(crate) trailers: bool,
+}
+
+/// Holds an answer against what is promised.
+pub(crate) fn check(state: &State, asked: &Asked, answer: &Answer) -> Result<Seen, String> {
+    let lines = |fields: &crate::support::wire::Fields| -> String {
+        fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+    };
+    let (head, trailers) = (lines(&answer.fields), lines(&answer.body.trailers));
+    let body = match (&asked.copy, answer.status) {
+        // What he has is what he is shown.
+        (Some(copy), 304) => copy.body.clone(),
+        _ => plain(answer),
+    };
+    let told = |wrong: String| format!("{wrong}\n{head}\n{body}\n{trailers}");
+    let owners = state.owners(&format!("{head}\n{body}\n{trailers}"));
+    for (mark, owner) in &owners {
+        if !is_his(state, asked, *owner) {
+            let user = asked.user(state);
+            return Err(told(format!("{mark} is of {owner:?}, and {user:?} was to see it")));
         }
     }
-    let is_page = asked.kind.is_some_and(|kind| kind != Kind::Partial);
-    if !(is_page && asked.method == "GET" && answer.status == 200) {
-        return Ok(false);
+    has_come(asked, answer).map_err(told)?;
+    let mut seen = Seen {
+        count: owners.iter().any(|(mark, _)| mark.parse::<u64>().is_ok()),
+        trailers: !state.owners(&trailers).is_empty(),
+        ..Seen::default()
+    };
+    if asked.method == "HEAD" || !answer.body.whole {
+        return Ok(seen);
+    }
+    let known = asked.known(state);
+    match asked.does {
+        Does::Me | Does::Cart | Does::Recent => {
+            let is_mine = owners.iter().any(|(_, owner)| matches!(owner, Owner::User(_)));
+            seen.cart = asked.does == Does::Cart && is_mine;
+            seen.recent = asked.does == Does::Recent && is_mine;
+            if let Some(user) = known.filter(|_| asked.is_settled) {
+                is_told_of_himself(state, asked, user, answer.status, &body).map_err(told)?;
+            }
+            return Ok(seen);
+        }
+        Does::Nothing if is_page(asked, answer) => {}
+        _ => return Ok(seen),
+    }
+    is_as_said(state, asked, &body).map_err(told)?;
+    let Some(user) = known else { return Ok(seen) };
+    match asked.kind {
+        Some(Kind::Oops) => return Ok(seen),
+        Some(Kind::Holes) if !asked.is_settled => return Ok(seen),
+        Some(Kind::Holes) => {
+            are_filled(state, user, &body).map_err(told)?;
+            seen.hole = true;
+        }
+        _ if !is_known_as(state, asked, user, &body) => {
+            let name = &state.users[user].name;
+            return Err(told(format!("{name} has logged in, and is taken for nobody")));
+        }
+        _ => {}
+    }
+    seen.known = true;
+    Ok(seen)
+}
+
+/// Whether there is a whole page.
+fn is_page(asked: &Asked, answer: &Answer) -> bool {
+    let has_page = answer.status == 200 || (answer.status == 304 && asked.copy.is_some());
+    asked.kind.is_some_and(|kind| kind != Kind::Partial) && has_page
+}
+
+/// Whether an answer is whole, and says what it must where nothing fails.
+fn has_come(asked: &Asked, answer: &Answer) -> Result<(), String> {
+    if !asked.is_well {
+        return Ok(());
     }
     if !answer.body.whole {
-        return match asked.is_well {
-            true => Err(format!("it broke off\n{head}")),
-            false => Ok(false),
-        };
+        return Err("it broke off".to_owned());
     }
-    is_as_said(state, asked, &body).map_err(|wrong| format!("{wrong}\n{head}\n{body}"))?;
-    let Some(user) = asked.known(state) else { return Ok(false) };
-    let user = &state.users[user];
-    let own = match asked.kind {
-        Some(Kind::Holes | Kind::Oops) => return Ok(false),
-        Some(Kind::Segment) if !asked.path.ends_with('3') => &state.groups[user.group],
-        _ => &user.name,
+    let expected: &[u16] = match (asked.does, asked.method, &asked.copy) {
+        (_, "POST", _) => &[303],
+        (Does::Me, ..) => &[200],
+        (Does::Cart | Does::Recent, ..) => &[200, 401],
+        (_, _, Some(_)) => &[200, 304],
+        _ => &[200],
     };
-    match body.contains(own) {
-        true => Ok(true),
-        false => {
-            Err(format!("{} has logged in, and is taken for nobody\n{head}\n{body}", user.name))
-        }
+    match expected.contains(&answer.status) {
+        true => Ok(()),
+        false => Err(format!("all is well, and it is {}", answer.status)),
     }
 }
 
-/// Whether a mark may stand in an answer. A session that has just begun is the first's who is given it.
-fn is_his(state: &mut State, asked: &Asked, owner: Owner) -> bool {
+/// Whether a mark may stand in an answer.
+fn is_his(state: &State, asked: &Asked, owner: Owner) -> bool {
     let user = asked.user(state);
     match owner {
         Owner::User(owner) => user == Some(owner),
         Owner::Group(group) => user.is_some_and(|user| state.users[user].group == group),
-        Owner::Browser(browser) => browser == asked.browser,
         Owner::Session(session) => {
-            let browser = state.sessions[session].browser.get_or_insert(asked.browser);
-            asked.session == Some(session) || *browser == asked.browser
+            asked.session == Some(session)
+                || state.sessions[session].holder == Holder::Browser(asked.browser)
         }
+        Owner::Browser(browser) => asked.browser == browser,
     }
+}
+
+/// Whether the proxy tells a known visitor of himself.
+fn is_told_of_himself(
+    state: &State,
+    asked: &Asked,
+    user: usize,
+    status: u16,
+    body: &str,
+) -> Result<(), String> {
+    let in_cart = asked.session.and_then(|session| state.sessions[session].in_cart.as_ref());
+    let name = &state.users[user].name;
+    match asked.does {
+        _ if status != 200 => Err(format!("{name} has logged in, and is not told of himself")),
+        Does::Me if !body.contains(name) => Err(format!("{name} has logged in, and is not named")),
+        Does::Cart if in_cart.is_some_and(|item| !body.contains(item)) => {
+            Err(format!("{in_cart:?} is not in the cart of {name}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether what is in a page's holes is his.
+fn are_filled(state: &State, user: usize, body: &str) -> Result<(), String> {
+    let name = &state.users[user].name;
+    let is_named = between(body, "<b id=name>", "</b>") == Some(name);
+    let cart = between(body, "<p id=cart>", "<p>the same").unwrap_or_default();
+    let has_cart = state.owners(cart).iter().any(|(_, owner)| *owner == Owner::User(user));
+    match (is_named, has_cart) {
+        (true, true) => Ok(()),
+        _ => Err(format!("{name} has logged in, and his holes are not filled")),
+    }
+}
+
+/// Whether a page shows that its visitor is known.
+fn is_known_as(state: &State, asked: &Asked, user: usize, body: &str) -> bool {
+    let owner = match asked.kind {
+        Some(Kind::Segment) if !asked.path.ends_with('3') => Owner::Group(state.users[user].group),
+        _ => Owner::User(user),
+    };
+    state.owners(body).iter().any(|(_, its)| *its == owner)
 }
 
 /// Whether a whole page is what the app has said there, but for what is in its holes.
@@ -185,40 +316,4 @@ pub(crate) fn plain(answer: &Answer) -> String {
         bytes.clone_from(&answer.body.bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// How much there was.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) answers: u64,
-    pub(crate) unanswered: u64,
-    pub(crate) shareable: u64,
-    pub(crate) hits: u64,
-    pub(crate) waited: u64,
-    pub(crate) known: u64,
-    pub(crate) log_ins: u64,
-    pub(crate) log_outs: u64,
-    pub(crate) revoked: u64,
-    /// Tokens given to visitors without a login, and those that became part of a session.
-    pub(crate) tokens: u64,
-    pub(crate) merged: u64,
-    pub(crate) over: u64,
-    pub(crate) purges: u64,
-    pub(crate) faults: u64,
-}
-
-impl Tally {
-    pub(crate) fn text(&self) -> String {
-        format!("{self:?}, {} % of what may be shared", self.hits * 100 / self.shareable.max(1))
-    }
-
-    /// Whether enough was tried for what was not found to mean something.
-    pub(crate) fn check(&self) {
-        assert!(self.hits * 2 >= self.shareable, "the cache is of little use: {}", self.text());
-        let Self { known, log_ins, log_outs, over, purges, faults, waited, .. } = *self;
-        let Self { tokens, merged, .. } = *self;
-        let all = [known, log_ins, log_outs, over, purges, faults, waited, tokens, merged];
-        let least = all.into_iter().min();
-        assert!(self.answers < 1_000 || least > Some(0), "not all was tried: {}", self.text());
-    }
 }

@@ -1,16 +1,19 @@
 //! No byte of one user's in another's answer: visitors of an app with sessions of its own, before real
 //! proxies, who do whatever chance says.
 //!
-//! All that is somebody's bears a mark that nothing else bears: names, addresses, session ids, carts, and a
-//! secret on each personal page. Visitors ask for pages of every kind in bursts, log in and out, change
-//! things; pages are purged, sessions revoked; the app fails, Redis is stopped or killed, a proxy is killed.
-//! Each answer is searched for marks of others, a page is held byte for byte against what the app said, and
-//! who has logged in or out a second ago is so at every proxy. `check` has what is promised.
+//! All that is somebody's bears a mark that nothing else bears: names, addresses, session ids, carts, what a
+//! browser brings beside its session, and a secret on each personal page, some of which say no name. Visitors
+//! ask for pages of every kind in bursts, over connections that all share, log in and out, change things; pages
+//! are purged, sessions revoked; the app fails, Redis is stopped or killed, a proxy is killed, each in turn.
+//! Each answer, whole or not, is searched for marks of others, a page is held byte for byte against what the app
+//! said, and who has logged in or out a second ago is so at every proxy: out at once where he has logged out,
+//! and also where the store heard of it later. The app looks at whom it is told of, and where all is well an
+//! error is wrong, too. `check` has what is promised, `tally` how much of each has to come.
 //!
 //! It is played by two proxies on one Redis and by one on the embedded store. `ANTEROOM_LEAKS_STEPS` says how
 //! many steps each takes, `ANTEROOM_LEAKS_SEED` by which seed: the one that was printed makes the same choices
 //! again, as far as threads leave them to chance. The tests' `model/faults` plants leaks that this one must
-//! find.
+//! find: with `ANTEROOM_LEAKS_SOUGHT`, a regular expression, what is wrong otherwise is passed over.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,18 +28,15 @@ mod play;
 #[allow(dead_code, unused_imports, unused_macros, reason = "the cases in tests/it use all of it")]
 #[path = "../it/support/mod.rs"]
 mod support;
+mod tally;
 mod world;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use play::Play;
+use regex::Regex;
 use support::proxy::Storage;
 
 /// Steps where nobody says how many.
-const STEPS: u64 = 200;
-
-/// Whether one of the two has found something: the other need not go on.
-static FOUND: AtomicBool = AtomicBool::new(false);
+const STEPS: u64 = 160;
 
 #[test]
 fn two_proxies_on_redis_show_nobody_what_is_anothers() {
@@ -52,19 +52,20 @@ fn play(storage: Storage, proxies: usize) {
     let steps = number("ANTEROOM_LEAKS_STEPS").unwrap_or(STEPS);
     let seed = number("ANTEROOM_LEAKS_SEED").unwrap_or_else(|| fastrand::u64(..));
     println!("ANTEROOM_LEAKS_STEPS={steps} ANTEROOM_LEAKS_SEED={seed}");
-    let mut play = Play::new(seed, storage, proxies);
+    let sought = std::env::var("ANTEROOM_LEAKS_SOUGHT").ok();
+    let sought = sought.map(|sought| Regex::new(&sought).unwrap());
+    let mut play = Play::new(seed, storage, proxies, sought);
     for step in 0..=steps {
-        if FOUND.load(Ordering::SeqCst) {
-            return;
-        }
         match step {
             _ if step < steps => play.step(),
             _ => play.end(),
         }
         if let Some(wrong) = play.wrong() {
-            FOUND.store(true, Ordering::SeqCst);
             panic!("{wrong}\nANTEROOM_LEAKS_SEED={seed}");
         }
+    }
+    if let Some(wrong) = &play.passed_over {
+        println!("passed over: {wrong}");
     }
     println!("{}", play.tally.text());
     play.tally.check();

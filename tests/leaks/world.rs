@@ -23,8 +23,35 @@ pub(crate) enum Owner {
     Group(usize),
     /// The browser that has the session.
     Session(usize),
-    /// A browser, whoever sits before it.
+    /// A browser, whoever sits at it.
     Browser(usize),
+}
+
+/// Who was given a session, by the address from which the app was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Browser(usize),
+    /// It was begun for a proxy that fetched a page for all.
+    Nobody,
+}
+
+/// Where and when the end of a session was acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) at: Instant,
+    /// The proxy that has acknowledged it.
+    pub(crate) proxy: usize,
+}
+
+/// What a browser brings beside its session.
+#[derive(Debug)]
+pub(crate) struct Brought {
+    /// In `_ga`, which scripts write.
+    pub(crate) counted: String,
+    /// In `theme`, a cookie that nobody has named.
+    pub(crate) theme: String,
+    /// In `Authorization`.
+    pub(crate) credentials: String,
 }
 
 /// A user of the app.
@@ -46,16 +73,23 @@ pub(crate) struct Session {
     pub(crate) user: Option<usize>,
     /// Who it ever was: a session never is two users'.
     pub(crate) was: Option<usize>,
-    /// The browser that was given it.
-    pub(crate) browser: Option<usize>,
+    pub(crate) holder: Holder,
     /// When the log-in was acknowledged, where all was well then.
     pub(crate) known: Option<Instant>,
     /// Whether a log-out has begun, or nobody knows what became of a log-in.
     pub(crate) is_unclear: bool,
-    /// When the log-out was acknowledged.
-    pub(crate) ended: Option<Instant>,
+    pub(crate) ended: Option<Ended>,
     /// Whether the browser keeps the cookie of a session that has ended so, and may log in with it.
     pub(crate) is_kept: bool,
+    /// When it was last answered as that of a known visitor, since it was last used to change something: so
+    /// that what the app has said of him is remembered.
+    pub(crate) recognised: Option<Instant>,
+    /// When it was last used to change something.
+    pub(crate) changed: Option<Instant>,
+    /// What the app has put into its cart last.
+    pub(crate) bought: Option<String>,
+    /// The same where it was acknowledged, and must be there.
+    pub(crate) in_cart: Option<String>,
 }
 
 /// What ails the app.
@@ -89,39 +123,38 @@ pub(crate) struct State {
     marks: HashMap<String, Owner>,
     pub(crate) users: Vec<User>,
     pub(crate) groups: Vec<String>,
+    pub(crate) browsers: Vec<Brought>,
     pub(crate) sessions: Vec<Session>,
     by_id: HashMap<String, usize>,
     /// The number of things in a cart is a mark, too: by it, whose.
     counts: HashMap<u64, usize>,
-    /// The tokens that we have given to browsers without a login: by each, to which.
-    tokens: HashMap<String, usize>,
-    /// Whether the app has been shown one.
-    pub(crate) has_shown_token: bool,
     /// Path and body of all pages that the app has said, by their numbers.
     pub(crate) said: Vec<(String, String)>,
     /// The numbers of those that stay the same, by path and text.
     again: HashMap<(String, String), usize>,
     pub(crate) health: Health,
+    /// What the app has found wrong with what it was told.
+    pub(crate) wrong: Option<String>,
 }
 
 /// The same, for the app's threads and the play's.
 pub(crate) struct World(Mutex<State>);
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, browsers: usize) -> Self {
         let mut state = State {
             rng: Rng::with_seed(seed),
             marks: HashMap::new(),
             users: Vec::new(),
             groups: Vec::new(),
+            browsers: Vec::new(),
             sessions: Vec::new(),
             by_id: HashMap::new(),
             counts: HashMap::new(),
-            tokens: HashMap::new(),
-            has_shown_token: false,
             said: Vec::new(),
             again: HashMap::new(),
             health: Health::Well,
+            wrong: None,
         };
         for number in 0..GROUPS {
             let group = state.mark(Owner::Group(number));
@@ -131,6 +164,11 @@ impl World {
             let name = format!("user{}", state.mark(Owner::User(number)));
             let email = format!("{}@mail.test", state.mark(Owner::User(number)));
             state.users.push(User { name, email, group: number % GROUPS });
+        }
+        for number in 0..browsers {
+            let [counted, theme, credentials] =
+                [(); 3].map(|()| state.mark(Owner::Browser(number)));
+            state.browsers.push(Brought { counted, theme, credentials });
         }
         Self(Mutex::new(state))
     }
@@ -156,13 +194,13 @@ impl State {
         count
     }
 
-    /// A browser is given a token; false where it was another's before.
-    pub(crate) fn given(&mut self, token: &str, browser: usize) -> bool {
-        *self.tokens.entry(token.to_owned()).or_insert(browser) == browser
+    /// One of so many, by chance.
+    pub(crate) fn one_of(&mut self, many: u64) -> u64 {
+        self.rng.u64(..many)
     }
 
     /// A new session.
-    pub(crate) fn session(&mut self, user: Option<usize>) -> usize {
+    pub(crate) fn session(&mut self, user: Option<usize>, holder: Holder) -> usize {
         let number = self.sessions.len();
         let id = format!("sid{}", self.mark(Owner::Session(number)));
         let secret = self.mark(Owner::Session(number));
@@ -172,11 +210,15 @@ impl State {
             secret,
             user,
             was: user,
-            browser: None,
+            holder,
             known: None,
             is_unclear: false,
             ended: None,
             is_kept: false,
+            recognised: None,
+            changed: None,
+            bought: None,
+            in_cart: None,
         });
         number
     }
@@ -217,9 +259,7 @@ impl State {
         let count = between(text, "<i id=count>", "</i>").and_then(|count| count.parse().ok());
         let count = count.and_then(|count: u64| Some((count, *self.counts.get(&count)?)));
         let count = count.map(|(count, user)| (count.to_string(), Owner::User(user)));
-        let tokens = self.tokens.iter().filter(|(token, _)| text.contains(token.as_str()));
-        let tokens = tokens.map(|(token, browser)| (token.clone(), Owner::Browser(*browser)));
-        marks.chain(count).chain(tokens).collect()
+        marks.chain(count).collect()
     }
 }
 

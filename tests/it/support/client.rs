@@ -256,8 +256,13 @@ impl Ask {
     /// Sends it on a connection of its own and waits for nothing.
     pub(crate) fn start(&self) -> Client {
         let mut client = Client::open(self.address);
-        client.send(&self.bytes());
+        self.start_on(&mut client);
         client
+    }
+
+    /// The same on a connection that is open already.
+    pub(crate) fn start_on(&self, client: &mut Client) {
+        client.send(&self.bytes());
     }
 
     fn bytes(&self) -> Vec<u8> {

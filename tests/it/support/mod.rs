@@ -26,11 +26,16 @@ use std::time::{Duration, Instant};
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Waits until `holds`, and panics with `what` when it does not within [`DEADLINE`].
+pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    wait_within(DEADLINE, what, holds);
+}
+
+/// The same with another deadline.
 #[expect(clippy::disallowed_methods, reason = "the pause between two looks at the condition")]
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
+pub(crate) fn wait_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
     while !holds() {
-        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
