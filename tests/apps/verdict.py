@@ -2,13 +2,10 @@
 
 from crowd import GIVEN_UP, is_anonymous_read
 
-# What must hold, in hundredths: hits of anonymous reads, and of the pages among them; hits of all requests;
-# and what is left for the app.
-ANONYMOUS_HITS = 95
-HITS = 60
-LEFT = 45
-# In a run of fewer requests most pages are asked for the first time: these shares are told, and not judged.
-JUDGED = 8_000
+# What must hold of runs of so many requests or more, in hundredths: hits of anonymous reads, and of the pages
+# among them; hits of all requests; and what is left for the app. The fewer they are, the more pages are asked for
+# the first time: of still shorter runs the shares are told, and not judged.
+FLOORS = {8_000: (95, 60, 45), 2_000: (85, 55, 45)}
 # By how much, in hundredths, two runs of one script may differ in how much they ask: else the share that the
 # app was asked says nothing.
 UNEQUAL = 2
@@ -37,7 +34,7 @@ def behind(config, alone, crowd, comparison, requests):
         f" {counts['log-outs']} log-outs"
     )
     problems = [*comparison.problems, *crowd.problems, *given_up(crowd), *log_outs(crowd)]
-    problems += [*shares(alone, crowd, requests >= JUDGED), *blanks(alone, crowd)]
+    problems += [*shares(alone, crowd, floors(requests)), *blanks(alone, crowd)]
     tell_times(alone, crowd)
     tell_comparison(comparison)
     return problems
@@ -64,23 +61,28 @@ def log_outs(crowd):
         yield told_of_old_cookies(crowd)
 
 
+def floors(requests):
+    return next((FLOORS[least] for least in sorted(FLOORS, reverse=True) if requests >= least), None)
+
+
 def shares(alone, crowd, judged):
     """How much came from the cache, and how much was left for the app."""
+    anonymous, everybody, left_at_most = judged or (None, None, 100)
     for what, chosen, least in [
-        ("anonymous reads", is_anonymous_read, ANONYMOUS_HITS),
-        ("  pages alone", lambda r: is_anonymous_read(r) and r.is_page, ANONYMOUS_HITS),
+        ("anonymous reads", is_anonymous_read, anonymous),
+        ("  pages alone", lambda r: is_anonymous_read(r) and r.is_page, anonymous),
         ("  what they are shown with", lambda r: is_anonymous_read(r) and not r.is_page, None),
         ("reads with a log-in", lambda r: r.known and r.doing == "reading", None),
-        ("all", lambda r: True, HITS),
+        ("all", lambda r: True, everybody),
     ]:
         share, number = crowd.share_of_hits(chosen)
         print(f"    {what:28}{share:6.1f} % of {number} hit")
-        if least and judged and share < least:
+        if least and share < least:
             yield f"{what.strip()}: {share:.1f} % hit, at least {least} % must"
     left = 100 * len(crowd.asked) / max(len(alone.asked), 1)
     print(f"    {'the app was asked':28}{left:6.1f} %: {len(crowd.asked)} of {len(alone.asked)} times")
-    if judged and left > LEFT:
-        yield f"the app was asked {left:.1f} % of the times, {LEFT} % at most must be"
+    if judged and left > left_at_most:
+        yield f"the app was asked {left:.1f} % of the times, {left_at_most} % at most must be"
     if 100 * abs(len(alone.requests) - len(crowd.requests)) > UNEQUAL * len(alone.requests):
         yield f"{len(crowd.requests)} requests, and {len(alone.requests)} alone: {UNEQUAL} % more or less at most"
     if judged and not (crowd.counts["edits"] and crowd.counts["log-outs"]):
