@@ -30,8 +30,8 @@ use crate::purge::Purger;
 use crate::request::crowd::Crowd;
 use crate::request::{
     CookieKinds, CookieRules, Endpoint, HoleLimits, LoginRule, LoginUser, LogoutRule, Matching,
-    OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success, TokenFrom,
-    Verify, VisitorTokens, Watched,
+    Minted, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success,
+    TokenFrom, Verify, VisitorTokens, Watched,
 };
 use crate::route::{
     Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, Segment, SetCookie, Share,
@@ -439,11 +439,12 @@ fn verify(session: &config::Session) -> Option<Arc<Verify>> {
     }))
 }
 
-fn minted(session: &config::Session) -> Option<SessionCookie> {
+fn minted(session: &config::Session) -> Option<Minted> {
     let (true, [Pattern::Exact(name)]) = (session.mint, &session.cookies[..]) else {
         return None;
     };
-    Some(our_cookie(name, session.cookie_lifetime, session))
+    let cookie = our_cookie(name, session.cookie_lifetime, session);
+    Some(Minted { cookie, per_host: session.per_host })
 }
 
 /// A cookie that we make.

@@ -288,6 +288,7 @@ impl<'a> Check<'a> {
         let told = [
             ("session.cookie_lifetime", session.cookie_lifetime.is_some()),
             ("session.max_per_user", session.max_per_user > 0),
+            ("session.per_host", session.per_host),
         ];
         for (key, _) in told.iter().filter(|(_, is_told)| *is_told && !session.mint) {
             self.problem(key, "needs [session] mint = true: else the app begins sessions");

@@ -368,6 +368,8 @@ pub struct Session {
     pub cookies: Vec<Pattern>,
     /// `mint`, false: only we mint this cookie, at `Anteroom-Login` from the origin.
     pub mint: bool,
+    /// `per_host`, false: a log-in of ours counts at the host at which it was made, and at no other.
+    pub per_host: bool,
     /// `identity_header`, `X-Anteroom-User`, lower-case here.
     pub identity_header: ::http::HeaderName,
     /// `same_site`, `"Lax"`.
@@ -958,6 +960,7 @@ impl Default for Session {
             app: None,
             cookies: vec![Pattern::Exact("login".to_owned())],
             mint: false,
+            per_host: false,
             identity_header: ::http::HeaderName::from_static("x-anteroom-user"),
             same_site: SameSite::Lax,
             secure: SecureCookie::Auto,

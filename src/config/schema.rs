@@ -220,6 +220,7 @@ fn session(at: &mut impl Walk, session: &mut Session) {
     let cookies = List::of(Text { parse: text::cookie_pattern, show: Pattern::to_string });
     at.key("cookie", &mut session.cookies, &cookies);
     at.key("mint", &mut session.mint, &Flag);
+    at.key("per_host", &mut session.per_host, &Flag);
     let identity = Text { parse: text::identity_header, show: ToString::to_string };
     at.key("identity_header", &mut session.identity_header, &identity);
     let sites = [("Lax", SameSite::Lax), ("Strict", SameSite::Strict), ("None", SameSite::None)];

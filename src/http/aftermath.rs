@@ -5,6 +5,8 @@
 //! another. Of one that came only the name is known, and that its path stands above what was asked for. So a
 //! line whose path does not, speaks of another cookie; any other line of its name is taken to speak of it.
 
+use std::net::Ipv4Addr;
+
 use ::http::header::COOKIE;
 use ::http::{HeaderMap, HeaderValue};
 
@@ -103,10 +105,14 @@ pub fn changes<'h>(
     changed
 }
 
-/// Whether a line gives its cookie to a whole domain, and not to the host alone.
+/// The domain to which a line gives its cookie in an answer of the host `asked`, without a port; `None`: the host
+/// alone has it, or a domain is named that the host is not in, and browsers refuse the cookie (§5.1.3, §5.3).
 #[must_use]
-pub fn is_domain_wide(line: &[u8]) -> bool {
-    !domain_of(line).is_empty()
+pub fn shared_domain(line: &[u8], asked: &str) -> Option<String> {
+    let domain = String::from_utf8(domain_of(line)).ok().filter(|domain| !domain.is_empty())?;
+    let below = asked.strip_suffix(&domain)?;
+    let is_in = below.is_empty() || (below.ends_with('.') && asked.parse::<Ipv4Addr>().is_err());
+    is_in.then_some(domain)
 }
 
 /// What a response does to its visitor's cookies.

@@ -1,6 +1,7 @@
 //! A user: his name, and what else the app has said of him.
 
 use std::fmt;
+use std::iter::once;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -27,8 +28,8 @@ const BOND_BYTES: usize = 8;
 /// The longest bond as it is written, in bytes, with what ends what stands before it.
 const BOND_MAX: usize = 2 + 2 * BOND_BYTES;
 
-/// What a log-in to an app's own session holds for: the host at which it was seen, or the very session cookies
-/// of which the app was asked.
+/// What a log-in holds for: the host at which it was seen, a domain to which the app gives its cookie, or the very
+/// session cookies of which the app was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bond([u8; BOND_BYTES]);
 
@@ -37,6 +38,13 @@ impl Bond {
     #[must_use]
     pub fn of_host(host: &str) -> Self {
         Self::of(&Sha256::digest(host))
+    }
+
+    /// To a domain and all hosts in it, as `shop.test`.
+    #[must_use]
+    pub fn of_domain(domain: &str) -> Self {
+        // No host begins with a dot: none is taken for a domain.
+        Self::of(&Sha256::digest(format!(".{domain}")))
     }
 
     /// To session cookies.
@@ -142,6 +150,16 @@ impl User {
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.bond().is_some()
+    }
+
+    /// Whether his log-in holds at a host, as `host` or `host:port`: it is bound to that, to a domain that this
+    /// is in (whatever the port: RFC 6265 §8.5), or to nothing.
+    #[must_use]
+    pub fn is_known_at(&self, host: &str) -> bool {
+        let name = host.split_once(':').map_or(host, |(name, _)| name);
+        let below = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
+        self.is_bound_to(Bond::of_host(host))
+            || once(name).chain(below).any(|domain| self.is_bound_to(Bond::of_domain(domain)))
     }
 
     fn bond(&self) -> Option<&[u8]> {
@@ -281,9 +299,10 @@ mod tests {
         let alice = User::new(b"alice").unwrap();
         let trade = alice.with_attributes(&attributes(&[("group", "trade")])).unwrap();
         for user in [alice.clone(), trade, alice.unconfirmed()] {
-            assert!(user.is_bound_to(shop) && !user.is_bound());
+            assert!(user.is_bound_to(shop) && user.is_known_at("any.test"));
             let bound = User::from_store(user.bound_to(shop).as_stored()).unwrap();
-            assert!(bound.is_bound() && bound.is_bound_to(shop) && !bound.is_bound_to(blog));
+            assert!(bound.is_bound_to(shop) && !bound.is_bound_to(blog));
+            assert!(bound.is_known_at("shop.test") && !bound.is_known_at("www.shop.test"));
             assert_eq!(bound.as_said(), user.as_stored());
             assert_eq!(bound.is_confirmed(), user.is_confirmed());
             assert!(bound.attributes().eq(user.attributes()) && bound.is_same(&user));
@@ -294,6 +313,18 @@ mod tests {
         let many: Vec<_> = (0..16).map(|n| (format!("{n:032}"), "x".repeat(128))).collect();
         let most = User::new(&[b'x'; USER_MAX]).unwrap().with_attributes(&many).unwrap();
         assert!(User::from_store(most.bound_to(shop).as_stored()).is_some());
+    }
+
+    #[test]
+    fn a_log_in_to_a_domain_holds_at_the_hosts_in_it() {
+        let alice = User::new(b"alice").unwrap().bound_to(Bond::of_domain("shop.test"));
+        for host in ["shop.test", "shop.test:8080", "www.shop.test", "a.b.shop.test:1"] {
+            assert!(alice.is_known_at(host), "{host}");
+        }
+        for host in ["test", "myshop.test", "shop.test.example", ".shop.testx", "[::1]:80", ""] {
+            assert!(!alice.is_known_at(host), "{host}");
+        }
+        assert!(!alice.is_bound_to(Bond::of_host("shop.test")));
     }
 
     #[test]

@@ -10,12 +10,21 @@ use super::visitor_token::Around;
 use super::{Case, deliver, watch};
 use crate::http::host::Scheme;
 use crate::http::login_field::{self, Unread};
-use crate::ident::{StoredToken, User};
+use crate::ident::{Bond, StoredToken, User};
 use crate::metrics::Count;
-use crate::session::Ending;
+use crate::session::{Ending, SessionCookie};
 
 static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
+
+/// The log-ins that we make sessions of, when the app names who it is.
+#[derive(Clone, Debug)]
+pub struct Minted {
+    /// The session's cookie.
+    pub cookie: SessionCookie,
+    /// Whether a log-in counts at its host alone. Else it does at every host.
+    pub per_host: bool,
+}
 
 /// What a response changed of the visitor's session.
 pub(super) enum Change {
@@ -64,7 +73,7 @@ pub(super) async fn carry_out(
     if !case.rules().sessions {
         return Ok(Change::Nothing);
     }
-    let Some(cookie) = &room.settings.minted else {
+    let Some(Minted { cookie, per_host }) = &room.settings.minted else {
         return watch::carry_out(case, status, headers).await;
     };
     let https = case.admitted.scheme == Scheme::Https;
@@ -75,7 +84,10 @@ pub(super) async fn carry_out(
         return Ok(Change::LoggedOut { cookie: cookie.clear(https) });
     }
     let Some(value) = headers.get(&LOGIN) else { return Ok(Change::Nothing) };
-    let Some(user) = named(value) else { return Ok(Change::Nothing) };
+    let Some(mut user) = named(value) else { return Ok(Change::Nothing) };
+    if *per_host {
+        user = user.bound_to(Bond::of_host(&case.admitted.site));
+    }
     let old = case.visitor.token.as_ref();
     let token = room
         .sessions

@@ -64,7 +64,7 @@ use crate::page::{Look, Pages, verdict};
 use crate::reason::Reason;
 use crate::route::{self, Routes};
 use crate::row::{self, Names};
-use crate::session::{SessionCookie, Sessions, Verified};
+use crate::session::{Sessions, Verified};
 use crate::store::AnyStore;
 use crate::visit::{Ranks, VisitQueue, VisitorVisits};
 
@@ -78,6 +78,7 @@ pub use explain::{Explanation, Question, Unclear, explain};
 pub use gate::Rates;
 pub use hole::{Limits as HoleLimits, Waiting as WaitingHoles};
 pub use jar::{CookieKinds, CookieReport, SeenCookie, cookie_hints, cookie_report};
+pub use login::Minted;
 pub use outgoing::{OriginRules, StatusDetail};
 pub use outlive::Left;
 use outlive::{Outliving, Tie};
@@ -128,8 +129,8 @@ pub struct Settings {
     pub verify: Option<Arc<Verify>>,
     /// Which of the app's own requests log in and out.
     pub watched: Watched,
-    /// The cookie that we set at log-in, when we do (`mint`).
-    pub minted: Option<SessionCookie>,
+    /// The log-ins that we make sessions of, when we do (`mint`).
+    pub minted: Option<Minted>,
     /// The tokens of visitors without a login; `None`: a cookie of that name is none of ours.
     pub visitor_tokens: Option<VisitorTokens>,
     /// What is answered under `/_anteroom/`.

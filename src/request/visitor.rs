@@ -12,7 +12,7 @@ use crate::http::cookie::{cookies, is_harmless};
 use crate::http::finding::Expression;
 use crate::http::pattern::Pattern;
 use crate::http::query::session_id_in;
-use crate::ident::{Bond, CookieHash, StoredToken, Token, User};
+use crate::ident::{CookieHash, StoredToken, Token, User};
 use crate::log::VisitorClass;
 use crate::metrics::Count;
 use crate::page::Look;
@@ -330,8 +330,7 @@ async fn user_at(
         Look::Peek => room.sessions.peek_token(&room.store, token, now).await?,
     };
     // SECURITY: users of an app may choose its tokens, and what it says of one holds at its host alone.
-    let holds = |user: &User| !user.is_bound() || user.is_bound_to(Bond::of_host(host));
-    Ok(found.filter(holds))
+    Ok(found.filter(|user| user.is_known_at(host)))
 }
 
 /// How far a known visitor is one of many. Who has not been confirmed may be one and the same as another

@@ -273,10 +273,7 @@ async fn begin(
         tracing::warn!("a log-in by [session.login] does not say whose it is: user finds nothing");
         return None;
     };
-    let user = match bond(case, headers) {
-        Some(bond) => user.bound_to(bond),
-        None => user,
-    };
+    let user = user.bound_to(bond(case, headers));
     let old = case.visitor.token.clone().filter(|old| *old != next);
     if let Some(old) = &old {
         room.visits.rename(old, &next, &user);
@@ -293,16 +290,20 @@ async fn begin(
 }
 
 /// What a log-in holds for: the cookies that the visitor has now, where the app is asked about them, else the
-/// host. `None`: the app itself gives its cookie to a whole domain.
-fn bond(case: &Case<'_>, headers: &HeaderMap) -> Option<Bond> {
+/// domain to which the app gives its cookie, or the host.
+fn bond(case: &Case<'_>, headers: &HeaderMap) -> Bond {
     if case.room.settings.verify.is_some() {
         let has = verify::session_cookies_after(case, headers);
-        return Some(Bond::of_cookies(&verify::hash_of(case, &has)));
+        return Bond::of_cookies(&verify::hash_of(case, &has));
     }
     let rules = &case.room.settings.cookies;
-    let mut sessions = set_cookie::lines(headers).filter(|(name, _)| rules.is_session(name));
-    let is_wide = sessions.any(|(_, line)| aftermath::is_domain_wide(line));
-    (!is_wide).then(|| Bond::of_host(&case.admitted.site))
+    let host = &case.admitted.site;
+    let name = host.split_once(':').map_or(host.as_str(), |(name, _)| name);
+    let sessions = set_cookie::lines(headers).filter(|(name, _)| rules.is_session(name));
+    let domains = sessions.filter_map(|(_, line)| aftermath::shared_domain(line, name));
+    // Each is the end of the host's name: the shortest holds the others.
+    let widest = domains.min_by_key(String::len);
+    widest.map_or_else(|| Bond::of_host(host), |domain| Bond::of_domain(&domain))
 }
 
 /// Takes the cookies away that were logged out before, and came again.

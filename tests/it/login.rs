@@ -10,6 +10,7 @@ on_both_stores!(
     a_log_in_makes_the_visitor_known,
     a_log_out_ends_the_session,
     a_second_log_in_ends_the_first_token,
+    a_log_in_is_nobodys_at_another_host_where_it_counts_at_its_own,
 );
 
 fn greeting() -> Origin {
@@ -50,6 +51,22 @@ fn a_second_log_in_ends_the_first_token(storage: &Storage) {
     assert_ne!(new, old);
     assert_eq!(proxy.get("/").cookie(&new).send().text(), "alice");
     assert_eq!(proxy.get("/").cookie(&old).send().text(), "stranger");
+}
+
+fn a_log_in_is_nobodys_at_another_host_where_it_counts_at_its_own(storage: &Storage) {
+    let origin = greeting();
+    for (setting, elsewhere) in [("false", "admin"), ("true", "stranger")] {
+        let proxy =
+            Proxy::start(&origin, storage, &format!("{MINT}\nsession.per_host = {setting}"));
+        let answer = proxy.post("/login?admin").host("a.test").send();
+        let admin = format!("login={}", answer.cookie("login").unwrap());
+        let at = |host: &str| proxy.get("/").host(host).cookie(&admin).send().text();
+        assert_eq!(at("a.test"), "admin");
+        assert_eq!(at("b.test"), elsewhere);
+        assert_eq!(at("b.a.test"), elsewhere);
+        assert_eq!(at("a.test:8080"), elsewhere);
+        assert_eq!(at("a.test"), "admin");
+    }
 }
 
 #[test]

@@ -366,6 +366,9 @@ fn a_log_in_at_one_host_is_none_at_another(storage: &Storage) {
 
     log_in("a.shop.test", "wide");
     assert_eq!(get("b.shop.test", "sid-for-all-hosts"), "known");
+    assert_eq!(get("shop.test:8080", "sid-for-all-hosts"), "known");
+    assert_eq!(get("shop.example", "sid-for-all-hosts"), "unknown");
+    assert_eq!(get("myshop.test", "sid-for-all-hosts"), "unknown");
 }
 
 fn a_cookie_of_another_path_says_nothing_of_the_session(storage: &Storage) {
