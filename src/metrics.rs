@@ -263,7 +263,7 @@ impl Count {
         (
             Self::VisitorTokensMerged,
             "anteroom_visitor_tokens_merged",
-            "Those that became part of a session",
+            "Those that came to a log-in, and are no more",
         ),
         (Self::VisitorTokensCleaned, "anteroom_visitor_tokens_cleaned", "Those that were cleaned"),
         (Self::CartsHandedOn, "anteroom_carts_handed_on", "Abandoned carts handed on"),

@@ -78,7 +78,16 @@ enum Place {
 impl Traces {
     /// The user's name. One of fewer than four bytes is looked for where it stands alone, and not at all
     /// where it is a short number.
+    ///
+    /// Where an app writes it with escapes (the html of a page from which it was taken), another page may not.
     pub fn user(&mut self, name: &[u8]) {
+        self.user_as_written(name);
+        if let Some(plain) = without_escapes(name) {
+            self.user_as_written(&plain);
+        }
+    }
+
+    fn user_as_written(&mut self, name: &[u8]) {
         let is_number = name.iter().all(u8::is_ascii_digit);
         match name.len() {
             0 | 1 => {}
@@ -90,8 +99,11 @@ impl Traces {
 
     /// The value of an attribute of the user's: his e-mail address, his customer number.
     pub fn attribute(&mut self, value: &[u8]) {
-        if value.len() >= WORD_MIN {
-            self.add(Finding::LeakAttribute, value, Place::Word);
+        let plain = without_escapes(value);
+        for value in [Some(value), plain.as_deref()].into_iter().flatten() {
+            if value.len() >= WORD_MIN {
+                self.add(Finding::LeakAttribute, value, Place::Word);
+            }
         }
     }
 
@@ -422,6 +434,14 @@ fn is_word(character: char) -> bool {
     character == '_' || character.is_alphanumeric()
 }
 
+/// A text in lower case, as it is without its escapes; `None`: it has none.
+fn without_escapes(text: &[u8]) -> Option<Vec<u8>> {
+    memchr3(b'&', b'%', b'\\', text)?;
+    let (text, mut plain) = (text.to_ascii_lowercase(), Vec::new());
+    unescape(&text, true, &mut plain);
+    (plain != text).then_some(plain)
+}
+
 /// Adds a text in lower case to `plain`, without its escapes. Unless it `is_last`, what may be the start of
 /// an escape is left out at its end.
 fn unescape(text: &[u8], is_last: bool, plain: &mut Vec<u8>) {
@@ -634,6 +654,20 @@ mod tests {
                 assert!(found_in(&traces, &page, charset, piece).is_some(), "{wanted}, {piece}");
             }
         }
+    }
+
+    #[test]
+    fn a_name_that_an_app_escapes_is_found_where_it_does_not() {
+        let mut traces = Traces::default();
+        traces.user(b"Pat O&#39;Brien");
+        traces.user(b"Ren&Eacute;e B");
+        traces.attribute(b"ann%40shop.example");
+        let found = |page: &str| found_in(&traces, page.as_bytes(), UTF_8, 7);
+        for page in ["hi, pat o'brien!", "<b>Pat O&#39;Brien</b>", "RENÉE B", "ren&eacute;e b"] {
+            assert_eq!(found(page), Some(Finding::LeakUser), "{page}");
+        }
+        assert_eq!(found("to ann@shop.example."), Some(Finding::LeakAttribute));
+        assert_eq!(found("pat o brien, renee b, ann at shop.example"), None);
     }
 
     #[test]
