@@ -20,7 +20,7 @@ use lol_html::{AsciiCompatibleEncoding, HtmlRewriter, MemorySettings, Settings, 
 use super::coded;
 use super::stems;
 use super::traces::{Search, Traces};
-use super::window::Window;
+use super::window::{PIECE, Window};
 use crate::http::list::members;
 use crate::http::media;
 use crate::http::query::{is_session_field, text_has_session_id};
@@ -117,9 +117,6 @@ pub fn inspect(headers: &HeaderMap, body: &[Bytes], watch: &Watch<'_>) -> Result
         Coding::Zstd => reading.inspect(|| coded::unzstd(raw()).map_err(|_| Finding::Undecodable)),
     }
 }
-
-/// How much is decoded and read at a time, in bytes.
-const PIECE: usize = 16 * 1_024;
 
 /// How deep pages within pages (`srcdoc`, `noscript`) are followed.
 const DEPTH_MAX: usize = 4;
@@ -260,15 +257,20 @@ impl<'w> Text<'w> {
 
     fn read_through(
         &self,
-        text: impl Read,
+        mut text: impl Read,
         mut look: impl FnMut(&Window, bool) -> Result<(), Finding>,
     ) -> Result<(), Finding> {
         let mut window = Window::default();
-        read_pieces(text, self.watch, |piece| {
-            window.add(piece);
-            look(&window, false)
-        })?;
-        look(&window, true)
+        let mut left = self.watch.max_decoded;
+        loop {
+            let length = window.read(&mut text, PIECE).map_err(|_| Finding::Undecodable)?;
+            left = left.checked_sub(length).ok_or(Finding::Undecodable)?;
+            let is_last = length < PIECE;
+            look(&window, is_last)?;
+            if is_last {
+                return Ok(());
+            }
+        }
     }
 
     /// Reads all tags, and returns the pages that are written in them.

@@ -9,8 +9,6 @@ use std::sync::LazyLock;
 
 use aho_corasick::Span;
 use aho_corasick::packed::{Config, MatchKind, Searcher};
-use memchr::memchr_iter;
-use memchr::memmem::Finder;
 
 use super::guard::Forms;
 use super::traces::hex;
@@ -42,9 +40,6 @@ static NO_FORMS: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&[]));
 static LOG_INS: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&["password", "action"]));
 static POSTED: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&["password", "method"]));
 
-/// The start of a reference by number.
-static REFERENCE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("&#"));
-
 fn searcher(more: &[&str]) -> Option<Searcher> {
     let mut builder = Config::new().match_kind(MatchKind::LeftmostFirst).builder();
     builder.extend(IN_FIELDS_AND_LINKS.iter().chain(more).map(|stem| stem.as_bytes())).build()
@@ -63,9 +58,7 @@ pub(super) fn may_stand_in(window: &Window, forms: Forms, is_last: bool) -> bool
     let end = if is_last { text.len() } else { text.len().saturating_sub(AROUND) };
     let start = if window.is_cut() { AROUND } else { 0 };
     let counts = |at: usize| (start..end).contains(&at) && counts(text, at);
-    words(searcher, text).any(counts)
-        || REFERENCE.find_iter(text).any(counts)
-        || memchr_iter(b'%', text).any(counts)
+    words(searcher, text).any(counts) || window.escapes().iter().any(|at| counts(*at))
 }
 
 /// Where the words stand, also those that have a part in common.
@@ -108,8 +101,8 @@ fn counts(text: &[u8], at: usize) -> bool {
         | [b'm', b'e', b't', b'h', b'o', b'd', behind @ ..] => {
             matches!(behind.trim_ascii_start().first(), None | Some(b'='))
         }
-        // No escape, for it is cut off by the end of the text.
-        [b'%', ..] => false,
+        // No escape, for it is cut off by the end of the text; and one that tags do not have.
+        [b'%' | b'\\', ..] => false,
         // All others, by themselves.
         _ => true,
     }

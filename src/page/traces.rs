@@ -16,7 +16,7 @@ use ::http::{HeaderMap, HeaderName};
 use aho_corasick::Span;
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 use encoding_rs::{Encoding, UTF_8};
-use memchr::{memchr2, memchr2_iter, memchr3};
+use memchr::{memchr2, memchr3};
 use percent_encoding::percent_decode;
 
 use super::guard::Finding;
@@ -178,8 +178,7 @@ impl Traces {
         }
         let (mut search, mut window) = (Search::new(self, UTF_8), Window::default());
         for (_, value) in headers.iter().filter(|(name, _)| !USUAL.contains(name)) {
-            window.clear();
-            window.add(value.as_bytes());
+            window.show(value.as_bytes());
             search.look(&window, true)?;
         }
         Ok(())
@@ -264,7 +263,7 @@ impl<'t> Search<'t> {
         }
         let text = Text { bytes: window.bytes(), skipped: skipped(window, AROUND), is_last };
         let is_as_it_stands = match &self.sieve {
-            Some(sieve) => self.sift(sieve, &text)?,
+            Some(sieve) => self.sift(sieve, &text)? && !self.is_spelt(window),
             None => {
                 self.look_at(&text)?;
                 memchr3(b'&', b'%', b'\\', text.bytes).is_none()
@@ -282,9 +281,10 @@ impl<'t> Search<'t> {
         found
     }
 
-    /// Looks for all texts as they stand. Returns whether that is all: whether no escape has to do with one.
+    /// Looks for all texts as they stand. Returns whether that is all: whether no reference by name, and nothing
+    /// that stands beside one, has to do with one.
     fn sift(&self, sieve: &Searcher, text: &Text<'_>) -> Result<bool, Finding> {
-        let mut is_all = !self.is_spelt(text.bytes);
+        let mut is_all = true;
         let mut span = Span::from(0..text.bytes.len());
         while let Some(found) = sieve.find_in(text.bytes, span) {
             let at = found.start();
@@ -305,12 +305,10 @@ impl<'t> Search<'t> {
     }
 
     /// Whether an escape that is no reference by name may be a part of a text that is looked for.
-    fn is_spelt(&self, bytes: &[u8]) -> bool {
-        let numbers = memchr::memmem::find_iter(bytes, "&#");
-        let mut escapes = numbers.chain(memchr2_iter(b'%', b'\\', bytes));
+    fn is_spelt(&self, window: &Window) -> bool {
+        let (bytes, escapes) = (window.bytes(), window.escapes());
         // Of many of them one will be, and undoing all takes less time.
-        escapes.by_ref().take(ESCAPES_MAX).any(|at| self.may_be_spelt(&bytes[at..]))
-            || escapes.next().is_some()
+        escapes.len() > ESCAPES_MAX || escapes.iter().any(|at| self.may_be_spelt(&bytes[*at..]))
     }
 
     /// Whether the escape at the start of `rest` may be a part of a text that is looked for: what it means is
