@@ -63,8 +63,13 @@ impl Filler {
             );
         }
         let memory = self.pages.memory();
-        // What was found is the visitor's own: another one's page may be as it should.
-        if reason == Reason::Accept || is_leak(reason) {
+        if is_leak(reason) {
+            memory.note_leak(fetch.primary, reason, now);
+        }
+        // What was found is the visitor's own: another one's page may be as it should. Who brings nothing of his
+        // own has asked for a page with a cookie of the app's in it, as everybody will.
+        let is_his = is_leak(reason) && !fetch.traces.is_empty();
+        if reason == Reason::Accept || is_his {
             return;
         }
         if passing || reason == Reason::Crowded {

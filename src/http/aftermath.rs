@@ -105,14 +105,22 @@ pub fn changes<'h>(
     changed
 }
 
-/// The domain to which a line gives its cookie in an answer of the host `asked`, without a port; `None`: the host
-/// alone has it, or a domain is named that the host is not in, and browsers refuse the cookie (§5.1.3, §5.3).
-#[must_use]
-pub fn shared_domain(line: &[u8], asked: &str) -> Option<String> {
-    let domain = String::from_utf8(domain_of(line)).ok().filter(|domain| !domain.is_empty())?;
-    let below = asked.strip_suffix(&domain)?;
-    let is_in = below.is_empty() || (below.ends_with('.') && asked.parse::<Ipv4Addr>().is_err());
-    is_in.then_some(domain)
+/// The cookies that an answer of the host `asked`, without a port, sets for a domain: name, value and domain. Those
+/// that it sets for itself alone are left out, and those for a domain that it is not in, or that is a bare name as
+/// `com`, which browsers refuse (§5.1.3, §5.3). `now` is in seconds since 1970.
+pub fn set_for_domains<'h>(
+    headers: &'h HeaderMap,
+    asked: &str,
+    now: u64,
+) -> impl Iterator<Item = (&'h [u8], &'h [u8], String)> {
+    let set = lines(headers).filter(move |(_, line)| !clears(line, now));
+    set.filter_map(move |(name, line)| {
+        let domain = String::from_utf8(domain_of(line)).ok().filter(|domain| !domain.is_empty())?;
+        let below = asked.strip_suffix(&domain)?;
+        let is_address = || asked.parse::<Ipv4Addr>().is_ok();
+        let is_in = below.ends_with('.') && domain.contains('.') && !is_address();
+        (below.is_empty() || is_in).then(|| (name, value(line), domain))
+    })
 }
 
 /// What a response does to its visitor's cookies.

@@ -19,6 +19,8 @@ const USUAL_PAGE: u64 = 16 * 1024;
 const SLOT: u64 = 64;
 /// Keys remembered as uncacheable, at most; the least used are forgotten first.
 const UNCACHEABLE_MAX: usize = 65_536;
+/// Keys of which it is remembered that a page held its visitor's own, at most.
+const LEAKS_MAX: usize = 4_096;
 /// For how long a key is remembered as uncacheable, in seconds.
 const UNCACHEABLE_TTL: u64 = 120;
 /// Shards of the page memory: a page larger than the proven part of a shard is refused.
@@ -97,6 +99,8 @@ pub struct Memory {
     /// The heaviest page that is held.
     page_max: u64,
     uncacheable: Cache<PageKey, (u64, Reason)>,
+    /// What of its visitor's own was found on the page that came last, for who asks why it is not shared.
+    leaks: Cache<PageKey, (u64, Reason)>,
     /// Until when the origin is not asked for a page that may be served stale meanwhile.
     failing: Cache<PageKey, u64>,
 }
@@ -119,8 +123,9 @@ impl Memory {
         let pages =
             Cache::with_options(options, ByBytes, RandomState::new(), DefaultLifecycle::default());
         let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
+        let leaks = Cache::new(LEAKS_MAX);
         let page_max = bytes / SHARDS as u64 / 10 * 9;
-        Self { pages, asked: Asked::default(), page_max, uncacheable, failing }
+        Self { pages, asked: Asked::default(), page_max, uncacheable, leaks, failing }
     }
 
     /// What is held under `key`.
@@ -255,6 +260,20 @@ impl Memory {
     pub fn peek_uncacheable(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
         let (until, reason) = self.uncacheable.peek(key)?;
         (now < until).then(|| (reason, until - now))
+    }
+
+    /// Remembers that the page that came last under `key` held its visitor's own at `now`. Nothing depends on it:
+    /// another's page may be as it should.
+    pub fn note_leak(&self, key: PageKey, reason: Reason, now: u64) {
+        self.leaks.insert(key, (now, reason));
+    }
+
+    /// What was found on a page under `key` in the last two minutes, and how many seconds ago.
+    #[must_use]
+    pub fn leak(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
+        let (found, reason) = self.leaks.peek(key)?;
+        let ago = now.saturating_sub(found);
+        (ago < UNCACHEABLE_TTL).then_some((reason, ago))
     }
 
     /// Remembers until `until` that the origin fails at the page under `key`.

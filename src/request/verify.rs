@@ -183,7 +183,8 @@ async fn stands(
         Look::Use => room.sessions.check_token(&room.store, token, now).await?,
         Look::Peek => room.sessions.peek_token(&room.store, token, now).await?,
     };
-    Ok(found.filter(|found| found.is_same(&user)).map(Verdict::Known))
+    // SECURITY: the store has what was learnt last of a token, maybe at another host or of other cookies.
+    Ok(found.filter(|found| found.is_same(&user)).map(|_| Verdict::Known(user)))
 }
 
 async fn wait(mut told: watch::Receiver<Option<Told>>, patience: Duration) -> Told {

@@ -290,16 +290,13 @@ impl Held {
         let Some((token, (session, user))) = token.zip(visitor.known()) else { return };
         let merging = around.room.store.merge_visitor(&token, session, user);
         match timeout(PATIENCE, merging).await {
-            Ok(Ok(Merged::Done)) => {
+            // There may be nothing because it was merged a moment ago, and the answer came too late.
+            Ok(Ok(Merged::Done | Merged::Nothing)) => {
                 self.joined(around, session, user);
                 let terms = around.room.sessions.terms(around.now);
                 let (token, user) = (session.clone(), Some(user.clone()));
                 let whose = CartOwner { token, user, now: around.now, terms };
                 owned::has_changed_cart(around.room, &whose).await;
-            }
-            Ok(Ok(Merged::Nothing)) => {
-                around.room.visitor_visits.note_gone(&token);
-                self.clear(around);
             }
             Ok(Ok(Merged::NoSession)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a visitor's token is not merged yet"),

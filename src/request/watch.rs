@@ -273,7 +273,7 @@ async fn begin(
         tracing::warn!("a log-in by [session.login] does not say whose it is: user finds nothing");
         return None;
     };
-    let user = user.bound_to(bond(case, headers));
+    let user = user.bound_to(bond(case, headers, &next));
     let old = case.visitor.token.clone().filter(|old| *old != next);
     if let Some(old) = &old {
         room.visits.rename(old, &next, &user);
@@ -291,16 +291,20 @@ async fn begin(
 
 /// What a log-in holds for: the cookies that the visitor has now, where the app is asked about them, else the
 /// domain to which the app gives its cookie, or the host.
-fn bond(case: &Case<'_>, headers: &HeaderMap) -> Bond {
+fn bond(case: &Case<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
+    let has = verify::session_cookies_after(case, headers);
     if case.room.settings.verify.is_some() {
-        let has = verify::session_cookies_after(case, headers);
         return Bond::of_cookies(&verify::hash_of(case, &has));
     }
-    let rules = &case.room.settings.cookies;
+    let (rules, sessions) = (&case.room.settings.cookies, &case.room.sessions);
     let host = &case.admitted.site;
     let name = host.split_once(':').map_or(host.as_str(), |(name, _)| name);
-    let sessions = set_cookie::lines(headers).filter(|(name, _)| rules.is_session(name));
-    let domains = sessions.filter_map(|(_, line)| aftermath::shared_domain(line, name));
+    // SECURITY: of the cookie that gives the token alone. Another, or one that only goes, says nothing of it.
+    let leading = rules.leading(&has);
+    let gives = |value| rules.token.token(value).is_some_and(|it| sessions.stored(&it) == *next);
+    let domains = aftermath::set_for_domains(headers, name, case.now as u64)
+        .filter(|(name, value, _)| leading == Some(*name) && gives(value))
+        .map(|(_, _, domain)| domain);
     // Each is the end of the host's name: the shortest holds the others.
     let widest = domains.min_by_key(String::len);
     widest.map_or_else(|| Bond::of_host(host), |domain| Bond::of_domain(&domain))

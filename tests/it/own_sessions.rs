@@ -342,6 +342,18 @@ fn a_log_in_at_one_host_is_none_at_another(storage: &Storage) {
             .header("Location", "/")
             .header("Set-Cookie", "SID=sid-for-all-hosts; Path=/; Domain=.shop.test")
             .body(""),
+        // An old cookie of the domain is taken away, and another is set for it.
+        Some(("/login", "tidy")) => Reply::status("302 Found")
+            .header("Location", "/")
+            .header("Set-Cookie", "SID=tidy-sid-of-mallory; Path=/")
+            .header("Set-Cookie", "SID=; Path=/; Domain=shop.test; Max-Age=0")
+            .header("Set-Cookie", "REMEMBER=me-for-long; Path=/; Domain=shop.test")
+            .body(""),
+        // Browsers refuse it.
+        Some(("/login", "bare")) => Reply::status("302 Found")
+            .header("Location", "/")
+            .header("Set-Cookie", "SID=bare-sid-of-mallory; Path=/; Domain=test")
+            .body(""),
         Some(("/login", _)) => Reply::status("302 Found")
             .header("Location", "/")
             .header("Set-Cookie", "SID=sid-of-mallory; Path=/")
@@ -367,6 +379,12 @@ fn a_log_in_at_one_host_is_none_at_another(storage: &Storage) {
     log_in("a.shop.test", "wide");
     assert_eq!(get("b.shop.test", "sid-for-all-hosts"), "known");
     assert_eq!(get("shop.test:8080", "sid-for-all-hosts"), "known");
+    for (how, sid) in [("tidy", "tidy-sid-of-mallory"), ("bare", "bare-sid-of-mallory")] {
+        log_in("a.shop.test", how);
+        assert_eq!(get("a.shop.test", sid), "known", "{how}");
+        assert_eq!(get("b.shop.test", sid), "unknown", "{how}");
+        assert_eq!(get("test", sid), "unknown", "{how}");
+    }
     assert_eq!(get("shop.example", "sid-for-all-hosts"), "unknown");
     assert_eq!(get("myshop.test", "sid-for-all-hosts"), "unknown");
 }

@@ -2,10 +2,11 @@
 //! know him: planted in every way, and never shared.
 
 use std::io::Write as _;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::wait_until;
 
 const EVERYONE: &str = "session.mint = true\nlog.user = true\n\
@@ -172,4 +173,11 @@ fn what_was_found_is_counted_and_explained_and_not_shown() {
     let told = proxy.complaints();
     assert!(told.contains("leak-user") && told.contains("/hello"), "{told}");
     assert!(!told.contains("alice"), "{told}");
+
+    let mut explain = Command::new(ANTEROOM);
+    explain.args(["explain", "--config", "proxy.toml", "http://shop.test/hello"]);
+    let said = explain.current_dir(proxy.folder()).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("(leak-user): the page has the name of the user"), "{said}");
+    assert!(said.contains("Hint      [[route]] leak_guard: "), "{said}");
 }

@@ -88,6 +88,7 @@ on_both_stores!(
     what_the_app_takes_back_ends_the_session,
     a_nobody_without_one_of_the_cookies_does_not_end_the_login_of_them_all,
     each_host_is_asked_for_itself,
+    what_one_host_says_of_a_user_is_not_believed_at_another,
 );
 
 fn the_app_is_asked_once_and_told_who_it_has_said(storage: &Storage) {
@@ -394,6 +395,30 @@ fn each_host_is_asked_for_itself(storage: &Storage) {
     assert_eq!(questions(&origin), 2);
     assert_eq!((get("a.test"), get("b.test")), ("admin".to_owned(), "-".to_owned()));
     assert_eq!(questions(&origin), 2, "what one host does not know ends no log-in of another's");
+}
+
+fn what_one_host_says_of_a_user_is_not_believed_at_another(storage: &Storage) {
+    let origin = Origin::start(|request| {
+        let host = request.header("host").unwrap_or_default();
+        let group = if host == "a.test" { "admin" } else { "member" };
+        match request.path() {
+            "/whoami" => {
+                let text = format!(r#"{{"id":7,"name":"mallory","group":"{group}"}}"#);
+                Reply::typed("application/json", &text)
+            }
+            _ => Reply::unstored("a page"),
+        }
+    });
+    let proxy = Proxy::start(&origin, storage, VERIFY);
+    let group = |host: &str| {
+        let me = proxy.get("/_anteroom/me").host(host).cookie("SID=sid-of-mallory").send();
+        let me: serde_json::Value = serde_json::from_str(&me.text()).unwrap();
+        me["attributes"]["group"].as_str().unwrap().to_owned()
+    };
+    for _ in 0..2 {
+        assert_eq!(group("b.test"), "member");
+        assert_eq!(group("a.test"), "admin");
+    }
 }
 
 #[test]

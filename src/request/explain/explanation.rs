@@ -36,6 +36,9 @@ pub struct Explanation {
     pub store: Option<Tier>,
     /// That the page turned out uncacheable lately.
     pub uncacheable: Option<Uncacheable>,
+    /// That it held its visitor's own lately.
+    #[serde(default)]
+    pub leak: Option<Leak>,
     /// The page that is held, as the request would find it.
     pub page: Option<Page>,
     /// What would become of an html page of which the app says nothing, where one is fetched.
@@ -175,6 +178,17 @@ pub struct Uncacheable {
     /// The same as a sentence.
     pub why: String,
     /// For how many seconds this is remembered still.
+    pub seconds: u64,
+}
+
+/// That a page was not shared, for it held its visitor's own. The next one may.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leak {
+    /// The word for what was found.
+    pub reason: String,
+    /// The same as a sentence.
+    pub why: String,
+    /// How many seconds ago.
     pub seconds: u64,
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use ::http::Method;
 use ::http::request::Parts;
 
-use self::explanation::{Outcome, Uncacheable};
+use self::explanation::{Leak, Outcome, Uncacheable};
 use self::question::Imagined;
 use self::words::{Circumstances, hint, hints, why};
 use super::cached::{self, Step, Want};
@@ -133,6 +133,7 @@ fn begin(head: &Parts, site: &str) -> Explanation {
         memory: None,
         store: None,
         uncacheable: None,
+        leak: None,
         page: None,
         silent: None,
         hints: Vec::new(),
@@ -329,6 +330,11 @@ impl Explanation {
             why: why(reason).to_owned(),
             seconds,
         });
+        self.leak = pages.memory().leak(&want.key, now).map(|(reason, seconds)| Leak {
+            reason: reason.as_str().to_owned(),
+            why: why(reason).to_owned(),
+            seconds,
+        });
         self.page = decided.page.as_ref().map(|page| parts::page(want, page));
         if matches!(access, Access::Shared(_)) && want.case.head.method == Method::GET {
             self.fill = Some(parts::fill(want, decided.page.as_deref()));
@@ -377,7 +383,9 @@ fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
     let reason = decided.reason.filter(|_| decided.outcome != Outcome::Refuse);
     let mut reasons: Vec<Reason> = reason.into_iter().collect();
     let memory = want.case.room.pages.memory();
-    reasons.extend(memory.peek_uncacheable(&want.key, want.now()).map(|(reason, _)| reason));
+    let (key, now) = (&want.key, want.now());
+    let learnt = memory.peek_uncacheable(key, now).into_iter().chain(memory.leak(key, now));
+    reasons.extend(learnt.map(|(reason, _)| reason));
     if let Some(page) = &decided.page {
         reasons.extend(want.suits(page).err());
         if decided.outcome == Outcome::Fetch && is_current(want, page) {

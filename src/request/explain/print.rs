@@ -50,6 +50,10 @@ impl Explanation {
             );
             ("Learnt", text)
         }));
+        lines.extend(self.leak.iter().map(|told| {
+            let text = format!("not shared {} s ago ({}): {}", told.seconds, told.reason, told.why);
+            ("Learnt", text)
+        }));
         lines.extend(self.page.iter().flat_map(page).map(|line| ("Page", line)));
         lines.extend(self.silent.iter().map(|told| ("Then", silent(told))));
         lines
@@ -258,6 +262,7 @@ mod tests {
             memory: None,
             store: None,
             uncacheable: None,
+            leak: None,
             page: None,
             silent: None,
             hints: Vec::new(),
