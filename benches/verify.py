@@ -21,6 +21,9 @@ import time
 
 import lab
 
+# What a visitor may take of the proxy's memory, with all that it has for them together.
+BYTES_MAX = 2_000
+
 SESSION = """
 [session]
 cookie = "SID"
@@ -108,15 +111,18 @@ def main():
             took = time.monotonic() - since
             known, questions, most = asyncio.run(count(port))
             peak, after = proxy.memory_kib("VmHWM"), proxy.memory_kib("VmRSS")
+    each = (peak - before) * 1024 / given.tokens
     print(
         f"{given.tokens} visitors, {3 * given.tokens} requests in {took:.1f} s\n"
         f"asked about {known} of them, {questions} times, {most} at most of one\n"
         f"{wrong} were told what is not theirs\n"
         f"memory of the proxy: {before / 1024:.1f} MiB before, {peak / 1024:.1f} at most, "
-        f"{after / 1024:.1f} behind: {(peak - before) * 1024 / given.tokens:.0f} bytes a visitor"
+        f"{after / 1024:.1f} behind: {each:.0f} bytes a visitor"
     )
     if wrong or most != 1 or known != given.tokens:
         sys.exit("not every visitor was asked about once, and told who he is")
+    if given.tokens >= 100_000 and each > BYTES_MAX:
+        sys.exit(f"a visitor may take {BYTES_MAX} bytes")
 
 
 if __name__ == "__main__":

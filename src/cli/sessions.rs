@@ -26,14 +26,16 @@ Redis itself. They speak to the running proxy, over the socket of [admin] socket
 pub(super) const USER_EXAMPLES: &str = "\
 Examples:
   anteroom user export alice > alice.json
-      All that is held of her: sessions, carts, what she viewed
+      Her sessions, with their carts and what was viewed in them
   anteroom user delete alice
       Removes it, counts what that was, and looks again
   anteroom user delete alice --json --config /etc/anteroom/proxy.toml
 
 All sessions are looked through: some seconds for millions of them. Carts that were handed on to the
 stream expired:, or wait for the webhook, are removed, too. A file of [session] on_expire, what the webhook
-was told, the access log, and what the app holds are yours, and are left.
+was told, the access log, and what the app holds are yours, and are left. Pages that were kept for her, and
+what the app said of her cookies ([session.verify]), are shown to nobody any more and expire by themselves.
+An export has no carts that were handed on: read those where they went.
 They speak to the running proxy, over the socket of [admin] socket.";
 
 #[derive(Subcommand, Debug)]

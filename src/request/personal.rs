@@ -22,6 +22,12 @@ pub(super) fn traces(case: &Case<'_>, class: ShareClass) -> Traces {
     if case.route.leak_guard != LeakGuard::Full || class == ShareClass::User {
         return traces;
     }
+    // Secrets first: there is room for so many texts.
+    let rules = &case.room.settings.cookies;
+    let is_session = |name| matches!(rules.class(name, case.route), CookieClass::Session(_));
+    let sessions = cookies(&case.head.headers).filter(|(name, _)| is_session(name));
+    sessions.for_each(|(_, value)| traces.token(value));
+    credentials(&case.head.headers, &mut traces);
     if let Some(user) = case.visitor.user() {
         traces.user(user.as_bytes());
         // What a whole segment has in common is nobody's own.
@@ -30,11 +36,6 @@ pub(super) fn traces(case: &Case<'_>, class: ShareClass) -> Traces {
         let own = user.attributes().filter(|(name, _)| !is_keyed(name));
         own.for_each(|(_, value)| traces.attribute(value.as_bytes()));
     }
-    let rules = &case.room.settings.cookies;
-    let is_session = |name| matches!(rules.class(name, case.route), CookieClass::Session(_));
-    let sessions = cookies(&case.head.headers).filter(|(name, _)| is_session(name));
-    sessions.for_each(|(_, value)| traces.token(value));
-    credentials(&case.head.headers, &mut traces);
     traces
 }
 

@@ -248,7 +248,8 @@ impl Sessions {
     /// Logs a user in: a new token, and the old one gone everywhere. In the store when it returns.
     ///
     /// # Errors
-    /// When it is not in the store; then nothing has changed for the visitor.
+    /// When the store does not say that it has it. Where it was away nothing has changed for the visitor; where it
+    /// was lost amid the step nobody knows, and the visitor has his old cookies.
     pub async fn log_in<S: SessionStore>(
         &self,
         store: &S,
