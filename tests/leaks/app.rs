@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::check::SECOND;
 use crate::support::origin::{Origin, Reply, Request};
-use crate::world::{Health, Holder, LogOut, Owner, State, User, World};
+use crate::world::{Health, Holder, LogOut, Owner, State, User, WITHOUT_LOGIN, World};
 
 /// How the proxies know it.
 pub(crate) const SETTINGS: &str = r##"
@@ -19,6 +20,9 @@ session.verify.attributes = { group = { json = "/group" }, email = { json = "/em
 session.verify.verify_every = "8s"
 session.logout.match = { method = "POST", path = "/logout/**" }
 cache.stale_if_error = "60s"
+[[route]]
+match.path = "/plain/{item}"
+visitor_token = true
 [[route]]
 match.path = "/vary/**"
 [[route]]
@@ -43,9 +47,16 @@ segment = ["logged_in", "attribute:group"]
 match.path = ["/my/**", "/partials/**"]
 share = "user"
 [[route]]
-match.path = ["/none/**", "/whoami", "/login", "/logout/**", "/buy", "/change/**"]
+match.path = ["/none/**", "/buy"]
+share = "none"
+visitor_token = true
+[[route]]
+match.path = ["/whoami", "/login", "/logout/**", "/change/**"]
 share = "none"
 "##;
+
+/// The cookie of a visitor's token, which no app is to see.
+pub(crate) const VISITOR: &str = "anteroom_visitor";
 
 /// The kinds of pages, by the first part of their paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +141,8 @@ pub(crate) fn start(world: &Arc<World>) -> Origin {
     Origin::start(move |request| {
         let mut state = world.state();
         let seen = see(&state, request);
-        if let Err(wrong) = is_told_right(&state, request, &seen) {
+        let told = is_told_right(&state, request, &seen);
+        if let Err(wrong) = told.and_then(|()| is_shown_no_token(request, &seen)) {
             state.wrong.get_or_insert(wrong);
         }
         let reply = match (request.method.as_str(), state.health) {
@@ -190,6 +202,18 @@ fn is_told_right(state: &State, request: &Request, seen: &Seen) -> Result<(), St
         Some(name) if name == told => Ok(()),
         whose => Err(format!(
             "the app is told that {told} asks, with the session of {whose:?}: {} {} of {:?}",
+            request.method, request.target, seen.holder
+        )),
+    }
+}
+
+/// Whether the proxy keeps to itself by what it knows a visitor without a log-in.
+fn is_shown_no_token(request: &Request, seen: &Seen) -> Result<(), String> {
+    let cookies = request.header("cookie").unwrap_or_default();
+    match cookies.contains(VISITOR) {
+        false => Ok(()),
+        true => Err(format!(
+            "the app is shown the token of a visitor: {} {} of {:?}",
             request.method, request.target, seen.holder
         )),
     }
@@ -261,9 +285,20 @@ fn trailing(state: &mut State, seen: &Seen, body: &str) -> Reply {
 
 /// A page that the proxy is told to note as viewed.
 fn viewed(state: &mut State, seen: &Seen, page: Reply) -> Reply {
-    let Some(user) = seen.user else { return page };
-    let item = state.mark(Owner::User(user));
+    let owner = match (seen.user, seen.holder) {
+        (Some(user), _) if is_known(state, seen) => Owner::User(user),
+        (_, Holder::Browser(browser)) => Owner::Browser(browser),
+        (_, Holder::Nobody) => return page,
+    };
+    let item = state.mark(owner);
     page.header("Anteroom-Item", &format!("item{item}"))
+}
+
+/// Whether every proxy takes him for the user that he is. For a second behind his log-in one may remember that he
+/// was nobody: what he views and buys there is his browser's, as it was before.
+fn is_known(state: &State, seen: &Seen) -> bool {
+    let known = seen.session.and_then(|session| state.sessions[session].known);
+    known.is_some_and(|known| known.elapsed() >= SECOND)
 }
 
 /// A page of some length, with its number and its end.
@@ -335,7 +370,7 @@ fn post(state: &mut State, request: &Request, seen: &Seen) -> Reply {
                 }
             }
         }
-        Some("buy") => match buy(state, seen) {
+        Some("buy") => match buy(state, seen).or_else(|| buy_without_login(state, seen)) {
             Some(cart) => see.header("Anteroom-Cart", &cart).body("bought"),
             None => see.body("who are you?"),
         },
@@ -345,12 +380,21 @@ fn post(state: &mut State, request: &Request, seen: &Seen) -> Reply {
 
 /// Puts a thing into his cart in the place of the one before, in a number that is its own.
 fn buy(state: &mut State, seen: &Seen) -> Option<String> {
-    let (user, session) = seen.user.zip(seen.session)?;
+    let (user, session) = seen.user.zip(seen.session).filter(|_| is_known(state, seen))?;
     let count = state.count(user);
     let item = format!("mug{}", state.mark(Owner::User(user)));
     let before = state.sessions[session].bought.replace(item.clone());
     let before = before.map(|before| format!("{before};count=0, ")).unwrap_or_default();
     Some(format!("{before}{item};count={count}"))
+}
+
+/// The same for who has not logged in, or just now.
+fn buy_without_login(state: &mut State, seen: &Seen) -> Option<String> {
+    let Holder::Browser(browser) = seen.holder else { return None };
+    let item = format!("jug{}", state.mark(Owner::Browser(browser)));
+    let before = state.browsers[browser].bought.replace(item.clone());
+    let before = before.map(|before| format!("{before};count=0, ")).unwrap_or_default();
+    Some(format!("{before}{item};count={WITHOUT_LOGIN}"))
 }
 
 /// Who logs in, and whether his session stays: `/login?3-keeps`.

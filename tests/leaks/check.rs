@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
-use crate::app::Kind;
+use crate::app::{Kind, VISITOR};
 use crate::support::client::Answer;
 use crate::world::{Holder, LogOut, Owner, Session, State, between};
 
@@ -23,6 +23,8 @@ pub(crate) enum Does {
     Me,
     Cart,
     Recent,
+    /// Puts something into the cart of a browser without a log-in.
+    Put,
 }
 
 /// A page that a browser has kept.
@@ -50,6 +52,15 @@ pub(crate) struct Asked {
     pub(crate) is_zipped: bool,
     /// What it asks about whether it is as it was.
     pub(crate) copy: Option<Copy>,
+    /// The visitor's token that it bears.
+    pub(crate) token: Option<String>,
+    /// What it puts into the cart.
+    pub(crate) puts: Option<String>,
+    /// What its browser has put there before, and must find: in the cart of its token, and where that has gone
+    /// with the log-in, in the user's.
+    pub(crate) in_cart: Option<String>,
+    /// What was in its cart before its last log-out.
+    pub(crate) left: Option<String>,
     pub(crate) sent: Instant,
     /// Whether nothing fails meanwhile.
     pub(crate) is_well: bool,
@@ -86,6 +97,21 @@ impl Asked {
         session.was.filter(|_| is_known && !session.is_unclear && session.ended.is_none())
     }
 
+    /// Whether nobody has logged in, for certain.
+    pub(crate) fn is_without_login(&self, state: &State) -> bool {
+        self.user(state).is_none()
+    }
+
+    /// What must be in the cart: in that of the token where nobody has logged in, and the user's where the token
+    /// went with his log-in, and he must be known.
+    fn must_find(&self, state: &State) -> Option<&String> {
+        let is_sure = match self.token {
+            Some(_) => self.is_without_login(state),
+            None => self.is_settled && self.known(state).is_some(),
+        };
+        self.in_cart.as_ref().filter(|_| is_sure && self.is_well)
+    }
+
     /// Whether the answer may be somebody else's, too, or the visitor's once more.
     pub(crate) fn is_shareable(&self, state: &State) -> bool {
         let is_stranger = self.session.is_none_or(|it| state.sessions[it].was.is_none());
@@ -109,6 +135,7 @@ impl Asked {
             ("theme", self.has_theme),
             ("credentials", self.has_credentials),
             ("a copy", self.copy.is_some()),
+            ("a token", self.token.is_some()),
         ];
         let with: Vec<_> = with.iter().filter(|(_, has)| *has).map(|(what, _)| *what).collect();
         format!(
@@ -130,6 +157,11 @@ pub(crate) struct Seen {
     /// Whether there was a cart, or what was viewed last, with something in it.
     pub(crate) cart: bool,
     pub(crate) recent: bool,
+    /// The same of who has not logged in.
+    pub(crate) own_cart: bool,
+    pub(crate) own_recent: bool,
+    /// Whether a user found what he had put there before he logged in.
+    pub(crate) joined_cart: bool,
     /// Whether trailers said whose it was.
     pub(crate) trailers: bool,
 }
@@ -154,6 +186,10 @@ pub(crate) fn check(state: &State, asked: &Asked, answer: &Answer) -> Result<See
         }
     }
     has_come(asked, answer).map_err(told)?;
+    is_given_alone(answer).map_err(told)?;
+    if asked.left.as_ref().is_some_and(|left| body.contains(left)) {
+        return Err(told(format!("{:?} was there before the log-out", asked.left)));
+    }
     let mut seen = Seen {
         count: owners.iter().any(|(mark, _)| mark.parse::<u64>().is_ok()),
         trailers: !state.owners(&trailers).is_empty(),
@@ -168,6 +204,15 @@ pub(crate) fn check(state: &State, asked: &Asked, answer: &Answer) -> Result<See
             let is_mine = owners.iter().any(|(_, owner)| matches!(owner, Owner::User(_)));
             seen.cart = asked.does == Does::Cart && is_mine;
             seen.recent = asked.does == Does::Recent && is_mine;
+            let is_own = asked.is_without_login(state) && !owners.is_empty();
+            seen.own_recent = asked.does == Does::Recent && is_own;
+            if let (Does::Cart, Some(item)) = (asked.does, asked.must_find(state)) {
+                if !body.contains(item) {
+                    return Err(told(format!("{item} is not in the cart of who has put it there")));
+                }
+                seen.own_cart = asked.token.is_some();
+                seen.joined_cart = asked.token.is_none();
+            }
             if let Some(user) = known.filter(|_| asked.is_settled) {
                 is_told_of_himself(state, asked, user, answer.status, &body).map_err(told)?;
             }
@@ -211,6 +256,7 @@ fn has_come(asked: &Asked, answer: &Answer) -> Result<(), String> {
     }
     let expected: &[u16] = match (asked.does, asked.method, &asked.copy) {
         (_, "POST", _) => &[303],
+        (Does::Put, ..) => &[200, 401],
         (Does::Me, ..) => &[200],
         (Does::Cart | Does::Recent, ..) => &[200, 401],
         (_, _, Some(_)) => &[200, 304],
@@ -219,6 +265,16 @@ fn has_come(asked: &Asked, answer: &Answer) -> Result<(), String> {
     match expected.contains(&answer.status) {
         true => Ok(()),
         false => Err(format!("all is well, and it is {}", answer.status)),
+    }
+}
+
+/// Whether an answer that gives or takes a visitor's token is his alone.
+fn is_given_alone(answer: &Answer) -> Result<(), String> {
+    let control = answer.header("cache-control").unwrap_or_default();
+    let is_alone = ["private", "no-store"].iter().any(|word| control.contains(word));
+    match is_alone || answer.set_cookie(VISITOR).is_none() {
+        true => Ok(()),
+        false => Err("any cache may keep what gives a token".to_owned()),
     }
 }
 

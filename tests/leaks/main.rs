@@ -3,12 +3,14 @@
 //!
 //! All that is somebody's bears a mark that nothing else bears: names, addresses, session ids, carts, what a
 //! browser brings beside its session, and a secret on each personal page, some of which say no name. Visitors
-//! ask for pages of every kind in bursts, over connections that all share, log in and out, change things; pages
-//! are purged, sessions revoked; the app fails, Redis is stopped or killed, a proxy is killed, each in turn.
-//! Each answer, whole or not, is searched for marks of others, a page is held byte for byte against what the app
-//! said, and who has logged in or out a second ago is so at every proxy: out at once where he has logged out,
-//! and also where the store heard of it later. The app looks at whom it is told of, and where all is well an
-//! error is wrong, too. `check` has what is promised, `tally` how much of each has to come.
+//! ask for pages of every kind in bursts, over connections that all share, log in and out, change things, fill
+//! carts before they log in and find them behind it, and no more behind the log-out; pages are purged, sessions
+//! revoked; the app fails, Redis is stopped or killed, a proxy is killed, each in turn. Each answer, whole or
+//! not, is searched for marks of others, a page is held byte for byte against what the app said, and who has
+//! logged in or out a second ago is so at every proxy: out at once where he has logged out, and also where the
+//! store heard of it later. The app looks at whom it is told of, and that it is not shown the cookie by which
+//! visitors without a log-in have their carts, and where all is well an error is wrong, too. `check` has what
+//! is promised, `tally` how much of each has to come.
 //!
 //! It is played by two proxies on one Redis and by one on the embedded store. `ANTEROOM_LEAKS_STEPS` says how
 //! many steps each takes, `ANTEROOM_LEAKS_SEED` by which seed: the one that was printed makes the same choices

@@ -1,5 +1,6 @@
 //! What happens, by chance.
 
+mod cart;
 mod fail;
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use regex::Regex;
 use tempfile::TempDir;
 
 use self::fail::Fault;
-use crate::app::{self, KINDS, Kind, SETTINGS};
+use crate::app::{self, KINDS, Kind, SETTINGS, VISITOR};
 use crate::check::{Asked, Copy, Does, SECOND, Seen, check, plain};
 use crate::support::client::{Answer, Ask, Client};
 use crate::support::origin::Origin;
@@ -34,8 +35,9 @@ const PAGES: usize = 3;
 const ROUND: u64 = 26;
 const PURGED_AT: u64 = 10;
 const REVOKED_AT: u64 = 15;
-const AT_HOME_AT: u64 = 14;
+const AT_HOME_AT: [u64; 2] = [14, 24];
 const LOGGED_OUT_AT: [u64; 2] = [5, 20];
+const CART_AT: [u64; 3] = [3, 12, 18];
 /// A connection is used again that has rested for less: the proxies end those that rest for long.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 /// For so long a proxy does not ask the app again of whom that has not said who he is, and a little for the
@@ -43,6 +45,8 @@ const KEPT_FOR: Duration = Duration::from_secs(30);
 const UNCLEAR_FOR: Duration = Duration::from_millis(2_100);
 /// For so long it is remembered at least what the app has said: less than `verify_every`.
 const REMEMBERED_FOR: Duration = Duration::from_secs(5);
+/// For so long what the app has said counts where nobody hears that it was voided: `verify_every`, and a little.
+const VERIFIED_FOR: Duration = Duration::from_secs(9);
 /// What a proxy counts where the store could not be read, and how many answers that excuses.
 const READ_ERRORS: &str = "anteroom_store_read_errors_total";
 const EXCUSED_MAX: usize = 8;
@@ -55,6 +59,14 @@ struct Browser {
     session: Option<usize>,
     /// A session cookie that the app has not given out.
     junk: Option<String>,
+    /// What the proxies know it by without a log-in.
+    token: Option<String>,
+    /// What it has put into its cart last.
+    put: Option<String>,
+    /// The same where it was acknowledged, and must be there.
+    in_cart: Option<String>,
+    /// What it had put there before its last log-out.
+    left: Option<String>,
 }
 
 /// A request on its way.
@@ -78,6 +90,8 @@ pub(crate) struct Play {
     waiting: Vec<(usize, usize, bool)>,
     /// Those of which the store has heard meanwhile.
     ended_late: Vec<usize>,
+    /// Visitors' tokens that went with a log-in.
+    joined: Vec<String>,
     /// How often each proxy could not read the store, when that was looked at last.
     read_errors: Vec<f64>,
     /// How many answers were excused by that.
@@ -118,6 +132,10 @@ impl Play {
             user: Some(number / BROWSERS_EACH).filter(|user| *user < USERS),
             session: None,
             junk: (number + 2 == THIEF).then(|| "sid-of-a-stranger".to_owned()),
+            token: None,
+            put: None,
+            in_cart: None,
+            left: None,
         });
         let away =
             matches!(storage, Storage::Redis(_)).then(|| "log-out without the store".to_owned());
@@ -128,6 +146,7 @@ impl Play {
             copies: HashMap::new(),
             waiting: Vec::new(),
             ended_late: Vec::new(),
+            joined: Vec::new(),
             read_errors: vec![0.0; proxies.len()],
             excuses: 0,
             app_failed: None,
@@ -171,11 +190,12 @@ impl Play {
             0 => self.fault(),
             PURGED_AT => self.purge(),
             REVOKED_AT => self.revoke(),
-            AT_HOME_AT => {
+            at if AT_HOME_AT.contains(&at) => {
                 self.wait_for_somebody();
                 self.at_home();
             }
             at if LOGGED_OUT_AT.contains(&at) => self.log_out(),
+            at if CART_AT.contains(&at) => self.cart(),
             _ => self.by_chance(),
         }
     }
@@ -251,6 +271,10 @@ impl Play {
             proxy: self.rng.usize(..self.proxies.len()),
             method: if self.rng.u8(..16) == 0 { "HEAD" } else { "GET" },
             copy: copy.filter(|_| self.rng.u8(..3) == 0),
+            token: None,
+            puts: None,
+            in_cart: None,
+            left: None,
             path,
             kind: Some(kind),
             does: Does::Nothing,
@@ -373,7 +397,15 @@ impl Play {
     }
 
     fn logs_out_so(&mut self, browser: usize, how: LogOut) -> Asked {
-        self.does(browser, "POST", format!("/logout/{}", how.word()), Does::LogOut(how))
+        let asked =
+            self.does(browser, "POST", format!("/logout/{}", how.word()), Does::LogOut(how));
+        // Others go on to hold him for nobody, who has nothing to end, if he was that before the store went away.
+        let state = self.world.state();
+        let learnt = asked.session.and_then(|session| state.sessions[session].learnt);
+        match learnt.filter(|(_, at)| at.elapsed() < VERIFIED_FOR) {
+            Some((proxy, _)) => Asked { proxy, ..asked },
+            None => asked,
+        }
     }
 
     /// A request of that browser for anything.
@@ -384,7 +416,8 @@ impl Play {
     }
 
     /// What a log-in or a log-out makes unclear until it is answered.
-    fn begins(&self, asked: &Asked) {
+    fn begins(&mut self, asked: &Asked) {
+        self.may_lose_cart(asked);
         let mut state = self.world.state();
         let Some(session) = asked.session.map(|session| &mut state.sessions[session]) else {
             return;
@@ -392,10 +425,11 @@ impl Play {
         session.is_unclear = true;
         // A cart goes with its session.
         session.in_cart = None;
-        if let Does::LogIn(_) = asked.does
-            && session.is_kept
-        {
-            session.ended = None;
+        if let Does::LogIn(_) = asked.does {
+            session.known = None;
+            if session.is_kept {
+                session.ended = None;
+            }
         }
     }
 
@@ -411,7 +445,7 @@ impl Play {
 
     /// Somebody who is known buys, and looks at what is his; others ask for theirs.
     fn at_home(&mut self) {
-        let Some(browser) = self.any_known() else { return self.log_in_or_out() };
+        let Some(browser) = self.any_at_home() else { return self.log_in_or_out() };
         let me = self.does(browser, "GET", "/_anteroom/me".to_owned(), Does::Me);
         let buys = self.does(browser, "POST", "/buy".to_owned(), Does::Buy);
         for asked in [me, buys] {
@@ -494,6 +528,7 @@ impl Play {
         let name = self.world.state().users[user].name.clone();
         let mut known = Vec::new();
         for browser in user * BROWSERS_EACH..(user + 1) * BROWSERS_EACH {
+            self.browsers[browser].in_cart = None;
             let Some(session) = self.browsers[browser].session else { continue };
             self.world.state().sessions[session].is_unclear = true;
             let asked = self.does(browser, "GET", "/_anteroom/me".to_owned(), Does::Me);
@@ -522,6 +557,7 @@ impl Play {
 
     /// Somebody comes with cookies of those who have logged out.
     fn steal(&mut self) {
+        self.steal_token();
         for _ in 0..3 {
             let over = self.over(SECOND);
             if over.is_empty() {
@@ -572,6 +608,7 @@ impl Play {
 
     fn send(&mut self, asked: Asked) -> Pending {
         self.asked += 1;
+        let asked = self.with_token(asked);
         let ask = self.ask(&asked);
         let mut client = self.connection(asked.proxy);
         self.tell(&asked.text());
@@ -593,6 +630,7 @@ impl Play {
             Some(format!("_ga={}", brought.counted)),
             id.as_ref().map(|id| format!("SID={id}")),
             asked.has_theme.then(|| format!("theme={}", brought.theme)),
+            asked.token.as_ref().map(|token| format!("{VISITOR}={token}")),
         ];
         let cookies: Vec<_> = cookies.into_iter().flatten().collect();
         // Two users at one place prove nothing of their segment's page.
@@ -614,7 +652,14 @@ impl Play {
         if let Some(copy) = &asked.copy {
             ask = ask.header("If-None-Match", &copy.tag);
         }
-        if asked.method == "POST" { ask.body(b"") } else { ask }
+        match &asked.puts {
+            Some(item) => ask
+                .header("Sec-Fetch-Site", "same-origin")
+                .header("Content-Type", "application/json")
+                .body(self.change_of_cart(asked.browser, item).as_bytes()),
+            None if asked.method == "POST" => ask.body(b""),
+            None => ask,
+        }
     }
 
     /// One that somebody else may have used before.
@@ -669,6 +714,7 @@ impl Play {
             return None;
         }
         self.keep(&asked, &answer);
+        self.heed_token(&asked, &answer);
         self.heed(&asked, &answer);
         Some(answer)
     }
@@ -713,7 +759,10 @@ impl Play {
     /// Nobody knows what became of it: the browser begins anew.
     fn gives_up(&mut self, asked: &Asked) {
         if asked.does != Does::Nothing {
-            self.browsers[asked.browser].session = None;
+            let browser = &mut self.browsers[asked.browser];
+            browser.session = None;
+            browser.token = None;
+            browser.in_cart = None;
         }
     }
 
@@ -737,6 +786,11 @@ impl Play {
         note_recognised(&mut state, asked, answer, now);
         match asked.does {
             Does::Nothing | Does::Me | Does::Cart | Does::Recent => {}
+            Does::Put => {
+                let is_sure = answer.status == 200 && asked.is_without_login(&state);
+                drop(state);
+                self.has_put(asked, is_sure);
+            }
             Does::Buy => {
                 let Some(session) = asked.session else { return };
                 let is_sure = is_done && asked.is_settled && asked.known(&state).is_some();
@@ -749,6 +803,7 @@ impl Play {
                 let session = &mut state.sessions[session];
                 let is_sure = session.ended.is_none() && asked.has_store;
                 session.known = Some(now);
+                session.learnt = (!asked.has_store).then_some((asked.proxy, now));
                 session.is_unclear = !is_sure;
             }
             Does::LogOut(how) if is_done => {

@@ -15,6 +15,10 @@ const DIGITS: usize = 12;
 pub(crate) const USERS: usize = 6;
 pub(crate) const GROUPS: usize = 2;
 
+/// How often each thing is in a cart that was put there without a log-in: as often as it may be, and more than
+/// any number of a user's.
+pub(crate) const WITHOUT_LOGIN: u64 = 1_000_000;
+
 /// Whose a mark is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -23,7 +27,7 @@ pub(crate) enum Owner {
     Group(usize),
     /// The browser that has the session.
     Session(usize),
-    /// A browser, whoever sits at it.
+    /// A browser, whoever sits at it: also what it has put into its cart without a log-in.
     Browser(usize),
 }
 
@@ -52,6 +56,8 @@ pub(crate) struct Brought {
     pub(crate) theme: String,
     /// In `Authorization`.
     pub(crate) credentials: String,
+    /// What the app has put into its cart last, when nobody had logged in.
+    pub(crate) bought: Option<String>,
 }
 
 /// A user of the app.
@@ -76,6 +82,8 @@ pub(crate) struct Session {
     pub(crate) holder: Holder,
     /// When the log-in was acknowledged, where all was well then.
     pub(crate) known: Option<Instant>,
+    /// The proxy that alone has learnt of the log-in, for the store was away, and when.
+    pub(crate) learnt: Option<(usize, Instant)>,
     /// Whether a log-out has begun, or nobody knows what became of a log-in.
     pub(crate) is_unclear: bool,
     pub(crate) ended: Option<Ended>,
@@ -128,6 +136,8 @@ pub(crate) struct State {
     by_id: HashMap<String, usize>,
     /// The number of things in a cart is a mark, too: by it, whose.
     counts: HashMap<u64, usize>,
+    /// Visitors' tokens, each with the browser that was given it.
+    tokens: HashMap<String, usize>,
     /// Path and body of all pages that the app has said, by their numbers.
     pub(crate) said: Vec<(String, String)>,
     /// The numbers of those that stay the same, by path and text.
@@ -151,6 +161,7 @@ impl World {
             sessions: Vec::new(),
             by_id: HashMap::new(),
             counts: HashMap::new(),
+            tokens: HashMap::new(),
             said: Vec::new(),
             again: HashMap::new(),
             health: Health::Well,
@@ -168,7 +179,7 @@ impl World {
         for number in 0..browsers {
             let [counted, theme, credentials] =
                 [(); 3].map(|()| state.mark(Owner::Browser(number)));
-            state.browsers.push(Brought { counted, theme, credentials });
+            state.browsers.push(Brought { counted, theme, credentials, bought: None });
         }
         Self(Mutex::new(state))
     }
@@ -194,6 +205,11 @@ impl State {
         count
     }
 
+    /// Notes that a browser is given a token; false where it is another's.
+    pub(crate) fn is_given(&mut self, token: &str, browser: usize) -> bool {
+        *self.tokens.entry(token.to_owned()).or_insert(browser) == browser
+    }
+
     /// One of so many, by chance.
     pub(crate) fn one_of(&mut self, many: u64) -> u64 {
         self.rng.u64(..many)
@@ -212,6 +228,7 @@ impl State {
             was: user,
             holder,
             known: None,
+            learnt: None,
             is_unclear: false,
             ended: None,
             is_kept: false,
@@ -257,7 +274,11 @@ impl State {
         let marks = at.filter_map(|at| text.get(at..at + length));
         let marks = marks.filter_map(|mark| Some((mark.to_owned(), *self.marks.get(mark)?)));
         let count = between(text, "<i id=count>", "</i>").and_then(|count| count.parse().ok());
-        let count = count.and_then(|count: u64| Some((count, *self.counts.get(&count)?)));
+        let count = count.and_then(|count: u64| {
+            // What he has brought along from before his log-in counts no mark.
+            let bought = count % WITHOUT_LOGIN;
+            Some((count, *self.counts.get(&bought)?))
+        });
         let count = count.map(|(count, user)| (count.to_string(), Owner::User(user)));
         marks.chain(count).collect()
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anteroom::clock::{self, unix_now};
 use fastrand::Rng;
 
-use crate::cast::{Ask, Share, Url};
+use crate::cast::{Ask, Share, Url, Visitor};
 use crate::check::{Answer, check};
 use crate::origin::{TAGS, body};
 use crate::proxy::{self, Proxy, TOKEN};
@@ -38,6 +38,7 @@ pub(crate) struct Tally {
     writes: u64,
     purges: u64,
     holds: u64,
+    late: u64,
     broken: u64,
 }
 
@@ -107,6 +108,7 @@ impl Play {
         {
             let mut state = self.world.state();
             state.step += 1;
+            state.before = state.events.len();
             state.health = match (state.health, self.rng.u8(..100)) {
                 (Health::Well, 0) | (Health::Failing, 20..) => Health::Failing,
                 (Health::Well, _) | (Health::Failing, _) => Health::Well,
@@ -120,6 +122,7 @@ impl Play {
             84..86 => self.purge(&url),
             86..90 => self.hold(&url),
             90..92 => self.leave(&url),
+            92 => self.late(&url),
             _ => {
                 for _ in 0..6 {
                     self.exchange(&url, 1);
@@ -146,6 +149,16 @@ impl Play {
         let (step, now) = (state.step, unix_now());
         for (_, when) in state.failures.values_mut().filter(|(failed_in, _)| *failed_in == step) {
             *when = now;
+        }
+    }
+
+    /// The same where answers of this step may not have come to the proxy yet.
+    fn pass_under_way(&mut self, seconds: f64) {
+        self.pass(seconds);
+        let mut state = self.world.state();
+        let (before, now) = (state.before, unix_now());
+        for event in &mut state.events[before..] {
+            event.arrived = event.arrived.max(now);
         }
     }
 
@@ -211,7 +224,7 @@ impl Play {
                     0 => self.purge(url),
                     1 => {
                         let seconds = [2.0, 30.0, 30.0, 30.0, 700.0][self.rng.usize(..5)];
-                        self.pass(seconds);
+                        self.pass_under_way(seconds);
                     }
                     2 => {
                         let ask = written(self.ask(url));
@@ -230,6 +243,28 @@ impl Play {
             self.finish(one);
         }
         self.exchange(url, 1);
+    }
+
+    /// Somebody wants what is being fetched for another one, when so much time has gone by on the way that the page
+    /// may be stale.
+    fn late(&mut self, url: &Url) {
+        // What is kept would be a hit.
+        self.write(url);
+        self.world.set_hold(Hold::Wanted { url: url.clone(), in_body: true });
+        let any = self.ask(url);
+        let first =
+            Ask { method: "GET", visitor: Visitor::Anonymous, lang: None, tag: None, ..any };
+        let second = Ask { id: self.ask(url).id, ..first.clone() };
+        let mut pending = vec![self.send(first, 0)];
+        if self.is_held() {
+            self.tally.late += 1;
+            self.pass(30.0);
+            pending.push(self.send(second, 1));
+        }
+        self.world.set_hold(Hold::None);
+        for one in pending {
+            self.finish(one);
+        }
     }
 
     /// Waits until the origin holds the request on the first connection; false where that is answered.

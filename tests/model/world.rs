@@ -146,6 +146,8 @@ pub(crate) struct State {
     pub(crate) health: Health,
     pub(crate) hold: Hold,
     pub(crate) events: Vec<Event>,
+    /// How many there were when this step began.
+    pub(crate) before: usize,
     pub(crate) purges: Vec<Purge>,
     pub(crate) sent: VecDeque<Sent>,
     /// When an address failed last, in Unix time, with the step.
@@ -239,6 +241,7 @@ impl World {
                 health: Health::Well,
                 hold: Hold::None,
                 events: Vec::new(),
+                before: 0,
                 purges: Vec::new(),
                 sent: VecDeque::new(),
                 failures: HashMap::new(),
