@@ -2,17 +2,20 @@
 """What the leak guard costs: the CPU time of a miss with it and without, in one run.
 
     benches/guard.py                    builds the release binary and measures
-    benches/guard.py --pages 20000 --size 65536
+    benches/guard.py --rounds 60 --size 65536
 
-Three proxies of one thread have the same route, share = "everyone", but for leak_guard = "off", "marks" or
-"full". Alice is logged in, with an e-mail address and a customer number. She asks each of them in turn, some
-hundred pages at a time, for pages that nobody has asked for yet; all of them are kept. The figure is the CPU
-time of the proxy for each, and how much more it is than with "off".
+A proxy of one thread has three routes with share = "everyone", which differ in leak_guard: "off", "marks" and
+"full". (Three proxies would differ by more than that, though they were all the same.) Alice is logged in, with an
+e-mail address and a customer number. She asks by each route in turn, some hundred pages at a time, for pages that
+nobody has asked for yet; all of them are kept. The figure is the CPU time of the proxy for each, and how much more
+it is than with "off".
 """
 
 import asyncio
 import contextlib
+import os
 import pathlib
+import statistics
 import sys
 import tempfile
 import time
@@ -25,11 +28,12 @@ ITEM = (
 )
 LOGIN = "alice.brown; email=alice.brown@example.com; customer=C-10442"
 GUARDS = ["off", "marks", "full"]
-ROUND = 250
+ROUND = 500
+# The store writes pages behind the answers: a proxy that used no more CPU than this in 0.2 s rests.
+REST = 0.002
+CLIENT_CORE, PROXY_CORE = 1, 0
 # A guard may take so much more.
 MOST = 1.05
-# The store writes pages behind the answers: a proxy that used no CPU for so long rests.
-RESTS_S = 0.5
 
 
 def page(size):
@@ -44,6 +48,10 @@ def shop(size):
     answer = (head + "\r\n").encode() + body
     login = f"HTTP/1.1 200 OK\r\nAnteroom-Login: {LOGIN}\r\nContent-Length: 0\r\n\r\n".encode()
     return lambda head: login if head.startswith(b"POST") else answer
+
+
+def route(guard):
+    return f'[[route]]\nmatch.path = "/{guard}/**"\nshare = "everyone"\nleak_guard = "{guard}"\n'
 
 
 class Alice(lab.Connection):
@@ -62,50 +70,52 @@ class Alice(lab.Connection):
             sys.exit(f"a page was not kept:\n{head}")
 
 
-async def play(proxies, pages):
-    """CPU seconds of each proxy over all pages, with what it does behind its answers."""
-    visitors = {guard: await Alice().open(proxy.port) for guard, proxy in proxies.items()}
-    before = {guard: settled(proxy) for guard, proxy in proxies.items()}
-    order = list(proxies)
-    for first in range(0, pages, ROUND):
+async def play(proxy, rounds):
+    """CPU seconds that a round takes by each route, with what is done behind the answers: the medians, which nothing
+    else on the machine has to do with."""
+    alice = await Alice().open(proxy.port)
+    spent = {guard: [] for guard in GUARDS}
+    order = list(GUARDS)
+    for first in range(0, rounds * ROUND, ROUND):
         for guard in order:
-            for number in range(first, min(first + ROUND, pages)):
-                await visitors[guard].get(f"/list/{number}")
+            before = settled(proxy)
+            for number in range(first, first + ROUND):
+                await alice.get(f"/{guard}/{number}")
+            spent[guard].append(settled(proxy) - before)
         order.append(order.pop(0))
-    return {guard: settled(proxy) - before[guard] for guard, proxy in proxies.items()}
+    return {guard: statistics.median(each) for guard, each in spent.items()}
 
 
 def settled(proxy):
     """CPU seconds of a proxy that rests."""
-    spent = None
-    while spent != proxy.cpu_s():
-        spent = proxy.cpu_s()
-        time.sleep(RESTS_S)
+    spent, before = proxy.run_s(), 0
+    while spent - before > REST:
+        before = spent
+        time.sleep(0.2)
+        spent = proxy.run_s()
     return spent
 
 
 def main():
     parser = lab.arguments(__doc__)
-    parser.add_argument("--pages", type=int, default=10_000, metavar="N", help="pages for each")
+    parser.add_argument("--rounds", type=int, default=21, metavar="N", help=f"of {ROUND} pages for each")
     parser.add_argument("--size", type=int, default=32_768, metavar="BYTES", help="of a page")
     given = parser.parse_args()
 
     binary = lab.anteroom_binary(given.anteroom)
+    # Who asks and who answers share a core, and the proxies, which take turns, have another.
+    os.sched_setaffinity(0, {CLIENT_CORE})
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(lab.python_origin(shop, given.size))
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        proxies = {}
-        for guard in GUARDS:
-            own = folder / guard
-            own.mkdir()
-            more = f'[session]\nmint = true\n[[route]]\nmatch.path = "/list/**"\nshare = "everyone"\n' \
-                   f'leak_guard = "{guard}"\n'
-            proxies[guard] = stack.enter_context(lab.anteroom(binary, own, port, more=more))
-        spent = asyncio.run(play(proxies, given.pages))
+        routes = "".join(map(route, GUARDS))
+        more = f"[session]\nmint = true\n{routes}"
+        proxy = stack.enter_context(lab.anteroom(binary, folder, port, PROXY_CORE, more=more))
+        spent = asyncio.run(play(proxy, given.rounds))
     usual = spent["off"]
-    print(f"{given.pages} pages of {len(page(given.size))} bytes, fetched and kept")
+    print(f"{given.rounds * ROUND} pages of {len(page(given.size))} bytes for each, fetched and kept")
     for guard, seconds in spent.items():
-        each = seconds / given.pages * 1e6
+        each = seconds / ROUND * 1e6
         print(f'leak_guard = "{guard}": {each:.0f} us of CPU each, {100 * (seconds / usual - 1):+.1f} %')
     if max(spent.values()) > MOST * usual:
         sys.exit("a guard takes more than 5 %")

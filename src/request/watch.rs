@@ -208,7 +208,7 @@ pub(super) async fn carry_out(
     }
     let is_told = watched.logout.as_ref().is_some_and(logs_out);
     if is_cleared || is_told {
-        let was_somebody = end(case, &after).await?;
+        let was_somebody = end(case, &after, is_told).await?;
         // From who is nobody apps take stale cookies, and that is no log-out.
         if is_told || was_somebody {
             case.held.end(&Around::of(case)).await;
@@ -220,11 +220,13 @@ pub(super) async fn carry_out(
 
 /// Ends the visitor's session. A token that his browser has forgotten, for it is not in the session cookies
 /// that he has left, is barred where the app could take it for somebody's still. Returns whether he may have
-/// been somebody.
-async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])]) -> Result<bool, Error> {
+/// been somebody: who logs out as a rule says (`is_told`) may be, whatever is remembered of him, for a log-in that
+/// another proxy saw while the store was away is known to that one alone.
+async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])], is_told: bool) -> Result<bool, Error> {
     let (room, visitor) = (case.room, &case.visitor);
     // What is remembered here may be from before his log-in at another proxy, a second ago.
     let is_nobody = visitor.class == VisitorClass::Anonymous
+        && !is_told
         && match &visitor.carried {
             Some(carried) => room.verified.is_nobody(&room.store, carried).await,
             None => true,
