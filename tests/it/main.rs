@@ -70,6 +70,7 @@ mod stripped;
 mod support;
 mod table;
 mod tls;
+mod token_storage;
 mod traces;
 mod tunnel;
 mod upstream;
