@@ -24,6 +24,7 @@ mod esi;
 mod event_contract;
 mod expire;
 mod explain;
+mod fixation;
 mod flight;
 mod forwarding;
 mod fragments;
