@@ -439,3 +439,25 @@ fn a_cookie_of_which_the_app_cannot_speak_counts_as_what_kept_requests_from_the_
     }
     assert_eq!(proxy.metric("anteroom_cookie_bypasses_total{cookie=\"SID\"}"), 3.0);
 }
+
+#[test]
+fn the_log_tells_once_of_cookies_that_change_with_every_answer() {
+    const VISITORS: usize = 1_000;
+    let app = App::default();
+    let origin = app.start();
+    let proxy = Proxy::embedded(&origin, VERIFY);
+    let told = || proxy.complaints().matches("asked about were seen once").count();
+    at_once(8, |part| {
+        let mut client = proxy.connect();
+        for number in 0..VISITORS / 8 {
+            let cookie = format!("SID=sid-of-visitor-{part}-{number}");
+            let answer = proxy.get("/page").cookie(&cookie).send_on(&mut client);
+            assert_eq!(answer.text(), "a page for anybody");
+        }
+    });
+    wait_until("it is told", || told() == 1);
+    for number in 0..20 {
+        page(&proxy, &format!("sid-of-another-{number}"));
+    }
+    assert_eq!(told(), 1, "{}", proxy.complaints());
+}
