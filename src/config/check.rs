@@ -31,9 +31,16 @@ use crate::ident::TokenStorage;
 /// takes up to 8 for the number of the process.
 const SOCKET_PATH_MAX: usize = 99;
 
-/// Cookies in which frameworks keep the session itself, signed or encrypted, unless they are told otherwise:
-/// Flask and Express (cookie-session), Laravel (encrypted, and new with every answer), Rails (by a suffix).
-static SIGNED: [&str; 4] = ["session", "express:sess", "laravel_session", "*_session"];
+/// The cookie in which Flask and Express (cookie-session) keep the session itself, signed, unless they are told
+/// otherwise.
+const SIGNED: &str = "session";
+
+/// How such cookies end where the app's name stands before: Laravel's (encrypted, and new with every answer) and
+/// Rails'.
+const SIGNED_END: &str = "_session";
+
+/// MediaWiki's cookies beside one that ends so and holds an id.
+static WITH_AN_ID: [&str; 2] = ["UserID", "Token"];
 
 /// The most servers of one origin.
 const SERVERS_MAX: usize = 64;
@@ -468,12 +475,12 @@ impl<'a> Check<'a> {
                  everybody nobody",
             );
         }
-        let signed = |pattern: &&Pattern| SIGNED.contains(&pattern.to_string().as_str());
         let session = &self.plan.session;
+        let names: Vec<String> = session.cookies.iter().map(ToString::to_string).collect();
         if verify.path.is_some()
             && session.part.is_none()
             && session.app.is_none()
-            && let Some(cookie) = session.cookies.iter().find(signed)
+            && let Some(cookie) = names.iter().find(|name| is_signed(name, &names))
         {
             let text = format!(
                 "{cookie} often holds the session itself, signed or encrypted, and changes with each \
@@ -965,6 +972,12 @@ impl<'a> Check<'a> {
     pub(super) fn unread(&self, setting: &str) -> bool {
         self.unread.contains(setting)
     }
+}
+
+/// Whether a session cookie of that name, one of `all`, often holds the session itself.
+fn is_signed(name: &str, all: &[String]) -> bool {
+    let Some(app) = name.strip_suffix(SIGNED_END) else { return name == SIGNED };
+    !WITH_AN_ID.iter().any(|end| all.contains(&format!("{app}{end}")))
 }
 
 /// The network that is everyone, where one is named.

@@ -4,13 +4,16 @@
 use std::fs;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
-use crate::support::wait_until;
+use crate::support::{A_SECOND, lasts_behind, wait_until};
 
 const MINT: &str = "session.mint = true";
 
@@ -36,19 +39,19 @@ fn run(proxy: &Proxy, words: &[&str]) -> Output {
 }
 
 /// What a command prints.
-fn said(proxy: &Proxy, words: &[&str]) -> String {
+pub(crate) fn said(proxy: &Proxy, words: &[&str]) -> String {
     let output = run(proxy, words);
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn told(proxy: &Proxy, words: &[&str]) -> Value {
+pub(crate) fn told(proxy: &Proxy, words: &[&str]) -> Value {
     let said = said(proxy, &[words, &["--json"]].concat());
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
 /// The sessions in the list, a line of JSON each.
-fn listed(proxy: &Proxy, words: &[&str]) -> Vec<Value> {
+pub(crate) fn listed(proxy: &Proxy, words: &[&str]) -> Vec<Value> {
     let said = said(proxy, &[&["sessions", "list", "--json"], words].concat());
     said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -281,10 +284,43 @@ fn a_session_that_is_revoked_at_one_proxy_is_nobody_s_at_another() {
     let alice = log_in(&one, "alice");
     assert_eq!([who(&one, &alice), who(&other, &alice)], ["alice", "alice"]);
 
-    said(&one, &["sessions", "revoke", "--user", "alice"]);
+    let lasted = lasts_behind(
+        || drop(said(&one, &["sessions", "revoke", "--user", "alice"])),
+        || who(&other, &alice) == "alice",
+    );
 
-    assert_eq!(who(&one, &alice), "stranger");
-    wait_until("the other knows", || who(&other, &alice) == "stranger");
+    assert_eq!([who(&one, &alice), who(&other, &alice)], ["stranger", "stranger"]);
+    assert!(lasted < A_SECOND, "a promise of a second: {lasted:?}");
+}
+
+#[test]
+fn a_revocation_holds_everywhere_within_a_second_while_nobody_is_told_of_it() {
+    let storage = Storage::redis();
+    let Storage::Redis(server) = &storage else { return };
+    let origin = greeting();
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, MINT));
+    let (over, is_over) = mpsc::channel::<()>();
+    let killed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        // It is told on these connections: whoever had one finds it gone.
+        scope.spawn(|| {
+            let is_over = is_over;
+            while is_over.recv_timeout(Duration::from_millis(10)) == Err(RecvTimeoutError::Timeout)
+            {
+                let ended = server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+                killed.fetch_add(ended, Ordering::SeqCst);
+            }
+        });
+        wait_until("nobody listens", || killed.load(Ordering::SeqCst) >= 2);
+        let alice = [(); 5].map(|()| log_in(&one, "alice"));
+        assert!(alice.iter().all(|cookie| who(&other, cookie) == "alice"));
+        said(&one, &["sessions", "revoke", "--user", "alice"]);
+        let given = Instant::now();
+        // Nobody asks meanwhile: a visit would be told that its session is gone.
+        wait_until("a second is over", || given.elapsed() >= A_SECOND);
+        assert_eq!(alice.each_ref().map(|cookie| who(&other, cookie)), ["stranger"; 5]);
+        drop(over);
+    });
 }
 
 #[test]

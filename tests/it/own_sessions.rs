@@ -13,14 +13,14 @@ use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
 use crate::support::wait_until;
 
 /// By rules alone.
-const RULES: &str = r#"
+pub(crate) const RULES: &str = r#"
 session.cookie = "SID"
 session.login = { match = { method = "POST", path = "/login" }, success = { status = [302], set_cookie = "SID" }, user = { form = "user" } }
 session.logout = { match = { method = ["GET", "POST"], path = "/logout" }, success = { status = [302] } }
 "#;
 
 /// By asking it.
-const VERIFY: &str = r#"
+pub(crate) const VERIFY: &str = r#"
 session.cookie = ["SID", "REMEMBER"]
 session.verify.path = "/whoami"
 session.verify.user = { json = "/name" }
@@ -28,7 +28,7 @@ session.verify.nobody = { json = "/id", equals = 0 }
 "#;
 
 /// An app that gives a new id at log-in, takes it away at log-out, and goes on to believe in it.
-fn app() -> Origin {
+pub(crate) fn app() -> Origin {
     let users: Arc<Mutex<HashMap<String, String>>> = Arc::default();
     Origin::start(move |request| {
         let mut users = users.lock().unwrap();
@@ -69,7 +69,7 @@ fn sid(request: &Request) -> Option<String> {
 }
 
 /// Logs in, and returns the cookie.
-fn log_in(proxy: &Proxy, user: &str) -> String {
+pub(crate) fn log_in(proxy: &Proxy, user: &str) -> String {
     let answer = proxy
         .post(&format!("/login?{user}"))
         .header("Content-Type", "application/x-www-form-urlencoded")
@@ -78,11 +78,11 @@ fn log_in(proxy: &Proxy, user: &str) -> String {
     format!("SID={}", answer.cookie("SID").expect("the app sets a cookie"))
 }
 
-fn page(proxy: &Proxy, cookie: &str) -> Answer {
+pub(crate) fn page(proxy: &Proxy, cookie: &str) -> Answer {
     proxy.get("/page").cookie(cookie).send()
 }
 
-fn session(proxy: &Proxy, cookie: &str) -> (String, Option<String>) {
+pub(crate) fn session(proxy: &Proxy, cookie: &str) -> (String, Option<String>) {
     let me = proxy.get("/_anteroom/me").cookie(cookie).send();
     let me: serde_json::Value = serde_json::from_str(&me.text()).unwrap();
     let text = |name: &str| me[name].as_str().map(str::to_owned);
@@ -425,4 +425,91 @@ fn a_cookie_of_another_path_says_nothing_of_the_session(storage: &Storage) {
     assert_eq!(session(&proxy, "SID=sid-of-ann-2"), ann);
     proxy.get("/logout").cookie("SID=sid-of-ann-2").send();
     assert_eq!(session(&proxy, "SID=sid-of-ann-2").0, "none");
+}
+
+/// A log-in of that body and type, as `SID` from then on.
+fn log_in_by(proxy: &Proxy, target: &str, kind: &str, body: &str) -> String {
+    let ask = proxy.post(target).header("Content-Type", kind).cookie("SID=sid-before-1");
+    let answer = ask.body(body.as_bytes()).send();
+    format!("SID={}", answer.cookie("SID").unwrap_or_else(|| "sid-before-1".to_owned()))
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+#[test]
+fn a_log_in_that_the_app_is_asked_about_has_the_app_s_name_and_not_the_form_s() {
+    let origin = app();
+    let rule = r#"session.login = { match = { path = "/login" }, verify = true }"#;
+    let proxy = Proxy::embedded(&origin, &format!("{VERIFY}{rule}\n"));
+    // It has failed, whatever the form says.
+    let before = log_in_by(&proxy, "/login", FORM, "user=ann&pass=wrong");
+    assert_eq!(before, "SID=sid-before-1");
+    assert_eq!(session(&proxy, &before), ("none".to_owned(), None));
+    assert_eq!(page(&proxy, &before).text(), "a page for anybody");
+
+    let ann = log_in_by(&proxy, "/login?ann", FORM, "user=mallory&pass=secret");
+    assert_eq!(page(&proxy, &ann).text(), "a page for ann");
+    assert_eq!(origin.last().header("x-anteroom-user"), Some("ann"));
+    assert_eq!(session(&proxy, &ann), ("known".to_owned(), Some("ann".to_owned())));
+    assert_eq!(session(&proxy, &before), ("none".to_owned(), None));
+}
+
+#[test]
+fn a_log_in_is_proved_by_a_field_of_the_answer_and_named_by_another() {
+    let origin = Origin::start(|request| {
+        let welcome = Reply::unstored("welcome").header("Set-Cookie", "SID=sid-after-1; Path=/");
+        match request.target.as_str() {
+            "/login?proof" => welcome.header("X-Logged-In", "1").header("X-User", "ann"),
+            "/login?nameless" => welcome.header("X-Logged-In", "1"),
+            "/login?unproved" => welcome.header("X-User", "ann"),
+            _ => Reply::unstored("a page"),
+        }
+    });
+    let rule = r#"
+session.cookie = "SID"
+session.login = { match = { path = "/login" }, success = { header = "X-Logged-In" }, user = { header = "X-User" } }
+"#;
+    for (how, known) in [("proof", true), ("nameless", false), ("unproved", false)] {
+        let proxy = Proxy::embedded(&origin, rule);
+        let cookie = log_in_by(&proxy, &format!("/login?{how}"), FORM, "user=mallory");
+        page(&proxy, &cookie);
+        let (last, said) = (origin.last(), session(&proxy, &cookie));
+        let told = (last.header("x-anteroom-session"), last.header("x-anteroom-user"));
+        if known {
+            assert_eq!(told, (Some("known"), Some("ann")), "the app's word");
+            assert_eq!(said, ("known".to_owned(), Some("ann".to_owned())));
+        } else {
+            assert_eq!(told, (Some("unknown"), None), "{how}");
+            assert_eq!(said, ("unknown".to_owned(), None), "{how}");
+        }
+    }
+}
+
+#[test]
+fn a_name_in_the_json_of_a_log_in_is_a_label() {
+    let origin = Origin::start(|request| match request.path() {
+        "/api/login" => Reply::typed("application/json", "{}")
+            .header("X-Logged-In", "1")
+            .header("Set-Cookie", "SID=sid-after-1; Path=/"),
+        _ => Reply::unstored("a page"),
+    });
+    let rule = r#"
+session.cookie = "SID"
+session.login = { match = { path = "/api/login" }, success = { header = "X-Logged-In" }, user = { json = "/who/name" } }
+"#;
+    for (body, name) in [
+        (r#"{"who":{"name":"zo\u00eb"},"pass":"secret"}"#, Some("zo\u{eb}")),
+        (r#"{"who":{"name":["ann"]}}"#, None),
+        (r#"{"name":"ann"}"#, None),
+        (r#"{"who":{"name":"ann"}"#, None),
+        ("who=ann", None),
+    ] {
+        let proxy = Proxy::embedded(&origin, rule);
+        let cookie = log_in_by(&proxy, "/api/login", "application/json", body);
+        page(&proxy, &cookie);
+        let (last, class) = (origin.last(), if name.is_some() { "known" } else { "unknown" });
+        assert_eq!(session(&proxy, &cookie), (class.to_owned(), name.map(str::to_owned)), "{body}");
+        assert_eq!(last.header("x-anteroom-session"), Some(class), "{body}");
+        assert_eq!(last.header("x-anteroom-user"), None, "nobody but he has said who he is");
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use crate::support::client::Answer;
@@ -425,4 +426,282 @@ set_cookie = "strip_for_anonymous"
     ann.post("/logout.php", "");
     let after = ann.get("/");
     assert!(after.is_hit() && after.text().contains("stranger"), "{}", after.cache_status());
+}
+
+#[test]
+fn wordpress_s_second_cookie_is_somebody_s_too() {
+    const LOGIN: &str = "wordpress_logged_in_5c016e8f0f95f039102cbe8366c5c7f3";
+    const ADMIN: &str = "wordpress_sec_5c016e8f0f95f039102cbe8366c5c7f3";
+    let sessions = Known::default();
+    let origin = Origin::start(move |request| {
+        let [user, admin] =
+            [LOGIN, ADMIN].map(|name| sessions.user(cookie(request, name).as_deref()));
+        match (request.method.as_str(), request.target.as_str()) {
+            ("POST", "/wp-login.php") => {
+                for kind in ["auth", "login"] {
+                    sessions.log_in(&format!("ann%7C1790000000%7CTok%7C{kind}"), "ann");
+                }
+                let admin =
+                    format!("{ADMIN}=ann%7C1790000000%7CTok%7Cauth; secure; HttpOnly; path=");
+                redirect("302 Found", "/wp-admin/")
+                    .header("Set-Cookie", &format!("{admin}/wp-content/plugins"))
+                    .header("Set-Cookie", &format!("{admin}/wp-admin"))
+                    .header(
+                        "Set-Cookie",
+                        &format!("{LOGIN}=ann%7C1790000000%7CTok%7Clogin; path=/; HttpOnly"),
+                    )
+            }
+            ("GET", "/wp-login.php?action=logout&_wpnonce=1f") => {
+                for kind in ["auth", "login"] {
+                    sessions.log_out(&format!("ann%7C1790000000%7CTok%7C{kind}"));
+                }
+                let past = "expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0; path=";
+                redirect("302 Found", "/wp-login.php?loggedout=true")
+                    .header("Set-Cookie", &format!("{ADMIN}=%20; {past}/wp-admin"))
+                    .header("Set-Cookie", &format!("{ADMIN}=%20; {past}/wp-content/plugins"))
+                    .header("Set-Cookie", &format!("{LOGIN}=%20; {past}/"))
+            }
+            (_, path) if path.starts_with("/wp-admin/") => match admin {
+                Some(name) => Reply::html(&format!("<p>Dashboard of {name}</p>")),
+                None => redirect("302 Found", "/wp-login.php"),
+            },
+            _ => Reply::html(&greeting(user.as_deref())),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, "session.app = \"wordpress\"");
+    proxy.get("/").send();
+    assert!(proxy.get("/").send().is_hit());
+    let answer = proxy.post("/wp-login.php").body(b"log=ann&pwd=secret").send();
+    let [login, admin] =
+        [LOGIN, ADMIN].map(|name| format!("{name}={}", answer.cookie(name).unwrap()));
+    let get = |path: &str, cookie: &str| proxy.get(path).cookie(cookie).send();
+
+    // As they come to pages, to the administration, and where the first is gone.
+    for (path, cookies, text, whose) in [
+        ("/", login.clone(), "Welcome, ann", known("ann")),
+        ("/wp-admin/", format!("{admin}; {login}"), "Dashboard of ann", known("ann")),
+        ("/wp-admin/", admin.clone(), "Dashboard of ann", ("unknown".to_owned(), None)),
+        ("/", admin.clone(), "Welcome, stranger", ("unknown".to_owned(), None)),
+    ] {
+        for _ in 0..2 {
+            let answer = get(path, &cookies);
+            assert!(!answer.is_hit() && answer.text().contains(text), "{path} {cookies}");
+            assert_eq!(told(&origin), whose, "{path} {cookies}");
+        }
+    }
+    assert_eq!(proxy.get("/wp-admin/").send().status, 302, "nobody else's");
+
+    get("/wp-login.php?action=logout&_wpnonce=1f", &login);
+    for cookies in [format!("{admin}; {login}"), admin, login] {
+        assert_eq!(get("/wp-admin/", &cookies).status, 302);
+        assert_eq!(told(&origin), ("unknown".to_owned(), None));
+    }
+}
+
+#[test]
+fn mediawiki_s_users_who_stay_logged_in_are_known_by_their_token() {
+    const KEPT: &str = "wikidbUserID=3; wikidbToken=5b1f0c0e2d7a4f6c8b9e0a1d2c3f4b5a";
+    // It does not take the token back.
+    let origin = Origin::start(|request| {
+        let is_ann = cookie(request, "wikidbUserID").as_deref() == Some("3")
+            && cookie(request, "wikidbToken").as_deref() == KEPT.split('=').next_back();
+        match (request.method.as_str(), request.path()) {
+            ("GET", "/api.php") => {
+                let said = match is_ann {
+                    true => r#"{"query":{"userinfo":{"id":3,"name":"Ann"}}}"#,
+                    false => r#"{"query":{"userinfo":{"id":0,"name":"127.0.0.1","anon":true}}}"#,
+                };
+                Reply::typed("application/json", said)
+            }
+            ("POST", "/api.php") => {
+                let names = ["wikidb_session", "wikidbUserID", "wikidbToken"];
+                names.iter().fold(Reply::typed("application/json", "{}"), |reply, name| {
+                    reply.header("Set-Cookie", &format!("{name}=deleted; {LONG_AGO}"))
+                })
+            }
+            _ => Reply::html(&greeting(is_ann.then_some("Ann")))
+                .header("Cache-Control", "private, must-revalidate, max-age=0")
+                .header("Vary", "Accept-Encoding, Cookie"),
+        }
+    });
+    let settings = r#"
+session.app = "mediawiki"
+[[route]]
+match.path = "/wiki/**"
+override_ttl = "300s"
+override_private = true
+"#;
+    let proxy = Proxy::embedded(&origin, settings);
+    let get = |cookies: &str| proxy.get("/wiki/Main").cookie(cookies).send();
+    proxy.get("/wiki/Main").send();
+    assert!(proxy.get("/wiki/Main").send().is_hit());
+
+    for _ in 0..2 {
+        let own = get(KEPT);
+        assert!(!own.is_hit() && own.text().contains("Welcome, Ann"));
+        assert_eq!(told(&origin), known("Ann"));
+    }
+    let guessed = get("wikidbUserID=3; wikidbToken=00000000000000000000000000000000");
+    assert!(guessed.is_hit() && guessed.text().contains("stranger"));
+    // The number alone is too short for a token.
+    let number = get("wikidbUserID=3");
+    assert!(!number.is_hit() && number.text().contains("stranger"));
+    assert_eq!(told(&origin), ("unknown".to_owned(), None));
+
+    proxy.post("/api.php?action=logout&format=json").cookie(KEPT).body(b"token=x").send();
+    assert!(get(KEPT).text().contains("stranger"));
+    assert!(proxy.get("/wiki/Main").send().text().contains("stranger"));
+}
+
+#[test]
+fn django_logs_in_and_out_at_its_administration_and_wherever_it_leads() {
+    let sessions = Known::default();
+    let origin = Origin::start(move |request| {
+        let id = cookie(request, "sessionid");
+        let user = sessions.user(id.as_deref());
+        let ended = |reply: Reply| {
+            let gone = format!(" sessionid=\"\"; {LONG_AGO}; SameSite=Lax");
+            reply.header("Set-Cookie", &gone).header("Cache-Control", "no-store, private")
+        };
+        match (request.method.as_str(), request.path()) {
+            ("POST", "/accounts/login/" | "/admin/login/") => {
+                let id = sessions.next("s3ss10n");
+                sessions.log_in(&id, &form_field(request, "username").unwrap());
+                let given =
+                    format!(" sessionid={id}; HttpOnly; Max-Age=1209600; Path=/; SameSite=Lax");
+                redirect("302 Found", "/admin/").header("Set-Cookie", &given)
+            }
+            ("POST", "/accounts/logout/" | "/admin/logout/") => {
+                if form_field(request, "csrfmiddlewaretoken").is_none() {
+                    return Reply::status("403 Forbidden").body("CSRF verification failed");
+                }
+                sessions.log_out(&id.unwrap());
+                match request.target.ends_with("?leads=on") {
+                    true => ended(redirect("302 Found", "/")),
+                    false => ended(Reply::html("Logged out")),
+                }
+            }
+            _ => Reply::html(&greeting(user.as_deref())).header("Vary", "Cookie"),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, "session.app = \"django\"");
+    proxy.get("/").send();
+    for (login, logout) in [
+        ("/admin/login/?next=/admin/", "/admin/logout/"),
+        ("/admin/login/", "/admin/logout/?leads=on"),
+        ("/accounts/login/?next=/", "/accounts/logout/"),
+        ("/accounts/login/", "/accounts/logout/?leads=on"),
+    ] {
+        let ann = Browser::new(&proxy);
+        ann.post(login, "username=ann&password=secret&csrfmiddlewaretoken=x");
+        assert_eq!(ann.me(), known("ann"), "{login}");
+        assert!(ann.get("/admin/").text().contains("Welcome, ann"));
+        assert_eq!(told(&origin), ("known".to_owned(), None), "a label is not told");
+        ann.post(logout, "");
+        assert_eq!(ann.me(), known("ann"), "the app has refused");
+
+        let old = ann.line();
+        ann.post(logout, "csrfmiddlewaretoken=x");
+        assert_eq!((ann.line(), ann.me()), (String::new(), ("none".to_owned(), None)), "{logout}");
+        // Where the log-out leads is fetched anew.
+        ann.get("/");
+        let after = ann.get("/");
+        assert!(after.is_hit() && after.text().contains("stranger"), "{logout}");
+        proxy.get("/").cookie(&old).send();
+        assert_eq!(told(&origin), ("unknown".to_owned(), None), "{logout}");
+    }
+}
+
+#[test]
+fn tomcat_s_single_sign_on_is_somebody_s_in_each_of_its_apps() {
+    let sessions = Known::default();
+    let origin = Origin::start(move |request| {
+        let ids = ["JSESSIONID", "JSESSIONIDSSO"].map(|name| cookie(request, name));
+        let user = ids.iter().find_map(|id| sessions.user(id.as_deref()));
+        match (request.method.as_str(), request.path()) {
+            ("POST", "/shop/j_security_check") => {
+                let name = form_field(request, "j_username").unwrap();
+                sessions.log_in("5F0B8C1A9E7D44", &name);
+                sessions.log_in("C3A81F00D2B7E6", &name);
+                redirect("303 See Other", "/shop/account")
+                    .header("Set-Cookie", "JSESSIONIDSSO=C3A81F00D2B7E6; Path=/; HttpOnly")
+                    .header("Set-Cookie", "JSESSIONID=5F0B8C1A9E7D44; Path=/shop; HttpOnly")
+            }
+            _ => Reply::html(&greeting(user.as_deref())),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, "session.app = \"tomcat\"");
+    for path in ["/shop/", "/forum/"] {
+        proxy.get(path).send();
+        assert!(proxy.get(path).send().is_hit());
+    }
+    let ann = Browser::new(&proxy);
+    ann.post("/shop/j_security_check", "j_username=ann&j_password=secret");
+    assert_eq!(ann.me(), known("ann"));
+    let both = ann.line();
+    for (path, cookies, class) in
+        [("/shop/", both.as_str(), "known"), ("/forum/", "JSESSIONIDSSO=C3A81F00D2B7E6", "unknown")]
+    {
+        for _ in 0..2 {
+            let answer = proxy.get(path).cookie(cookies).send();
+            assert!(!answer.is_hit() && answer.text().contains("Welcome, ann"), "{path}");
+            assert_eq!(told(&origin), (class.to_owned(), None), "{path}");
+        }
+        let other = proxy.get(path).send();
+        assert!(other.is_hit() && other.text().contains("stranger"), "{path}");
+    }
+}
+
+#[test]
+fn a_session_in_a_link_of_tomcat_s_is_one_visitor_s_alone() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |request| {
+        let id = format!("{:X}", 0x5F0B_8C1A_9E7D_4400_usize + count.fetch_add(1, SeqCst));
+        let link = format!("/shop/cart;jsessionid={id}");
+        let reply = match request.path() {
+            path if path.ends_with("/leads") => redirect("302 Found", &link),
+            path if path.ends_with("/form") => {
+                Reply::html(&format!("<form action='{link}'><input name=q></form>"))
+            }
+            _ => Reply::html(&format!("<p><a href=\"{link}?a=1\">Cart</a></p>")),
+        };
+        match request.target.ends_with("?sets") {
+            true => reply.header("Set-Cookie", &format!("JSESSIONID={id}; Path=/shop; HttpOnly")),
+            false => reply,
+        }
+    });
+    let settings = r#"
+session.app = "tomcat"
+[[route]]
+match.path = "/shop/everyone/**"
+share = "everyone"
+[[route]]
+match.path = "/shop/stripped/**"
+override_ttl = "60s"
+set_cookie = "strip_for_anonymous"
+"#;
+    let proxy = Proxy::embedded(&origin, settings);
+    let mut given = Vec::new();
+    for folder in ["/shop", "/shop/everyone", "/shop/stripped"] {
+        for page in ["/page", "/form", "/leads", "/page?sets", "/form?sets", "/leads?sets"] {
+            for _ in 0..3 {
+                let answer = proxy.get(&format!("{folder}{page}")).send();
+                assert!(!answer.is_hit(), "{folder}{page}: {}", answer.cache_status());
+                let text = format!("{} {}", answer.text(), answer.header("location").unwrap_or(""));
+                let id = text.split_once(";jsessionid=").expect("it goes out as it came").1;
+                given.push(id.chars().take_while(char::is_ascii_hexdigit).collect::<String>());
+            }
+        }
+    }
+    let count = given.len();
+    given.sort();
+    given.dedup();
+    assert_eq!(given.len(), count, "one id for two visitors");
+
+    // Who follows such a link is whoever the id says.
+    for _ in 0..2 {
+        let answer = proxy.get(&format!("/shop/cart;jsessionid={}", given[0])).send();
+        assert!(!answer.is_hit(), "{}", answer.cache_status());
+        assert_eq!(told(&origin), ("unknown".to_owned(), None));
+    }
 }

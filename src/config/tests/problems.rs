@@ -687,6 +687,11 @@ fn what_an_operator_may_regret_is_warned_of() {
             "[[route]]\nfragments = [{ selector = \"b\", fill = \"user\" }]",
             "[[route]] fragments: share = \"anonymous\": visitors with a login",
         ),
+        (
+            "[session.verify]\npath = \"/wp-admin/profile.php\"\nuser = { json = \"/name\" }\n\
+             nobody = { status = [302] }",
+            "[session] verify.path: what lies below /wp-admin/ does not see the log-in cookies",
+        ),
         ("[session]\napp = \"php\"", "[session] app: PHP's session cookie alone says nothing"),
         ("[session]\napp = \"django\"", "[session] app: the name that is typed at a log-in is a"),
         (
@@ -703,6 +708,38 @@ fn what_an_operator_may_regret_is_warned_of() {
                       absolute_timeout = \"30d\"\n";
     for fine in [narrower, remembered] {
         assert_eq!(warnings(&format!("{sited}{fine}")), [""; 0], "{fine}");
+    }
+}
+
+#[test]
+fn cookies_that_often_hold_the_session_itself_are_warned_of_where_the_app_is_asked() {
+    let told = |cookies: &str, more: &str| {
+        warnings(&format!(
+            "{ORIGIN}hosts = \"example.com\"\n[session]\ncookie = {cookies}\n{more}\n[session.verify]\n\
+             path = \"/me\"\nuser = {{ json = \"/name\" }}\nnobody = {{ status = [401] }}\n"
+        ))
+    };
+    for (cookies, named) in [
+        ("\"session\"", "session"),
+        ("\"laravel_session\"", "laravel_session"),
+        ("[\"remember_*\", \"_shop_session\"]", "_shop_session"),
+        ("\"shop_session\"", "shop_session"),
+        ("\"*_session\"", "*_session"),
+        // Another wiki's.
+        ("[\"shop_session\", \"wikidbUserID\"]", "shop_session"),
+    ] {
+        let told = told(cookies, "");
+        let expected = format!("[session] cookie: {named} often holds the session itself");
+        assert!(told.len() == 1 && told[0].contains(&expected), "{cookies}: {told:?}");
+    }
+    for (cookies, more) in [
+        ("\"PHPSESSID\"", ""),
+        ("\"session_id\"", ""),
+        ("\"_shop_session\"", "part = \"^([^.]+)\""),
+        ("[\"wikidb_session\", \"wikidbUserID\", \"wikidbToken\"]", ""),
+        ("[\"*_session\", \"*Token\"]", ""),
+    ] {
+        assert_eq!(told(cookies, more), [""; 0], "{cookies}");
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod wire;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,33 @@ pub(crate) fn wait_within(limit: Duration, what: &str, mut holds: impl FnMut() -
         assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// What "within a second" may take, and a moment in which a clock ticks.
+pub(crate) const A_SECOND: Duration = Duration::from_millis(1_100);
+
+/// How long behind the return of `order` a request was still sent that found what was `before`. Requests are
+/// sent all the while, so that whoever answers has had no reason to look again.
+pub(crate) fn lasts_behind(order: impl FnOnce(), before: impl Fn() -> bool + Sync) -> Duration {
+    let (is_on, begun) = (AtomicBool::new(false), Instant::now());
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut last = begun;
+            loop {
+                let sent = Instant::now();
+                if !before() {
+                    return last;
+                }
+                last = sent;
+                is_on.store(true, Ordering::SeqCst);
+                assert!(begun.elapsed() < 2 * DEADLINE, "it is as it was before");
+            }
+        });
+        wait_until("it is as before", || is_on.load(Ordering::SeqCst) || asking.is_finished());
+        order();
+        let given = Instant::now();
+        asking.join().unwrap().saturating_duration_since(given)
+    })
 }
 
 /// A loopback port that nobody listens on, and that nobody here was given. It lies below the range
