@@ -2,7 +2,7 @@
 """What the leak guard costs: the CPU time of a miss with it and without, in one run.
 
     benches/guard.py                    builds the release binary and measures
-    benches/guard.py --rounds 60 --size 65536
+    benches/guard.py --rounds 2000 --size 65536
 
 A proxy of one thread has three routes with share = "everyone", which differ in leak_guard: "off", "marks" and
 "full". (Three proxies would differ by more than that, though they were all the same.) Alice is logged in, with an
@@ -18,7 +18,6 @@ import pathlib
 import statistics
 import sys
 import tempfile
-import time
 
 import lab
 
@@ -28,9 +27,7 @@ ITEM = (
 )
 LOGIN = "alice.brown; email=alice.brown@example.com; customer=C-10442"
 GUARDS = ["off", "marks", "full"]
-ROUND = 500
-# The store writes pages behind the answers: a proxy that used no more CPU than this in 0.2 s rests.
-REST = 0.002
+ROUND = 20
 CLIENT_CORE, PROXY_CORE = 1, 0
 # A guard may take so much more.
 MOST = 1.05
@@ -71,34 +68,22 @@ class Alice(lab.Connection):
 
 
 async def play(proxy, rounds):
-    """CPU seconds that a round takes by each route, with what is done behind the answers: the medians, which nothing
-    else on the machine has to do with."""
+    """CPU seconds that a round takes by each route: the medians, for the machine may be half as fast a minute later.
+    What the store does behind the answers of one route falls on all alike."""
     alice = await Alice().open(proxy.port)
     spent = {guard: [] for guard in GUARDS}
-    order = list(GUARDS)
-    for first in range(0, rounds * ROUND, ROUND):
-        for guard in order:
-            before = settled(proxy)
-            for number in range(first, first + ROUND):
+    for turn in range(rounds):
+        for guard in GUARDS[turn % 3 :] + GUARDS[: turn % 3]:
+            before = proxy.run_s()
+            for number in range(turn * ROUND, (turn + 1) * ROUND):
                 await alice.get(f"/{guard}/{number}")
-            spent[guard].append(settled(proxy) - before)
-        order.append(order.pop(0))
+            spent[guard].append(proxy.run_s() - before)
     return {guard: statistics.median(each) for guard, each in spent.items()}
-
-
-def settled(proxy):
-    """CPU seconds of a proxy that rests."""
-    spent, before = proxy.run_s(), 0
-    while spent - before > REST:
-        before = spent
-        time.sleep(0.2)
-        spent = proxy.run_s()
-    return spent
 
 
 def main():
     parser = lab.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=21, metavar="N", help=f"of {ROUND} pages for each")
+    parser.add_argument("--rounds", type=int, default=600, metavar="N", help=f"of {ROUND} pages for each")
     parser.add_argument("--size", type=int, default=32_768, metavar="BYTES", help="of a page")
     given = parser.parse_args()
 
