@@ -133,7 +133,7 @@ async fn find_out(
         let is_due = is_old && !room.verified.was_unclear(&whose.carried, whose.now);
         if let Some(verdict) = stands(room, answer, whose, asking.look()).await? {
             if let Asking::Of(client, admitted) = asking {
-                room.verified.count_use();
+                room.verified.count_use(&whose.carried);
                 if is_due {
                     // Nobody waits for it.
                     drop(ask(room, verify, whose, (client, admitted), Asks::Renewal));

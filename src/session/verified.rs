@@ -2,7 +2,7 @@
 //!
 //! The store remembers it for all processes, this one for a second at most. Asking is done elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +29,8 @@ const UNCLEAR_TTL: f64 = 2.0;
 const PATIENCE: Duration = Duration::from_millis(250);
 /// After so many questions it is looked at whether the answers are any use.
 const WATCHED: u64 = 1_000;
+/// They are, where of so many visitors an answer was used: no more are remembered for that.
+const ENOUGH: usize = 500;
 
 /// Who a visitor is, by the app's word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +103,8 @@ pub struct Verified {
     asking: Mutex<HashMap<CookieHash, watch::Receiver<Option<Told>>>>,
     turns: Turns,
     asked: AtomicU64,
-    used: AtomicU64,
+    /// Those of whom an answer was used, as many as it takes, until it is looked at.
+    again: Mutex<HashSet<CookieHash>>,
 }
 
 impl Default for Verified {
@@ -115,7 +118,7 @@ impl Default for Verified {
             asking: Mutex::default(),
             turns: Turns::default(),
             asked: AtomicU64::new(0),
-            used: AtomicU64::new(0),
+            again: Mutex::default(),
         }
     }
 }
@@ -275,18 +278,32 @@ impl Verified {
         self.unclear.get(cookies).is_some_and(|at| now >= at && now < at + UNCLEAR_TTL)
     }
 
-    /// Counts a request that was answered by what is remembered.
-    pub fn count_use(&self) {
-        self.used.fetch_add(1, Ordering::Relaxed);
+    fn again(&self) -> MutexGuard<'_, HashSet<CookieHash>> {
+        // No code that can panic runs under this lock.
+        self.again.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a visitor of whom a request was answered by what is remembered: once, however busy he is.
+    pub fn count_use(&self, cookies: &CookieHash) {
+        if self.asked.load(Ordering::Relaxed) >= WATCHED {
+            return;
+        }
+        let mut again = self.again();
+        if again.len() < ENOUGH {
+            again.insert(*cookies);
+        }
     }
 
     /// Counts a question about a visitor of whom nothing is remembered. Returns how many there were, once:
-    /// where most of the answers were not used again.
+    /// where most visitors did not come again.
     #[must_use]
     pub fn count_question(&self) -> Option<u64> {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-        let used = self.used.load(Ordering::Relaxed);
-        (asked == WATCHED && used < asked).then_some(asked)
+        if asked != WATCHED {
+            return None;
+        }
+        let again = std::mem::take(&mut *self.again());
+        (again.len() < ENOUGH).then_some(asked)
     }
 
     /// Joins those who wait for the app's answer about a visitor, or is the one to ask.
@@ -464,12 +481,21 @@ mod tests {
 
     #[test]
     fn most_answers_that_are_used_by_nobody_are_told_of_once() {
-        let told = |uses: u64| {
+        let told = |visitors: u64, uses: u64| {
             let verified = Arc::<Verified>::default();
-            (0..uses).for_each(|_| verified.count_use());
-            (0..3_000).filter_map(|_| verified.count_question()).collect::<Vec<_>>()
+            for visitor in 0..visitors {
+                let mut hash = [0; 32];
+                hash[..8].copy_from_slice(&visitor.to_be_bytes());
+                (0..uses).for_each(|_| verified.count_use(&CookieHash(hash)));
+            }
+            let told = (0..3_000).filter_map(|_| verified.count_question()).collect::<Vec<_>>();
+            assert!(verified.again().is_empty());
+            told
         };
-        assert_eq!(told(10), [1_000]);
-        assert_eq!(told(2_000), [0; 0]);
+        assert_eq!(told(10, 1), [1_000]);
+        assert_eq!(told(10, 2_000), [1_000], "a few busy ones hide nothing");
+        assert_eq!(told(499, 3), [1_000]);
+        assert_eq!(told(500, 1), [0; 0]);
+        assert_eq!(told(2_000, 1), [0; 0]);
     }
 }

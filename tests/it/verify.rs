@@ -475,6 +475,10 @@ fn the_log_tells_once_of_cookies_that_change_with_every_answer() {
     at_once(8, |part| {
         let mut client = proxy.connect();
         for number in 0..VISITORS / 8 {
+            // A few who come again and again hide nobody.
+            for _ in 0..2 {
+                proxy.get("/page").cookie("SID=sid-of-a-busy-one").send_on(&mut client);
+            }
             let cookie = format!("SID=sid-of-visitor-{part}-{number}");
             let answer = proxy.get("/page").cookie(&cookie).send_on(&mut client);
             assert_eq!(answer.text(), "a page for anybody");
