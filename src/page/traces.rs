@@ -176,7 +176,8 @@ impl Traces {
         if self.is_empty() {
             return Ok(());
         }
-        let (mut search, mut window) = (Search::new(self, UTF_8), Window::default());
+        // PERF: they are short, and what searches a page takes longer to be made.
+        let (mut search, mut window) = (Search::unsieved(self, UTF_8), Window::default());
         for (_, value) in headers.iter().filter(|(name, _)| !USUAL.contains(name)) {
             window.show(value.as_bytes());
             search.look(&window, true)?;
@@ -242,6 +243,11 @@ pub(super) struct Search<'t> {
 impl<'t> Search<'t> {
     /// A search in a page of this charset.
     pub(super) fn new(traces: &'t Traces, charset: &'static Encoding) -> Self {
+        let search = Self::unsieved(traces, charset);
+        Self { sieve: sieve(&search.marks, &search.has), ..search }
+    }
+
+    fn unsieved(traces: &'t Traces, charset: &'static Encoding) -> Self {
         let mut marks: Vec<_> = traces.0.iter().map(Cow::Borrowed).collect();
         if charset != UTF_8 {
             marks.extend(traces.0.iter().filter_map(|mark| mark.recoded(charset)).map(Cow::Owned));
@@ -250,7 +256,7 @@ impl<'t> Search<'t> {
         for byte in marks.iter().flat_map(|mark| &mark.text) {
             has[usize::from(*byte)] = true;
         }
-        Self { sieve: sieve(&marks, &has), marks, has, plain: Vec::new() }
+        Self { sieve: None, marks, has, plain: Vec::new() }
     }
 
     /// Looks at what is in sight of a text; with `is_last` it ends there.
@@ -334,7 +340,7 @@ impl<'t> Search<'t> {
 
     /// Looks for one text after the other.
     fn look_at(&self, text: &Text<'_>) -> Result<(), Finding> {
-        for mark in &self.marks {
+        for mark in self.marks.iter().filter(|mark| mark.text.len() <= text.bytes.len()) {
             let mut places = memchr::memmem::find_iter(text.bytes, &mark.text);
             if places.any(|at| text.holds(mark, at)) {
                 return Err(mark.finding);

@@ -82,7 +82,7 @@ impl Matching {
 pub struct Success {
     /// One of these; empty: any.
     pub status: Vec<u16>,
-    /// It sets such a cookie to something new.
+    /// It sets such a cookie; a session's to something new.
     pub set_cookie: Option<Pattern>,
     /// It sends the visitor there, by the whole URL or by its path.
     pub location: Option<Pattern>,
@@ -93,11 +93,17 @@ pub struct Success {
 }
 
 impl Success {
-    fn holds(&self, status: StatusCode, headers: &HeaderMap, now: u64) -> bool {
+    fn holds(&self, case: &Case<'_>, status: StatusCode, headers: &HeaderMap) -> bool {
+        let now = case.now as u64;
+        let is_session = |name| case.room.settings.cookies.is_session(name);
+        // SECURITY: a session's that he came with may have been planted, and many apps send it again with each
+        // answer.
+        let is_new =
+            |pair| !cookies(&case.head.headers).any(|came| came == pair) || !is_session(pair.0);
         let sets = |pattern: &Pattern| {
-            let lines = headers.get_all(SET_COOKIE).iter().zip(set_cookie::names(headers));
-            lines.into_iter().any(|(line, name)| {
-                pattern.matches(name) && !set_cookie::clears(line.as_bytes(), now)
+            let lines = headers.get_all(SET_COOKIE).iter().zip(set_cookie::pairs(headers));
+            lines.into_iter().any(|(line, pair)| {
+                pattern.matches(pair.0) && !set_cookie::clears(line.as_bytes(), now) && is_new(pair)
             })
         };
         let clears =
@@ -188,7 +194,6 @@ pub(super) async fn carry_out(
 ) -> Result<Change, Error> {
     let room = case.room;
     let (watched, rules) = (&room.settings.watched, &room.settings.cookies);
-    let now = case.now as u64;
     let after = verify::session_cookies_after(case, headers);
     let next = rules.only_token_of(&after).map(|token| room.sessions.stored(&token));
     let came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
@@ -197,9 +202,9 @@ pub(super) async fn carry_out(
     let is_cleared =
         rules.leading(&came).is_some_and(|name| !after.iter().any(|(left, _)| *left == name));
     let logs_out =
-        |rule: &LogoutRule| rule.matching.fits(case) && rule.success.holds(status, headers, now);
+        |rule: &LogoutRule| rule.matching.fits(case) && rule.success.holds(case, status, headers);
     let logs_in =
-        |rule: &&LoginRule| rule.matching.fits(case) && rule.success.holds(status, headers, now);
+        |rule: &&LoginRule| rule.matching.fits(case) && rule.success.holds(case, status, headers);
     if let (Some(rule), Some(next)) = (watched.login.as_ref().filter(logs_in), &next) {
         return Ok(match begin(case, rule, (status, headers), next.clone()).await {
             Some(user) => Change::Watched { user: Some(user) },

@@ -108,3 +108,19 @@ fn a_log_in_that_leaves_the_cookie_is_not_believed_where_a_new_one_is_the_proof(
     assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
     assert_eq!(session(&proxy, planted), ("unknown".to_owned(), None));
 }
+
+#[test]
+fn a_log_in_that_sets_the_planted_id_again_is_no_new_one() {
+    let origin = Origin::start(|request| match request.path() {
+        "/login" => Reply::status("302 Found")
+            .header("Location", "/")
+            .header("Set-Cookie", "SID=chosen-by-mallory-1; Path=/")
+            .body(""),
+        _ => Reply::unstored("a page"),
+    });
+    let proxy = Proxy::embedded(&origin, RULES);
+    let planted = "SID=chosen-by-mallory-1";
+    let form = "application/x-www-form-urlencoded";
+    proxy.post("/login").header("Content-Type", form).cookie(planted).body(b"user=ann").send();
+    assert_eq!(session(&proxy, planted), ("unknown".to_owned(), None));
+}
