@@ -45,8 +45,6 @@ const KEPT_FOR: Duration = Duration::from_secs(30);
 const UNCLEAR_FOR: Duration = Duration::from_millis(2_100);
 /// For so long it is remembered at least what the app has said: less than `verify_every`.
 const REMEMBERED_FOR: Duration = Duration::from_secs(5);
-/// For so long what the app has said counts where nobody hears that it was voided: `verify_every`, and a little.
-const VERIFIED_FOR: Duration = Duration::from_secs(9);
 /// What a proxy counts where the store could not be read, and how many answers that excuses.
 const READ_ERRORS: &str = "anteroom_store_read_errors_total";
 const EXCUSED_MAX: usize = 8;
@@ -397,15 +395,7 @@ impl Play {
     }
 
     fn logs_out_so(&mut self, browser: usize, how: LogOut) -> Asked {
-        let asked =
-            self.does(browser, "POST", format!("/logout/{}", how.word()), Does::LogOut(how));
-        // Others go on to hold him for nobody, who has nothing to end, if he was that before the store went away.
-        let state = self.world.state();
-        let learnt = asked.session.and_then(|session| state.sessions[session].learnt);
-        match learnt.filter(|(_, at)| at.elapsed() < VERIFIED_FOR) {
-            Some((proxy, _)) => Asked { proxy, ..asked },
-            None => asked,
-        }
+        self.does(browser, "POST", format!("/logout/{}", how.word()), Does::LogOut(how))
     }
 
     /// A request of that browser for anything.
@@ -803,7 +793,6 @@ impl Play {
                 let session = &mut state.sessions[session];
                 let is_sure = session.ended.is_none() && asked.has_store;
                 session.known = Some(now);
-                session.learnt = (!asked.has_store).then_some((asked.proxy, now));
                 session.is_unclear = !is_sure;
             }
             Does::LogOut(how) if is_done => {

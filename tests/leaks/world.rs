@@ -82,8 +82,6 @@ pub(crate) struct Session {
     pub(crate) holder: Holder,
     /// When the log-in was acknowledged, where all was well then.
     pub(crate) known: Option<Instant>,
-    /// The proxy that alone has learnt of the log-in, for the store was away, and when.
-    pub(crate) learnt: Option<(usize, Instant)>,
     /// Whether a log-out has begun, or nobody knows what became of a log-in.
     pub(crate) is_unclear: bool,
     pub(crate) ended: Option<Ended>,
@@ -228,7 +226,6 @@ impl State {
             was: user,
             holder,
             known: None,
-            learnt: None,
             is_unclear: false,
             ended: None,
             is_kept: false,
