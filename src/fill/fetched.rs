@@ -1,5 +1,6 @@
 //! A fetch whose response has begun, and the page that it makes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ::http::header::{AGE, SET_COOKIE};
@@ -54,9 +55,9 @@ impl Fetch {
     }
 
     /// What must not stand in the page, with the values of the cookies that it has lost.
-    pub(super) fn traces_with(&self, lost: &HeaderMap) -> Traces {
-        let mut traces = self.traces.clone();
-        set_cookie::pairs(lost).for_each(|(_, value)| traces.set_cookie(value));
+    pub(super) fn traces_with(&self, lost: &HeaderMap) -> Cow<'_, Traces> {
+        let mut traces = Cow::Borrowed(&self.traces);
+        set_cookie::pairs(lost).for_each(|(_, value)| traces.to_mut().set_cookie(value));
         traces
     }
 

@@ -6,6 +6,9 @@
 //! `\u0041`). Case counts for nothing. What follows from a find is decided elsewhere.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::rc::Rc;
 
 use ::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
@@ -233,7 +236,7 @@ static USUAL: [HeaderName; 17] = [
 /// A search through a text that comes in pieces.
 pub(super) struct Search<'t> {
     marks: Vec<Cow<'t, Mark>>,
-    sieve: Option<Searcher>,
+    sieve: Option<Rc<Searcher>>,
     /// The bytes that the texts have.
     has: [bool; 256],
     /// The text without its escapes, where it had to be written out.
@@ -354,10 +357,49 @@ impl<'t> Search<'t> {
 /// where the processor has no instructions for it, or there are too many of them.
 ///
 /// PERF: nearly all of them have three bytes or more, by which the processor tells them from others.
-fn sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Searcher> {
+fn sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Rc<Searcher>> {
     if marks.is_empty() {
         return None;
     }
+    SIEVES.with_borrow_mut(|sieves| {
+        let slot = &mut sieves[slot_of(marks)];
+        let fits = slot.as_ref().is_some_and(|made| made.is_of(marks));
+        if !fits {
+            let texts = marks.iter().map(|mark| mark.text.clone()).collect();
+            *slot = Some(Made { texts, sieve: new_sieve(marks, has).map(Rc::new) });
+        }
+        slot.as_ref().and_then(|made| made.sieve.clone())
+    })
+}
+
+/// Sieves that are kept: who comes again brings the same. Of some KiB each.
+const SIEVES_MAX: usize = 64;
+
+thread_local! {
+    /// PERF: a sieve takes as long to be made as to look through 16 KiB.
+    static SIEVES: RefCell<[Option<Made>; SIEVES_MAX]> = const { RefCell::new([const { None }; SIEVES_MAX]) };
+}
+
+/// A sieve, with the texts that it finds.
+struct Made {
+    texts: Vec<Vec<u8>>,
+    sieve: Option<Rc<Searcher>>,
+}
+
+impl Made {
+    fn is_of(&self, marks: &[Cow<'_, Mark>]) -> bool {
+        self.texts.iter().eq(marks.iter().map(|mark| &mark.text))
+    }
+}
+
+/// Where the sieve of these texts is kept, and that of others, too, which then goes.
+fn slot_of(marks: &[Cow<'_, Mark>]) -> usize {
+    let mut hasher = DefaultHasher::new();
+    marks.iter().for_each(|mark| mark.text.hash(&mut hasher));
+    hasher.finish() as usize % SIEVES_MAX
+}
+
+fn new_sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Searcher> {
     let mut builder = Config::new().match_kind(MatchKind::LeftmostFirst).builder();
     builder.extend(marks.iter().map(|mark| &mark.text));
     let mut letter = [0; 4];
@@ -672,6 +714,20 @@ mod tests {
         }
         assert_eq!(found("to ann@shop.example."), Some(Finding::LeakAttribute));
         assert_eq!(found("pat o brien, renee b, ann at shop.example"), None);
+    }
+
+    #[test]
+    fn each_visitor_s_own_is_looked_for_where_many_come_again() {
+        let names: Vec<_> = (0..3 * SIEVES_MAX).map(|n| format!("visitor{n:03}")).collect();
+        for _ in 0..2 {
+            for (n, name) in names.iter().enumerate() {
+                let mut traces = Traces::default();
+                traces.user(name.as_bytes());
+                let found = |page: &str| found_in(&traces, page.as_bytes(), UTF_8, 64);
+                assert_eq!(found(&format!("hi, {name}!")), Some(Finding::LeakUser));
+                assert_eq!(found(&format!("hi, {}!", names[(n + 1) % names.len()])), None);
+            }
+        }
     }
 
     #[test]
