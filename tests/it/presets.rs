@@ -10,6 +10,14 @@ use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::Proxy;
 
+const MEDIAWIKI: &str = r#"
+session.app = "mediawiki"
+[[route]]
+match.path = "/wiki/**"
+override_ttl = "300s"
+override_private = true
+"#;
+
 const LONG_AGO: &str = "expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0; path=/";
 
 /// A browser that keeps cookies.
@@ -240,14 +248,7 @@ fn mediawiki_is_asked_by_its_api() {
                 .header("Vary", "Accept-Encoding, Cookie"),
         }
     });
-    let settings = r#"
-session.app = "mediawiki"
-[[route]]
-match.path = "/wiki/**"
-override_ttl = "300s"
-override_private = true
-"#;
-    let proxy = Proxy::embedded(&origin, settings);
+    let proxy = Proxy::embedded(&origin, MEDIAWIKI);
     let ann = Browser::new(&proxy);
     ann.get("/index.php?title=Special:UserLogin");
     assert!(ann.get("/wiki/Main").text().contains("stranger"));
@@ -524,14 +525,7 @@ fn mediawiki_s_users_who_stay_logged_in_are_known_by_their_token() {
                 .header("Vary", "Accept-Encoding, Cookie"),
         }
     });
-    let settings = r#"
-session.app = "mediawiki"
-[[route]]
-match.path = "/wiki/**"
-override_ttl = "300s"
-override_private = true
-"#;
-    let proxy = Proxy::embedded(&origin, settings);
+    let proxy = Proxy::embedded(&origin, MEDIAWIKI);
     let get = |cookies: &str| proxy.get("/wiki/Main").cookie(cookies).send();
     proxy.get("/wiki/Main").send();
     assert!(proxy.get("/wiki/Main").send().is_hit());

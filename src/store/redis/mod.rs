@@ -221,6 +221,23 @@ impl RedisStore {
         self.0.link.call(Call::Write, step).await
     }
 
+    /// A step that changes a cart: `script` takes the items, with their counts, behind all else. `None`: it is
+    /// changed, and to be read with care.
+    async fn run_change(
+        &self,
+        mut script: redis::ScriptInvocation<'_>,
+        change: &CartChange,
+    ) -> Result<Option<CartAnswer>, StoreError> {
+        if let CartChange::Set(items) = change {
+            for (item, count) in items {
+                script.arg(item.as_str()).arg(*count);
+            }
+        }
+        let script = &script;
+        let step = |mut on| async move { script.invoke_async::<redis::Value>(&mut on).await };
+        changed_cart(self.0.link.call(Call::Write, step).await?)
+    }
+
     async fn run(&self, script: &redis::ScriptInvocation<'_>) -> Result<usize, StoreError> {
         let step = |mut on| async move { script.invoke_async::<Option<usize>>(&mut on).await };
         Ok(self.0.link.call(Call::Write, step).await?.unwrap_or_default())
@@ -479,14 +496,7 @@ impl SessionStore for RedisStore {
         script.arg(user.as_ref().map_or(&[][..], User::as_stored));
         script.arg(CART_MAX).arg(*now).arg(u8::from(*change == CartChange::Empty));
         control::add_terms(&mut script, self.keys(), terms);
-        if let CartChange::Set(items) = change {
-            for (item, count) in items {
-                script.arg(item.as_str()).arg(*count);
-            }
-        }
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<redis::Value>(&mut on).await };
-        match changed_cart(self.0.link.call(Call::Write, step).await?)? {
+        match self.run_change(script, change).await? {
             Some(answer) => Ok(answer),
             None => Ok(CartAnswer::Changed(self.cart(token).await?)),
         }

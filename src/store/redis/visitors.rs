@@ -2,7 +2,7 @@
 
 use redis::pipe;
 
-use super::{Call, EVICT_BATCH, RedisStore, TOUCH_BATCH, changed_cart, script};
+use super::{Call, EVICT_BATCH, RedisStore, TOUCH_BATCH, script};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
     Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, SessionStore as _, StoreError,
@@ -64,14 +64,7 @@ impl VisitorStore for RedisStore {
         script.key(&keys.visitors).key(keys.cart(token.as_stored())).arg(token.as_str());
         script.arg(u8::from(begins == Begins::Now)).arg(now).arg(VISITOR_CART_MAX);
         script.arg(u8::from(*change == CartChange::Empty));
-        if let CartChange::Set(items) = change {
-            for (item, count) in items {
-                script.arg(item.as_str()).arg(*count);
-            }
-        }
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<redis::Value>(&mut on).await };
-        match changed_cart(self.0.link.call(Call::Write, step).await?)? {
+        match self.run_change(script, change).await? {
             Some(answer) => Ok(answer),
             None => Ok(CartAnswer::Changed(self.visitor_cart(token).await?)),
         }
