@@ -13,15 +13,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anteroom::cache::entry::{Entry, LifetimeSource, Stale, Stored};
+use anteroom::cache::memory::{Memory, Slot};
+use anteroom::cache::rules::key::{KeyParts, ShareClass, hash_request};
+use anteroom::cache::rules::leak_guard::{Forms, Watch, inspect};
+use anteroom::cache::rules::personal_data::Traces;
+use anteroom::cache::rules::verdict::{Access, Asked, Policy, Who, can_cache};
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
-use anteroom::page::entry::{Entry, LifetimeSource, Stale, Stored};
-use anteroom::page::guard::{Forms, Watch, inspect};
-use anteroom::page::key::{KeyParts, ShareClass, hash_request};
-use anteroom::page::memory::{Memory, Slot};
-use anteroom::page::traces::Traces;
-use anteroom::page::verdict::{Access, Asked, Policy, Who, can_cache};
-use anteroom::route::Route;
+use anteroom::policy::route::Route;
 use anteroom::store::{
     AnyStore, Demand, Limits, OpenStore, PageStore as _, SessionStore as _, Settings, Url,
     ViewStore as _, Visit,

@@ -2,9 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 failed, 2 usage, 64 bad configuration.
 
-mod ask;
 mod cli;
-mod terminal;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -12,8 +10,9 @@ use std::process::ExitCode;
 use anteroom::app::{App, Demo};
 use anteroom::config::print;
 use clap::Parser;
-use cli::{Cli, Command, ConfigCommand, PlanArgs};
-use terminal::{failed, read, say};
+use cli::args::{Cli, Command, ConfigCommand, PlanArgs};
+use cli::output::{failed, read, say};
+use cli::{commands, output};
 use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
 
@@ -31,17 +30,17 @@ fn main() -> ExitCode {
         None => run(&cli.run),
         Some(Command::Demo(args)) => demonstrate(&args),
         Some(Command::Check(args)) => {
-            terminal::check(args).map(|()| say("the configuration is fine"))
+            output::check(args).map(|()| say("the configuration is fine"))
         }
         Some(Command::Config { command: ConfigCommand::Print(args) }) => {
             read(args).map(|plan| say(print(&plan).trim_end()))
         }
-        Some(Command::Rows { command }) => ask::rows(command),
-        Some(Command::Purge(args)) => ask::purge(args),
-        Some(Command::Explain(args)) => ask::explain(args),
-        Some(Command::Top(args)) => ask::top(args),
-        Some(Command::Sessions { command }) => ask::sessions::sessions(command),
-        Some(Command::User { command }) => ask::sessions::user(command),
+        Some(Command::Rows { command }) => commands::rows(command),
+        Some(Command::Purge(args)) => commands::purge(args),
+        Some(Command::Explain(args)) => commands::explain(args),
+        Some(Command::Top(args)) => commands::top(args),
+        Some(Command::Sessions { command }) => commands::sessions::sessions(command),
+        Some(Command::User { command }) => commands::sessions::user(command),
     };
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }
@@ -63,7 +62,7 @@ fn run(args: &PlanArgs) -> Result<(), u8> {
     app.run(|| read(args.clone()).ok()).map_err(failed)
 }
 
-fn demonstrate(args: &cli::DemoArgs) -> Result<(), u8> {
+fn demonstrate(args: &cli::args::DemoArgs) -> Result<(), u8> {
     log_to_stderr("warn");
     let demo = Demo::open(args.listen, args.data.as_deref()).map_err(failed)?;
     say(&demo.invitation());

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules of the binary.
-const BINARY: [&str; 4] = ["main", "terminal", "ask", "cli"];
+const BINARY: [&str; 2] = ["main", "cli"];
 /// The line before the map, which stands in a fenced block.
 const MARKER: &str = "<!-- import map";
 

@@ -18,11 +18,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anteroom::cache::rules::key::ShareClass;
+use anteroom::cache::rules::verdict::{Access, Answered, Asked, Policy, Who, can_cache, may_store};
 use anteroom::http::freshness::initial_age;
-use anteroom::page::key::ShareClass;
-use anteroom::page::verdict::{Access, Answered, Asked, Policy, Who, can_cache, may_store};
-use anteroom::reason::Reason;
-use anteroom::route::Route;
+use anteroom::policy::route::Route;
+use anteroom::telemetry::reason::Reason;
 use fastrand::Rng;
 use http::header::{
     AGE, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, PRAGMA, SET_COOKIE, VARY,

@@ -22,14 +22,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, TOP_COOKIES, Token};
+use crate::cache::purge::purger::Purger;
 use crate::http::bearer;
-use crate::metrics::Metrics;
-use crate::purge::Purger;
-use crate::request::{CookieKinds, Room, cookie_report};
+use crate::proxy::{CookieKinds, Room, cookie_report};
 use crate::row::{Memo, Names};
+use crate::serve::socket::Socket;
 use crate::session::Sessions;
-use crate::socket::Socket;
 use crate::store::{AnyStore, StoreError};
+use crate::telemetry::metrics::Metrics;
 
 /// How long an order waits for a store that is away.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);

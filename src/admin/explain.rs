@@ -4,7 +4,7 @@ use hyper::body::Incoming;
 
 use super::Clerk;
 use super::clerk::{Refused, bad, read};
-use crate::request::{Explanation, Question, explain};
+use crate::proxy::{Explanation, Question, explain};
 
 impl Clerk {
     /// Explains it, and changes nothing.

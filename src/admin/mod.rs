@@ -35,7 +35,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::http::host::{self, Host};
-use crate::metrics::Metrics;
+use crate::telemetry::metrics::Metrics;
 
 pub use call::{CallError, call};
 pub use clerk::{Clerk, Post, serve_data};

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::{App, StartError, runtime};
+use crate::app::demo_shop::{Settings, Shop, serve};
 use crate::config::{AccessFormat, Endpoint, Listen, OriginUrl, Plan, Route, Share, StoreUrl};
-use crate::demo::{Settings, Shop, serve};
 use crate::http::path::PathPattern;
 
 /// The folder among the system's temporary ones. Always the same, so that visitors are still known

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::metrics::Metrics;
-use crate::request::{CookieKinds, cookie_hints, cookie_report};
+use crate::proxy::{CookieKinds, cookie_hints, cookie_report};
 use crate::store::StoreError;
 use crate::task::{Next, Task};
+use crate::telemetry::metrics::Metrics;
 
 /// How often the counts are looked at.
 const EVERY: Duration = Duration::from_secs(2);

@@ -10,11 +10,11 @@ use super::parts::{self, Shared};
 use super::turn::Turn;
 use super::{origins, rows, webhook};
 use crate::config::Plan;
-use crate::metrics::Sheet;
 use crate::store::AnyStore;
 use crate::task::{
     self, Clean, CleanVisitors, FlushVisitors, Gone, LogOuts, Purges, Rescale, Visits,
 };
+use crate::telemetry::metrics::Sheet;
 
 /// The background tasks.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::{StartError, tls};
 use crate::config::{Address, Listen};
 use crate::serve::listen::{self, Inherited};
+use crate::serve::socket::Socket;
 use crate::serve::{Entrance, Listener, Terms};
-use crate::socket::Socket;
 
 /// Where visitors are served.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! first, so that whatever is wrong is told before the first visitor comes.
 
 mod demo;
+mod demo_shop;
 mod files;
 mod hints;
 mod jobs;
@@ -32,12 +33,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Desk, Post};
 use crate::config::{Admin, Plan, StoreUrl};
-use crate::log::AccessLog;
-use crate::metrics::Metrics;
 use crate::serve::listen;
+use crate::serve::socket::Socket;
 use crate::serve::tls::TlsError;
-use crate::socket::Socket;
 use crate::store::{AnyStore, OpenError, OpenStore, PurgeStore as _, StoreError, StoreState};
+use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::metrics::Metrics;
 
 pub use demo::{Demo, DemoError};
 use jobs::Jobs;

@@ -13,12 +13,12 @@ use super::StartError;
 use super::parts::Shared;
 use crate::config::{self, OriginUrl, Plan};
 use crate::http::host::Scheme;
-use crate::metrics::{Metrics, Reading, Sheet};
 use crate::origin::{
     Balance, Check, Http2, Patience, Roster, Rules, Settings as ServerSettings, Tls, TlsRules,
     Upstream, Upstreams,
 };
 use crate::task::{self, Health};
+use crate::telemetry::metrics::{Metrics, Reading, Sheet};
 
 /// All origins: the first is `[origin]`, and the others follow in the order of the plan.
 #[derive(Clone, Debug, Default)]

@@ -15,34 +15,34 @@ use super::StartError;
 use super::hints::Told;
 use super::origins::{self, Origins};
 use super::reload::Reloads;
+use crate::cache::Pages;
+use crate::cache::flight::Flights;
+use crate::cache::purge::Purged;
+use crate::cache::purge::purger::Purger;
 use crate::config::{self, Plan};
 use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{Guests, Peers};
 use crate::http::set_cookie;
-use crate::limit::{Counters, Limit, Limits, Rate};
-use crate::log::{AccessLog, Format, Style, Target};
-use crate::metrics::Metrics;
-use crate::page::Pages;
-use crate::page::flight::Flights;
-use crate::page::purge::Purged;
-use crate::purge::Purger;
-use crate::request::crowd::Crowd;
-use crate::request::{
+use crate::policy::rate_limit::{Counters, Limit, Limits, Rate};
+use crate::policy::route::{
+    Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, Segment, SetCookie, Share,
+};
+use crate::proxy::connection::counter::Crowd;
+use crate::proxy::{
     CookieKinds, CookieRules, Endpoint, HoleLimits, LoginRule, LoginUser, LogoutRule, Matching,
     Minted, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success,
     TokenFrom, Verify, VisitorTokens, Watched,
 };
-use crate::route::{
-    Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, Segment, SetCookie, Share,
-};
 use crate::row::Memo;
 use crate::serve::{Caps, Most};
 use crate::session::expire::{ExpiredFile, OnExpire};
+use crate::session::visit::{Ranks, VisitQueue, VisitorVisits};
 use crate::session::{Rules, SameSite, Secure, SessionCookie, Sessions, Verified};
 use crate::store::{self, OpenStore};
 use crate::task::Expiring;
-use crate::visit::{Ranks, VisitQueue, VisitorVisits};
+use crate::telemetry::access_log::{AccessLog, Format, Style, Target};
+use crate::telemetry::metrics::Metrics;
 
 /// What all threads share, from the start to the end.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use super::worker::{self, Worker};
 use super::{StartError, admin_token, rows};
 use crate::admin::Post;
 use crate::config::Plan;
-use crate::metrics::Metrics;
 use crate::store::AnyStore;
+use crate::telemetry::metrics::Metrics;
 
 /// How reloads went.
 #[derive(Debug, Default)]

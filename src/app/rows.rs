@@ -12,12 +12,12 @@ use super::turn::Turn;
 use super::worker::dry_room;
 use crate::admin::{self, Clerk, Post};
 use crate::config::Plan;
-use crate::metrics::Sheet;
 use crate::origin::Upstreams;
 use crate::row::Names;
-use crate::socket::Socket;
+use crate::serve::socket::Socket;
 use crate::store::AnyStore;
 use crate::task::{self, CacheRows, OriginRows, RowOrigin, RowPlace, RowSecret};
+use crate::telemetry::metrics::Sheet;
 
 /// The names of all rows.
 pub(super) fn names(plan: &Plan) -> Names {

@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, ClientCerts, Listen, TlsVersion};
-use crate::metrics::Metrics;
-use crate::request::client::{Entry, Redirect};
+use crate::proxy::connection::client::{Entry, Redirect};
 use crate::serve::tls::{Clients, Settings, Tls, TlsError};
+use crate::telemetry::metrics::Metrics;
 
 /// How often the files are looked at. A change is taken over when they have lain still for one look.
 const LOOK: Duration = Duration::from_secs(2);

@@ -7,11 +7,11 @@ use super::StartError;
 use super::origins::Origins;
 use super::parts::{self, Shared};
 use super::webhook;
+use crate::cache::purge::purger::Purger;
+use crate::cache::rules::verdict::Policy;
 use crate::config::{Cache, Limits, Plan};
 use crate::origin;
-use crate::page::verdict::Policy;
-use crate::purge::Purger;
-use crate::request::{Coder, Settings};
+use crate::proxy::{Coder, Settings};
 use crate::serve;
 use crate::serve::io::Deadlines;
 

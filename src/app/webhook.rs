@@ -12,10 +12,10 @@ use super::parts::Shared;
 use super::turn::Turn;
 use crate::config::{OnExpire, Plan, WebhookUrl};
 use crate::http::host::Scheme;
-use crate::metrics::Sheet;
 use crate::origin::{Http2, Origin, Settings, Tls, TlsError, TlsRules};
 use crate::store::AnyStore;
 use crate::task::{self, Deliver, Webhook, WebhookKeys};
+use crate::telemetry::metrics::Sheet;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);

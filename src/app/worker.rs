@@ -14,15 +14,15 @@ use tokio_util::task::TaskTracker;
 use super::parts::Shared;
 use super::turn::Turn;
 use super::{StartError, runtime};
-use crate::fill::Filler;
-use crate::log::Pen;
-use crate::metrics::Sheet;
+use crate::cache::Pages;
+use crate::cache::fill::Filler;
 use crate::origin::Upstreams;
-use crate::page::Pages;
-use crate::request::Room;
+use crate::proxy::Room;
 use crate::row::Reader;
 use crate::serve::{Door, Entrance, Inside, serve};
 use crate::store::{AnyStore, OpenStore};
+use crate::telemetry::access_log::Pen;
+use crate::telemetry::metrics::Sheet;
 
 /// How often the end of the workers is looked for.
 const LOOK: Duration = Duration::from_millis(10);

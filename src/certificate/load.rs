@@ -302,17 +302,17 @@ pub(super) mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::write(at("a.pem"), "one").unwrap();
         let sources = Sources { certificates: vec![at("*.pem").display().to_string()], key: None };
-        let first = super::super::stamps(&sources);
-        assert_eq!(first, super::super::stamps(&sources));
+        let first = crate::certificate::stamps(&sources);
+        assert_eq!(first, crate::certificate::stamps(&sources));
         fs::write(at("a.key"), "key").unwrap();
-        let second = super::super::stamps(&sources);
+        let second = crate::certificate::stamps(&sources);
         assert_ne!(first, second);
         fs::write(at("b.pem"), "two").unwrap();
-        let third = super::super::stamps(&sources);
+        let third = crate::certificate::stamps(&sources);
         assert_ne!(second, third);
         // Who may read it is part of it.
         use std::os::unix::fs::PermissionsExt as _;
         fs::set_permissions(at("b.pem"), fs::Permissions::from_mode(0o600)).unwrap();
-        assert_ne!(third, super::super::stamps(&sources));
+        assert_ne!(third, crate::certificate::stamps(&sources));
     }
 }

@@ -4,7 +4,7 @@
 
 use super::plan::{Cache, Session};
 use super::sessions::{Login, LoginUser, Logout, Matching, Success, Verify};
-use crate::http::finding::{Expression, Finder, Plain, Sign};
+use crate::http::extract::{Expression, Finder, Plain, Sign};
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 

@@ -17,7 +17,7 @@ use super::servers::Servers;
 use super::sessions::{Login, Logout, Verify};
 use crate::certificate::Sources;
 use crate::http::coding::Coding;
-use crate::http::finding::Expression;
+use crate::http::extract::Expression;
 use crate::http::host::Scheme;
 use crate::http::path::{Branch, PathPattern};
 use crate::http::pattern::Pattern;

@@ -10,7 +10,7 @@ use super::node::{Node, Table, Value};
 use super::reader::nearest;
 use super::schema::{MS, Walk, named, paths};
 use super::text;
-use crate::http::finding::{Expression, Finder, Plain, Sign};
+use crate::http::extract::{Expression, Finder, Plain, Sign};
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::ident::{ATTRIBUTES_MAX, is_attribute_name};

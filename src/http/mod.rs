@@ -2,7 +2,7 @@
 //!
 //! No sockets, no store and no clock live here.
 
-pub mod aftermath;
+pub mod apply_set_cookie;
 pub mod bearer;
 pub mod cache_control;
 pub mod cache_status;
@@ -12,7 +12,7 @@ pub mod conditional;
 pub mod cookie;
 pub mod date;
 pub mod etag;
-pub mod finding;
+pub mod extract;
 pub mod forwarded;
 pub mod freshness;
 pub mod harden;

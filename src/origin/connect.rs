@@ -18,7 +18,7 @@ use super::meter::{Allowance, Metered};
 use super::pool::{BUFFER, Origin};
 use super::sender::{Http1, Sender};
 use super::{Http2, OriginError};
-use crate::metrics::Count;
+use crate::telemetry::metrics::Count;
 
 /// The socket of an origin connection.
 pub(super) type OriginSocket = Metered<Link>;

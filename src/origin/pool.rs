@@ -13,7 +13,7 @@ use super::OriginError;
 use super::lanes::Lanes;
 use super::sender::{Http1, Sender};
 use super::tls::Tls;
-use crate::metrics::Sheet;
+use crate::telemetry::metrics::Sheet;
 
 /// hyper's buffer for an origin connection, and so the bound of a response's head. At 16 KiB
 /// bodies 64 KiB cost a third less than hyper's first guess.

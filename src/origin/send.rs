@@ -15,7 +15,7 @@ use super::sender::{Sender, to_http2};
 use super::upstream::is_repeatable;
 use super::{OriginBody, OriginError, Outgoing};
 use crate::http::{hop, media};
-use crate::metrics::Count;
+use crate::telemetry::metrics::Count;
 
 /// Which connection may carry a request, and what becomes of it afterwards.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use super::servers::Place;
 use super::{Keep, OriginError, OriginResponse, Outgoing};
 use crate::http::hop::{self, TransferEncoding};
 use crate::http::upgrade::Protocol;
-use crate::metrics::Count;
+use crate::telemetry::metrics::Count;
 
 /// What came of a request for another protocol.
 #[derive(Debug)]

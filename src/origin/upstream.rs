@@ -14,7 +14,7 @@ use super::servers::{Failure, NoPlace, Place, Roster, Wish};
 use super::upgrade::Answer;
 use super::{Keep, Origin, OriginError, OriginResponse, Outgoing, Settings};
 use crate::http::upgrade::Protocol;
-use crate::metrics::{Count, Sheet};
+use crate::telemetry::metrics::{Count, Sheet};
 
 /// An origin, as one thread reaches it.
 #[derive(Debug)]

@@ -15,9 +15,10 @@ use super::connection::{self, Arrival, Settings};
 use super::listen::{BACKLOG, Entrance, Terms};
 use super::stream::{Listener, Stream};
 use crate::http::peer::{Peer, Peers};
-use crate::metrics::{Count, Sheet};
-use crate::request::Room;
-use crate::request::crowd::{self, Crowd};
+use crate::proxy::Room;
+use crate::proxy::connection::counter;
+use crate::proxy::connection::counter::Crowd;
+use crate::telemetry::metrics::{Count, Sheet};
 
 /// How long to wait when accepting fails (out of file descriptors, mostly).
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
@@ -72,7 +73,7 @@ impl Caps {
 
     /// Room for one more request beside others on a connection of `peer`; `None` at a cap.
     #[must_use]
-    pub fn enter_request(&self, peer: Peer) -> Option<crowd::Place> {
+    pub fn enter_request(&self, peer: Peer) -> Option<counter::Place> {
         let most = self.most.load();
         let mut place = self.requests.enter(most.all)?;
         let is_free = peer.is_among(&most.trusted);
@@ -84,7 +85,7 @@ impl Caps {
 #[derive(Debug)]
 pub struct Place {
     caps: Arc<Caps>,
-    place: crowd::Place,
+    place: counter::Place,
 }
 
 impl Place {
@@ -271,7 +272,7 @@ mod tests {
             let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = socket.local_addr().unwrap();
             socket.set_nonblocking(true).unwrap();
-            let listener = Listener::new(super::super::Listener::Tcp(socket)).unwrap();
+            let listener = Listener::new(crate::serve::Listener::Tcp(socket)).unwrap();
             let come = || std::net::TcpStream::connect(address).unwrap();
             let _clients: Vec<_> = (0..6).map(|_| come()).collect();
             let _first = listener.accept().await.unwrap();

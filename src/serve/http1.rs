@@ -19,9 +19,9 @@ use super::accept::Door;
 use super::connection::{Line, Settings};
 use super::io::Watched;
 use super::stream::Stream;
-use crate::metrics::{Count, Sheet};
-use crate::request::client::{Client, Phase, Pulse};
-use crate::request::{Tunnel, respond};
+use crate::proxy::connection::client::{Client, Phase, Pulse};
+use crate::proxy::{Tunnel, respond};
+use crate::telemetry::metrics::{Count, Sheet};
 
 /// hyper's buffer for a client connection: what it reads ahead.
 const BUFFER: usize = 64 * 1024;

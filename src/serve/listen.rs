@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::tls::Tls;
 use crate::http::peer::Peers;
-use crate::request::client::Entry;
+use crate::proxy::connection::client::Entry;
 
 /// Connections that the kernel holds for us before we accept them.
 pub(super) const BACKLOG: u16 = 1024;

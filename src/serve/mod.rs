@@ -12,6 +12,7 @@ mod http2;
 pub mod io;
 pub mod listen;
 pub mod proxy_protocol;
+pub mod socket;
 mod stream;
 pub mod tls;
 

@@ -12,6 +12,7 @@ pub mod expire;
 mod expired_file;
 mod turns;
 mod verified;
+pub mod visit;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::{Next, Task, Visits};
 use crate::clock::unix_now;
 use crate::ident::TokenStorage;
-use crate::metrics::{Count, Sheet};
 use crate::session::clean::{clean_full_sessions, clean_sessions};
 use crate::session::expire::{Cleaned, OnExpire, clean_expiring, tell_idle};
 use crate::store::{AnyStore, Cursor, Eviction, Idle, Parted, SessionStore, StoreError};
+use crate::telemetry::metrics::{Count, Sheet};
 
 /// For how long a process that hands carts on keeps others from it.
 const TURN: Duration = Duration::from_secs(5);
@@ -278,9 +278,9 @@ mod tests {
     use crate::ident::{StoredToken, User};
     use crate::session::Sessions;
     use crate::session::expire::ExpiredFile;
+    use crate::session::visit::VisitQueue;
     use crate::store::Rotation;
     use crate::store::scratch::with_store;
-    use crate::visit::VisitQueue;
 
     fn token(number: u32) -> StoredToken {
         StoredToken::from_store(format!("token-{number:04}").as_bytes()).unwrap()

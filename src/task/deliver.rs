@@ -22,9 +22,9 @@ use super::{Next, Task};
 use crate::clock::unix_now;
 use crate::http::date;
 use crate::http::signature::{self, OF_EVENT};
-use crate::metrics::{Count, Sheet};
 use crate::origin::{Keep, Origin, OriginError, OriginResponse, Outgoing};
 use crate::store::{AnyStore, EventStore as _, Expired, Noted, StoreError, WaitingEvent};
+use crate::telemetry::metrics::{Count, Sheet};
 
 /// `Anteroom-Event`: what tells an event from all others.
 const EVENT: HeaderName = HeaderName::from_static("anteroom-event");

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{Count, Sheet};
 use crate::store::StoreError;
+use crate::telemetry::metrics::{Count, Sheet};
 
 pub use clean::{Clean, Expiring};
 pub use deliver::{Deliver, Refusals, Webhook, WebhookKeys};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Next, Task};
-use crate::page::purge::Purged;
+use crate::cache::purge::Purged;
 use crate::store::{AnyStore, StoreError};
 
 /// How often the store is asked, told of a purge or not.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Next, Task};
 use crate::clock::unix_now;
+use crate::session::visit::rescale::rescale_viewed;
 use crate::store::{AnyStore, Rescaled, Rescaling, StoreError};
-use crate::visit::rescale::rescale_viewed;
 
 /// The longest pause between two looks at whether it is time: the store knows when it was done last,
 /// also by another process.

@@ -17,10 +17,10 @@ use crate::http::list;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::Vary;
 use crate::ident::Row;
-use crate::metrics::{Count, Sheet};
 use crate::origin::{Keep, Outgoing, Upstream};
 use crate::row::{FetchError, Names, Progress, Refresher, RowSource};
 use crate::store::{AnyStore, ROW_JSON_MAX, StoreError};
+use crate::telemetry::metrics::{Count, Sheet};
 
 /// `X-Anteroom-Session`
 const SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::{Next, Task};
 use crate::clock::unix_now;
-use crate::metrics::{Count, Sheet};
+use crate::session::visit::VisitorVisits;
 use crate::store::{AnyStore, StoreError, VisitorEviction, VisitorStore as _, VisitorsEvicted};
-use crate::visit::VisitorVisits;
+use crate::telemetry::metrics::{Count, Sheet};
 
 /// Flushes the visits of those who hold a visitor's token.
 #[derive(Debug)]

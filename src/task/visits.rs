@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Next, Task};
 use crate::clock::unix_now;
 use crate::session::Sessions;
+use crate::session::visit::{Progress, VisitQueue};
 use crate::store::{AnyStore, StoreError};
-use crate::visit::{Progress, VisitQueue};
 
 /// Drains the visit queue as it falls due.
 #[derive(Clone, Debug)]

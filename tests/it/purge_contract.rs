@@ -125,8 +125,8 @@ mod redis_alone {
     use redis::aio::MultiplexedConnection;
 
     use super::*;
-    use anteroom::page::purge::scope::{Scope, url_scopes};
-    use anteroom::page::purge::{Marks, Purged, Standing};
+    use anteroom::cache::purge::scope::{Scope, url_scopes};
+    use anteroom::cache::purge::{Marks, Purged, Standing};
 
     async fn command<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, line: &str) -> T {
         let mut command = redis::Cmd::new();

@@ -2,7 +2,7 @@
 
 use super::{ORIGIN, file, read, usual, variables, warnings};
 use crate::config::plan::SetCookie;
-use crate::http::finding::{Finder, Sign};
+use crate::http::extract::{Finder, Sign};
 
 const README: &str = include_str!("../../../README.md");
 const APPS: &str = include_str!("../../../docs/apps.md");

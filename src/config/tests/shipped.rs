@@ -11,7 +11,7 @@ use crate::config::{
     Cookies, Login, LoginUser, Matching, Origin, OriginUrl, Place, Rate, Route, Rows, Success,
     Verify,
 };
-use crate::http::finding::{Finder, Plain, Sign};
+use crate::http::extract::{Finder, Plain, Sign};
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 

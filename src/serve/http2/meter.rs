@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::metrics::Cut;
+use crate::telemetry::metrics::Cut;
 
 /// The length of the client's preface, which comes before all frames (RFC 9113 §3.4).
 const PREFACE: usize = 24;

@@ -28,9 +28,9 @@ use self::meter::Meter;
 use self::pace::{BACKLOG, Paced, Streams};
 use self::wire::{Flow, Wire};
 use super::connection::Line;
-use crate::metrics::{Count, Cut, Sheet};
-use crate::request::client::{Client, Phase, Pulse};
-use crate::request::respond;
+use crate::proxy::connection::client::{Client, Phase, Pulse};
+use crate::proxy::respond;
+use crate::telemetry::metrics::{Count, Cut, Sheet};
 
 /// Requests that one connection may have open at a time.
 const STREAMS: u32 = 100;

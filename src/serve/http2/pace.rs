@@ -17,12 +17,12 @@ use hyper::rt::Executor;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::super::io::LazyTimer;
 use super::FRAME;
 use super::wire::Flow;
-use crate::metrics::{Count, Sheet};
-use crate::request::crowd::Place;
-use crate::request::{Body, BodyError};
+use crate::proxy::connection::counter::Place;
+use crate::proxy::{Body, BodyError};
+use crate::serve::io::LazyTimer;
+use crate::telemetry::metrics::{Count, Sheet};
 
 /// How much longer a client may take that has taken something, for it may have much else to take. What
 /// was handed over before is at most [`super::SEND_BUFFER`] and a part: three hundred bytes a second.

@@ -17,7 +17,7 @@ use super::Tls;
 use crate::certificate;
 use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
-use crate::request::client::Secured;
+use crate::proxy::connection::client::Secured;
 
 /// What every record of a handshake begins with (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;

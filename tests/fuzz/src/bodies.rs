@@ -1,9 +1,9 @@
 //! Bodies: the parts that are cut from them, and the guard that reads them.
 
+use anteroom::cache::rules::leak_guard::{Finding, Forms, Watch, inspect};
+use anteroom::cache::rules::personal_data::Traces;
 use anteroom::http::etag::ETag;
 use anteroom::http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};
-use anteroom::page::guard::{Finding, Forms, Watch, inspect};
-use anteroom::page::traces::Traces;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use anteroom::ident::PageKey;
-use anteroom::page::entry::{
+use anteroom::cache::entry::{
     Entry, LifetimeSource, Malformed, Stale, Stored, VARIANTS_MAX, VariantIndex,
 };
-use anteroom::page::purge::Marks;
+use anteroom::cache::purge::Marks;
+use anteroom::ident::PageKey;
 use anteroom::store::Generation;
 use bytes::Bytes;
 use http::HeaderName;

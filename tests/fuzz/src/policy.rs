@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom::cache::entry::{Entry, LifetimeSource, Stored, compact};
+use anteroom::cache::purge::Marks;
+use anteroom::cache::rules::key::ShareClass;
+use anteroom::cache::rules::request_directives::Wish;
+use anteroom::cache::rules::verdict::{
+    Access, Answered, Asked, Policy, Storing, Who, can_cache, may_store,
+};
 use anteroom::http::conditional::{
     Condition, fits, judge, strip_for_not_modified, update, validators,
 };
 use anteroom::http::etag::{ETag, recoded};
 use anteroom::http::freshness::initial_age;
 use anteroom::http::targeted::CDN_CACHE_CONTROL;
-use anteroom::page::entry::{Entry, LifetimeSource, Stored, compact};
-use anteroom::page::key::ShareClass;
-use anteroom::page::purge::Marks;
-use anteroom::page::verdict::{
-    Access, Answered, Asked, Policy, Storing, Who, can_cache, may_store,
-};
-use anteroom::page::wish::Wish;
-use anteroom::reason::Reason;
-use anteroom::route::Route;
+use anteroom::policy::route::Route;
+use anteroom::telemetry::reason::Reason;
 use bytes::Bytes;
 use http::header::{
     AGE, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, DATE,

@@ -1,0 +1,122 @@
+//! Which pages were asked for lately: so that those which nobody asks for twice push out no others.
+//!
+//! A page is noted whenever it comes into memory, not when it is found there. What is kept are bits in
+//! two tables of fixed size, which take turns: a page is known for one to two minutes. Some pages pass
+//! for known that are not: a few in a thousand where very many are noted.
+
+use std::sync::{Mutex, PoisonError};
+
+use ahash::RandomState;
+
+use crate::ident::PageKey;
+
+/// For how long a page is known at least, in seconds.
+const WINDOW: u64 = 60;
+/// Bits of a table: 1 MiB. A power of two.
+const BITS: usize = 1 << 23;
+/// Bits that stand for a page.
+const BITS_OF_PAGE: u64 = 4;
+/// Pages noted in a table, at most: fuller ones would know every page. In a flood of more a minute,
+/// a page is known for a shorter time.
+const NOTED_MAX: usize = 1 << 19;
+
+/// The pages that were asked for lately.
+#[derive(Debug)]
+pub(in crate::cache) struct Asked {
+    hasher: RandomState,
+    tables: Mutex<Tables>,
+}
+
+/// The table in which pages are noted, and the one before it.
+#[derive(Debug)]
+struct Tables {
+    now: Vec<u64>,
+    before: Vec<u64>,
+    /// When the first was begun, in Unix time.
+    since: u64,
+    noted: usize,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        let [now, before] = [vec![0; BITS / 64], vec![0; BITS / 64]];
+        let tables = Mutex::new(Tables { now, before, since: 0, noted: 0 });
+        Self { hasher: RandomState::new(), tables }
+    }
+}
+
+impl Asked {
+    /// Notes that a page is asked for, and returns whether it was known.
+    pub(in crate::cache) fn note(&self, key: &PageKey, now: u64) -> bool {
+        let hash = self.hasher.hash_one(key);
+        // Each half of the hash is one of its own, and together they stand for as many as are wanted.
+        let (first, step) = (hash & 0xffff_ffff, hash >> 32 | 1);
+        let bits = (0..BITS_OF_PAGE)
+            .map(|n| first.wrapping_add(step.wrapping_mul(n)) as usize & (BITS - 1))
+            .map(|bit| (bit / 64, 1 << (bit % 64)));
+        // No code that can panic runs under this lock.
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.turn(now);
+        let is_in = |table: &[u64]| bits.clone().all(|(word, bit)| table[word] & bit != 0);
+        if is_in(&tables.now) {
+            return true;
+        }
+        let was_known = is_in(&tables.before);
+        bits.for_each(|(word, bit)| tables.now[word] |= bit);
+        tables.noted += 1;
+        was_known
+    }
+}
+
+impl Tables {
+    /// Begins another table where the time of this one is over, or it is full.
+    fn turn(&mut self, now: u64) {
+        let age = now.saturating_sub(self.since);
+        if age < WINDOW && self.noted < NOTED_MAX {
+            return;
+        }
+        std::mem::swap(&mut self.now, &mut self.before);
+        self.now.fill(0);
+        if age >= 2 * WINDOW {
+            self.before.fill(0);
+        }
+        (self.since, self.noted) = (now, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u32) -> PageKey {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&n.to_be_bytes());
+        PageKey(bytes)
+    }
+
+    #[test]
+    fn a_page_is_known_for_a_minute_and_forgotten_after_two() {
+        for (second, known) in [(1_000, true), (1_060, true), (1_120, false), (5_000, false)] {
+            let asked = Asked::default();
+            assert!(!asked.note(&key(1), 1_000));
+            assert!(!asked.note(&key(2), 1_030));
+            assert_eq!(asked.note(&key(1), second), known, "{second}");
+        }
+    }
+
+    #[test]
+    fn who_is_asked_for_again_and_again_stays_known() {
+        let asked = Asked::default();
+        assert!(!asked.note(&key(1), 1_000));
+        assert!((1..100).all(|n| asked.note(&key(1), 1_000 + 50 * n)));
+    }
+
+    #[test]
+    fn in_a_flood_few_strangers_pass_for_known() {
+        let asked = Asked::default();
+        let pages = 3 * NOTED_MAX as u32;
+        let known = (0..pages).filter(|n| asked.note(&key(*n), 1_000)).count();
+        assert!(known < pages as usize / 50, "{known} of {pages}");
+        assert!(asked.note(&key(pages - 1), 1_000), "the last one is known");
+    }
+}

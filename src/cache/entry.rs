@@ -1,0 +1,689 @@
+//! The stored form of a page: what is kept of a response, and how it is written.
+//!
+//! Where it is stored, and whether it may be, is decided elsewhere. The layout: magic, a version
+//! byte, a kind, then numbers as LEB128 and texts behind their lengths, the body last. A value
+//! without the magic was written by an app in the book's layout, and is a page's plain body.
+
+use ::http::header::{ETAG, LAST_MODIFIED};
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::{Bytes, BytesMut};
+
+use std::sync::Arc;
+
+use super::purge::{Marks, SLOTS_MAX};
+use crate::http::conditional::validators;
+use crate::http::etag;
+use crate::http::vary::FIELDS_MAX;
+use crate::ident::PageKey;
+use crate::store::{Generation, PAGE_MAGIC, PAGE_VERSION};
+
+/// The most variants that an index names.
+pub const VARIANTS_MAX: usize = 256;
+
+/// The most field lines that a stored page has: hyper takes no more from an origin.
+const LINES_MAX: u64 = 1_024;
+
+/// For how long a page with a validator is kept when it is stale, in seconds: a 304 makes it fresh
+/// again, which costs the origin less than the page.
+const VALIDATED_FOR: u64 = 3_600;
+
+/// No text begins with these, and so no plain page does.
+const MAGIC: [u8; 4] = PAGE_MAGIC;
+
+/// The version of the layout. A newer or older one is refused, which is a miss.
+const VERSION: u8 = PAGE_VERSION;
+
+const KIND_PAGE: u8 = 1;
+const KIND_VARIANTS: u8 = 2;
+
+/// What is found under a page key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// A response.
+    Page(Entry),
+    /// The response depends on fields of the request: its variants lie under keys of their own.
+    Variants(VariantIndex),
+    /// The body that an app stored in the book's layout: a 200 of `text/html`.
+    Plain(Bytes),
+}
+
+/// A stored response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The status.
+    pub status: u16,
+    /// The reason phrase, where it was not the usual one.
+    pub reason: Option<Bytes>,
+    /// The field lines, without those of the connection.
+    pub headers: HeaderMap,
+    /// The body, whole.
+    pub body: Bytes,
+    /// When the response arrived, in seconds since 1970.
+    pub stored_at: u64,
+    /// How old it was then, in seconds (RFC 9111 §4.2.3).
+    pub initial_age: u64,
+    /// How long it is fresh, in seconds from its origination (RFC 9111 §4.2.1).
+    pub lifetime: u64,
+    /// What named the lifetime.
+    pub source: LifetimeSource,
+    /// For how long it may be served when it is stale.
+    pub stale: Stale,
+    /// Whether visitors with a login may be given it too: an anonymous request filled it with
+    /// something static.
+    pub static_proof: bool,
+    /// Whether its `ETag` is ours: for clients, and nothing that the origin knows.
+    pub own_tag: bool,
+    /// The request fields that it depends on, at most [`FIELDS_MAX`].
+    pub vary: Vec<HeaderName>,
+    /// Which purges hit it.
+    pub marks: Arc<Marks>,
+}
+
+/// For how long a page may be served when it is no longer fresh (RFC 5861), in seconds after the end
+/// of its lifetime. Zero where that is forbidden (RFC 9111 §4.2.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// While it is fetched anew.
+    pub while_revalidate: u64,
+    /// While the origin fails.
+    pub if_error: u64,
+}
+
+/// What named a lifetime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LifetimeSource {
+    /// The origin.
+    Explicit,
+    /// `default_ttl`.
+    Default,
+    /// A route's `ttl`.
+    Route,
+    /// A route's `override_ttl`.
+    Override,
+    /// A guess by `Last-Modified` (RFC 9111 §4.2.2).
+    Heuristic,
+}
+
+/// The keys of a page's variants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariantIndex {
+    /// The request fields that choose among them, at most [`FIELDS_MAX`].
+    pub fields: Vec<HeaderName>,
+    /// The variants' keys, at most [`VARIANTS_MAX`].
+    pub keys: Vec<PageKey>,
+}
+
+impl Entry {
+    /// The age at `now`, in seconds (RFC 9111 §4.2.3): what goes out as `Age`.
+    #[must_use]
+    pub fn age(&self, now: u64) -> u64 {
+        self.initial_age.saturating_add(now.saturating_sub(self.stored_at))
+    }
+
+    /// Whether it is fresh at `now` (RFC 9111 §4.2).
+    #[must_use]
+    pub fn is_fresh(&self, now: u64) -> bool {
+        self.lifetime > self.age(now)
+    }
+
+    /// Seconds of freshness left at `now`; negative since when it is stale.
+    #[must_use]
+    pub fn ttl(&self, now: u64) -> i64 {
+        let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+        signed(self.lifetime).saturating_sub(signed(self.age(now)))
+    }
+
+    /// Seconds since which it is stale at `now`; 0 while it is fresh.
+    #[must_use]
+    pub fn staleness(&self, now: u64) -> u64 {
+        self.age(now).saturating_sub(self.lifetime)
+    }
+
+    /// Whether it may be served at `now` while it is fetched anew (RFC 5861 §3).
+    #[must_use]
+    pub fn serves_while_revalidating(&self, now: u64) -> bool {
+        self.staleness(now) < self.stale.while_revalidate
+    }
+
+    /// Whether it may be served at `now` while the origin fails (RFC 5861 §4).
+    #[must_use]
+    pub fn serves_on_error(&self, now: u64) -> bool {
+        self.staleness(now) < self.stale.if_error.max(self.stale.while_revalidate)
+    }
+
+    /// Whether the origin can be asked whether it is still right (RFC 9111 §4.3.1).
+    #[must_use]
+    pub fn has_validator(&self) -> bool {
+        self.status == 200 && !self.own_tag && !validators(&self.headers).is_empty()
+    }
+
+    /// Gives a page without a validator an `ETag` of its own, so that browsers need not fetch it again
+    /// and again. Its body must be whole.
+    pub fn tag(&mut self) {
+        let has_any = [ETAG, LAST_MODIFIED].iter().any(|name| self.headers.contains_key(name));
+        if self.status == 200 && !has_any {
+            self.headers.insert(ETAG, etag::of_body(&self.body));
+            self.own_tag = true;
+        }
+    }
+
+    /// Seconds for which it is worth keeping at `now`: while it is fresh, while it may be served
+    /// stale, and for some time more where a 304 can make it fresh again.
+    #[must_use]
+    pub fn worth(&self, now: u64) -> u64 {
+        let validated = if self.has_validator() { VALIDATED_FOR } else { 0 };
+        let window = validated.max(self.stale.while_revalidate).max(self.stale.if_error);
+        self.lifetime.saturating_add(window).saturating_sub(self.age(now))
+    }
+
+    /// The memory that it takes, in bytes, nearly.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        /// What a map keeps beside a line's name and value.
+        const LINE: usize = 96;
+        let lines: usize =
+            self.headers.iter().map(|(name, value)| LINE + name.as_str().len() + value.len()).sum();
+        size_of::<Self>()
+            + 4 * self.marks.slots.len()
+            + lines
+            + self.body.len()
+            + self.reason.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+/// A copy of `headers` that holds on to no buffer of the connection from which they were read: all
+/// values share one buffer of exactly their size.
+#[must_use]
+pub fn compact(headers: &HeaderMap) -> HeaderMap {
+    let mut values = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
+    for value in headers.values() {
+        values.extend_from_slice(value.as_bytes());
+    }
+    let mut values = values.freeze();
+    let mut copy = HeaderMap::with_capacity(headers.keys_len());
+    for (name, value) in headers {
+        let piece = values.split_to(value.len());
+        let own = HeaderValue::from_maybe_shared(piece).expect("the bytes of a value are a value");
+        copy.append(name.clone(), own);
+    }
+    copy
+}
+
+/// What was read is no stored page of ours: cut off, damaged, or of another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stored page is malformed")]
+pub struct Malformed;
+
+impl Stored {
+    /// The bytes to store, in a buffer of nearly their size.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        match self {
+            Self::Page(entry) => encode_page(entry),
+            Self::Variants(index) => encode_variants(index),
+            Self::Plain(body) => body.clone(),
+        }
+    }
+
+    /// What was stored as `bytes`; the body shares their buffer.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they begin with our magic, or are a part of it, and what follows is not
+    /// exactly one page or index of this version.
+    pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
+        let magic = &bytes[..bytes.len().min(MAGIC.len())];
+        if magic != &MAGIC[..magic.len()] {
+            return Ok(Self::Plain(bytes));
+        }
+        let mut reader = Reader(bytes);
+        reader.take(MAGIC.len())?;
+        if reader.byte()? != VERSION {
+            return Err(Malformed);
+        }
+        let stored = match reader.byte()? {
+            KIND_PAGE => Self::Page(decode_page(&mut reader)?),
+            KIND_VARIANTS => Self::Variants(decode_variants(&mut reader)?),
+            _ => return Err(Malformed),
+        };
+        if reader.0.is_empty() { Ok(stored) } else { Err(Malformed) }
+    }
+}
+
+impl LifetimeSource {
+    fn code(self) -> u8 {
+        match self {
+            Self::Explicit => 0,
+            Self::Default => 1,
+            Self::Route => 2,
+            Self::Override => 3,
+            Self::Heuristic => 4,
+        }
+    }
+
+    fn from_code(code: u8) -> Result<Self, Malformed> {
+        match code {
+            0 => Ok(Self::Explicit),
+            1 => Ok(Self::Default),
+            2 => Ok(Self::Route),
+            3 => Ok(Self::Override),
+            4 => Ok(Self::Heuristic),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+fn encode_page(entry: &Entry) -> Bytes {
+    /// More than the magic and all numbers take.
+    const FIXED: usize = 96;
+    /// What two lengths of a line take.
+    const LENGTHS: usize = 5;
+    let lines: usize =
+        entry.headers.iter().map(|(name, value)| LENGTHS + name.as_str().len() + value.len()).sum();
+    let slots = 3 * entry.marks.slots.len();
+    let mut writer = Writer::new(KIND_PAGE, FIXED + slots + lines + entry.body.len());
+    writer.number(u64::from(entry.status));
+    writer.byte(entry.source.code());
+    writer.byte(u8::from(entry.static_proof));
+    writer.byte(u8::from(entry.own_tag));
+    writer.number(entry.stored_at);
+    writer.number(entry.initial_age);
+    writer.number(entry.lifetime);
+    writer.number(entry.stale.while_revalidate);
+    writer.number(entry.stale.if_error);
+    writer.byte(u8::from(entry.reason.is_some()));
+    writer.text(entry.reason.as_deref().unwrap_or_default());
+    writer.names(&entry.vary);
+    writer.marks(&entry.marks);
+    writer.number(entry.headers.len() as u64);
+    for (name, value) in &entry.headers {
+        writer.text(name.as_str().as_bytes());
+        writer.text(value.as_bytes());
+    }
+    writer.text(&entry.body);
+    writer.0.freeze()
+}
+
+fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
+    let status = u16::try_from(reader.number()?).map_err(|_| Malformed)?;
+    let source = LifetimeSource::from_code(reader.byte()?)?;
+    let static_proof = reader.flag()?;
+    let own_tag = reader.flag()?;
+    let (stored_at, initial_age, lifetime) = (reader.number()?, reader.number()?, reader.number()?);
+    let stale = Stale { while_revalidate: reader.number()?, if_error: reader.number()? };
+    let has_reason = reader.flag()?;
+    let reason = Some(reader.text()?).filter(|_| has_reason);
+    let vary = reader.names()?;
+    let marks = reader.marks()?;
+    let headers = decode_headers(reader)?;
+    let body = reader.text()?;
+    // RFC 9110 §15: three digits, and what is stored is final.
+    if !(200..=999).contains(&status) {
+        return Err(Malformed);
+    }
+    Ok(Entry {
+        status,
+        reason,
+        headers,
+        body,
+        stored_at,
+        initial_age,
+        lifetime,
+        source,
+        stale,
+        static_proof,
+        own_tag,
+        vary,
+        marks: Arc::new(marks),
+    })
+}
+
+fn decode_headers(reader: &mut Reader) -> Result<HeaderMap, Malformed> {
+    let lines = reader.number()?;
+    if lines > LINES_MAX {
+        return Err(Malformed);
+    }
+    let mut headers = HeaderMap::new();
+    for _ in 0..lines {
+        let name = HeaderName::from_bytes(&reader.text()?).map_err(|_| Malformed)?;
+        let value = HeaderValue::from_maybe_shared(reader.text()?).map_err(|_| Malformed)?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+fn encode_variants(index: &VariantIndex) -> Bytes {
+    let keys = &index.keys[..index.keys.len().min(VARIANTS_MAX)];
+    let mut writer = Writer::new(KIND_VARIANTS, 64 + 32 * keys.len());
+    writer.names(&index.fields);
+    writer.number(keys.len() as u64);
+    for key in keys {
+        writer.0.extend_from_slice(&key.0);
+    }
+    writer.0.freeze()
+}
+
+fn decode_variants(reader: &mut Reader) -> Result<VariantIndex, Malformed> {
+    let fields = reader.names()?;
+    let count = reader.count(VARIANTS_MAX)?;
+    let keys = (0..count)
+        .map(|_| <[u8; 32]>::try_from(&*reader.take(32)?).map(PageKey).map_err(|_| Malformed))
+        .collect::<Result<_, _>>()?;
+    Ok(VariantIndex { fields, keys })
+}
+
+/// Writes the parts of a stored value behind its magic.
+struct Writer(BytesMut);
+
+impl Writer {
+    fn new(kind: u8, capacity: usize) -> Self {
+        let mut buffer = BytesMut::with_capacity(capacity);
+        buffer.extend_from_slice(&MAGIC);
+        buffer.extend_from_slice(&[VERSION, kind]);
+        Self(buffer)
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.0.extend_from_slice(&[byte]);
+    }
+
+    /// LEB128: seven bits a byte, the lowest first; the top bit says that more follow.
+    fn number(&mut self, mut number: u64) {
+        loop {
+            let low = (number & 0x7f) as u8;
+            number >>= 7;
+            if number == 0 {
+                return self.byte(low);
+            }
+            self.byte(low | 0x80);
+        }
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        self.number(text.len() as u64);
+        self.0.extend_from_slice(text);
+    }
+
+    fn marks(&mut self, marks: &Marks) {
+        self.number(marks.since.era);
+        self.number(marks.since.number);
+        self.number(marks.slots.len() as u64);
+        for slot in &marks.slots {
+            self.number(u64::from(*slot));
+        }
+    }
+
+    fn names(&mut self, names: &[HeaderName]) {
+        let names = &names[..names.len().min(FIELDS_MAX)];
+        self.number(names.len() as u64);
+        for name in names {
+            self.text(name.as_str().as_bytes());
+        }
+    }
+}
+
+/// Reads them back, and trusts none of them.
+struct Reader(Bytes);
+
+impl Reader {
+    fn take(&mut self, length: usize) -> Result<Bytes, Malformed> {
+        if length > self.0.len() {
+            return Err(Malformed);
+        }
+        Ok(self.0.split_to(length))
+    }
+
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        self.take(1).map(|byte| byte[0])
+    }
+
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, Malformed> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let low = u64::from(byte & 0x7f);
+            // The tenth byte has room for one bit.
+            if low.checked_shl(shift).is_none_or(|shifted| shifted >> shift != low) {
+                return Err(Malformed);
+            }
+            number |= low << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(Malformed)
+    }
+
+    fn count(&mut self, most: usize) -> Result<usize, Malformed> {
+        let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
+        if count > most { Err(Malformed) } else { Ok(count) }
+    }
+
+    fn text(&mut self) -> Result<Bytes, Malformed> {
+        let length = usize::try_from(self.number()?).map_err(|_| Malformed)?;
+        self.take(length)
+    }
+
+    fn marks(&mut self) -> Result<Marks, Malformed> {
+        let since = Generation { era: self.number()?, number: self.number()? };
+        let count = self.count(SLOTS_MAX)?;
+        let slots = (0..count).map(|_| u32::try_from(self.number()?).map_err(|_| Malformed));
+        Marks::stored(since, slots.collect::<Result<_, _>>()?).ok_or(Malformed)
+    }
+
+    fn names(&mut self) -> Result<Vec<HeaderName>, Malformed> {
+        let count = self.count(FIELDS_MAX)?;
+        (0..count).map(|_| HeaderName::from_bytes(&self.text()?).map_err(|_| Malformed)).collect()
+    }
+}
+
+#[cfg(test)]
+pub(in crate::cache) mod tests {
+    use ::http::header::{CONTENT_TYPE, SET_COOKIE};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(in crate::cache) fn entry() -> Entry {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+        headers.append("x-two", HeaderValue::from_static("1"));
+        headers.append("x-two", HeaderValue::from_bytes(b"\xfc").unwrap());
+        Entry {
+            status: 200,
+            reason: Some(Bytes::from_static(b"Fine")),
+            headers,
+            body: Bytes::from_static(b"<p>hello"),
+            stored_at: 1_000,
+            initial_age: 10,
+            lifetime: 300,
+            source: LifetimeSource::Default,
+            stale: Stale::default(),
+            static_proof: true,
+            own_tag: false,
+            vary: vec![CONTENT_TYPE],
+            marks: Arc::new(
+                Marks::stored(Generation { era: 7, number: 300 }, vec![1, 70_000]).unwrap(),
+            ),
+        }
+    }
+
+    #[test]
+    fn age_grows_from_what_it_was_at_arrival() {
+        for (now, age, ttl, fresh) in [
+            (1_000, 10, 290, true),
+            (1_289, 299, 1, true),
+            (1_290, 300, 0, false),
+            (1_300, 310, -10, false),
+            (0, 10, 290, true),
+            (u64::MAX, u64::MAX - 990, 300 - i64::MAX, false),
+        ] {
+            let entry = entry();
+            assert_eq!(
+                (entry.age(now), entry.ttl(now), entry.is_fresh(now)),
+                (age, ttl, fresh),
+                "{now}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_page_comes_back_as_it_was_and_shares_its_buffer() {
+        let bytes = Stored::Page(entry()).encode();
+        let Ok(Stored::Page(back)) = Stored::decode(bytes.clone()) else {
+            panic!("not a page");
+        };
+        assert_eq!(back, entry());
+        let range = bytes.as_ptr_range();
+        assert!(range.contains(&back.body.as_ptr()), "the body was copied");
+    }
+
+    #[test]
+    fn an_app_s_own_value_is_a_plain_body() {
+        for text in ["<html>", "x", "\u{0}", "\u{0}x", "{}"] {
+            let bytes = Bytes::from(text.to_owned());
+            let stored = Stored::decode(bytes.clone());
+            // A lone NUL could be the start of a value of ours that was cut off.
+            match text {
+                "\u{0}" => assert_eq!(stored, Err(Malformed)),
+                _ => assert_eq!(stored, Ok(Stored::Plain(bytes.clone()))),
+            }
+            assert_eq!(Stored::Plain(bytes.clone()).encode(), bytes);
+        }
+        assert_eq!(Stored::decode(Bytes::new()), Err(Malformed));
+    }
+
+    #[test]
+    fn another_version_or_kind_is_refused() {
+        for (at, byte) in [(4, 0), (4, VERSION + 1), (5, 0), (5, 3)] {
+            let mut bytes = Stored::Page(entry()).encode().to_vec();
+            bytes[at] = byte;
+            assert_eq!(Stored::decode(bytes.into()), Err(Malformed), "{at} {byte}");
+        }
+    }
+
+    #[test]
+    fn more_behind_the_body_is_malformed() {
+        let mut bytes = Stored::Page(entry()).encode().to_vec();
+        bytes.push(0);
+        assert_eq!(Stored::decode(bytes.into()), Err(Malformed));
+    }
+
+    #[test]
+    fn counts_that_promise_too_much_are_refused() {
+        let most =
+            VariantIndex { fields: vec![CONTENT_TYPE], keys: vec![PageKey([7; 32]); VARIANTS_MAX] };
+        assert_eq!(
+            Stored::decode(Stored::Variants(most.clone()).encode()),
+            Ok(Stored::Variants(most))
+        );
+        let promise = |tail: &[u8]| [&MAGIC[..], &[VERSION, KIND_VARIANTS], tail].concat();
+        for tail in [
+            &[0, 0x81, 0x02][..],
+            &[17],
+            &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+            &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+            &[0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00],
+        ] {
+            assert_eq!(Stored::decode(promise(tail).into()), Err(Malformed), "{tail:?}");
+        }
+        assert!(Stored::decode(promise(&[0, 0]).into()).is_ok());
+    }
+
+    #[test]
+    fn a_copy_of_headers_is_equal_and_holds_no_other_buffer() {
+        let big = Bytes::from(vec![b'x'; 8_192]);
+        let mut headers = entry().headers;
+        headers.insert("x-slice", HeaderValue::from_maybe_shared(big.slice(..3)).unwrap());
+        headers.append(SET_COOKIE, HeaderValue::from_static(""));
+        let copy = compact(&headers);
+        assert_eq!(copy, headers);
+        assert!(!big.as_ptr_range().contains(&copy["x-slice"].as_bytes().as_ptr()));
+        assert!(compact(&HeaderMap::new()).is_empty());
+    }
+
+    #[test]
+    fn weight_counts_body_and_lines() {
+        let (light, mut heavy) = (entry(), entry());
+        heavy.body = Bytes::from(vec![0; 1_000_000]);
+        heavy.headers.insert("x-long", HeaderValue::from_str(&"y".repeat(1_000)).unwrap());
+        assert!(light.weight() > light.body.len());
+        assert!(heavy.weight() > light.weight() + 1_000_900);
+    }
+
+    prop_compose! {
+        fn any_entry()(
+            numbers in (200_u16..=999, any::<u64>(), any::<u64>(), any::<u64>()),
+            lines in proptest::collection::vec(("[a-z-]{1,12}", "[ -~]{0,20}"), 0..8),
+            vary in proptest::collection::vec("[a-z-]{1,8}", 0..=FIELDS_MAX),
+            reason in proptest::option::of("[ -~]{0,12}"),
+            body in proptest::collection::vec(any::<u8>(), 0..64),
+            (source, static_proof) in (0_u8..4, any::<bool>()),
+            (era, number, slots) in
+                (any::<u64>(), any::<u64>(), proptest::collection::vec(0..131_073_u32, 0..SLOTS_MAX)),
+        ) -> Entry {
+            let (status, stored_at, initial_age, lifetime) = numbers;
+            let name = |text: &String| text.parse::<HeaderName>().unwrap();
+            let mut headers = HeaderMap::new();
+            for (line, value) in &lines {
+                headers.append(name(line), value.parse().unwrap());
+            }
+            Entry {
+                status, stored_at, initial_age, lifetime, static_proof, headers, own_tag: false,
+                reason: reason.map(Bytes::from),
+                body: body.into(),
+                source: LifetimeSource::from_code(source).unwrap(),
+                stale: Stale::default(),
+                vary: vary.iter().map(name).collect(),
+                marks: Arc::new(Marks::stored(Generation { era, number }, slots).unwrap()),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_stored_comes_back(entry in any_entry()) {
+            let stored = Stored::Page(entry);
+            prop_assert_eq!(Stored::decode(stored.encode()), Ok(stored));
+        }
+
+        #[test]
+        fn what_is_cut_off_is_malformed(entry in any_entry(), at: prop::sample::Index) {
+            let bytes = Stored::Page(entry).encode();
+            prop_assert_eq!(Stored::decode(bytes.slice(..at.index(bytes.len()))), Err(Malformed));
+        }
+
+        #[test]
+        fn a_damaged_byte_never_breaks_it(entry in any_entry(), at: prop::sample::Index, byte: u8) {
+            let mut bytes = Stored::Page(entry).encode().to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let _ = Stored::decode(bytes.into());
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_break_it(tail in proptest::collection::vec(any::<u8>(), 0..64), kind in 0_u8..4) {
+            let ours = [&MAGIC[..], &[VERSION, kind], &tail].concat();
+            let _ = (Stored::decode(ours.into()), Stored::decode(tail.into()));
+        }
+
+        #[test]
+        fn an_index_comes_back(
+            fields in proptest::collection::vec("[a-z-]{1,8}", 0..=FIELDS_MAX),
+            keys in proptest::collection::vec(any::<[u8; 32]>(), 0..6),
+        ) {
+            let stored = Stored::Variants(VariantIndex {
+                fields: fields.iter().map(|name| name.parse().unwrap()).collect(),
+                keys: keys.into_iter().map(PageKey).collect(),
+            });
+            prop_assert_eq!(Stored::decode(stored.encode()), Ok(stored));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A fetch whose response has begun, and the page that it makes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ::http::header::{AGE, SET_COOKIE};
+use ::http::{HeaderMap, Uri};
+use bytes::Bytes;
+
+use super::{Loss, Person};
+use crate::cache::entry::{Entry, compact};
+use crate::cache::purge::{Marks, Purged};
+use crate::cache::rules::key::ShareClass;
+use crate::cache::rules::personal_data::Traces;
+use crate::cache::rules::segment_proof::strip_exchange;
+use crate::cache::rules::verdict::{Lost, Storing};
+use crate::http::freshness::initial_age;
+use crate::http::media::{self, Kind};
+use crate::http::tags::{strip_tags, tags};
+use crate::http::{forwarded, hop, set_cookie};
+use crate::ident::PageKey;
+use crate::policy::route::Route;
+
+/// A fetch whose response has begun.
+pub(super) struct Fetch {
+    pub(super) primary: PageKey,
+    pub(super) target: Uri,
+    pub(super) route: Arc<Route>,
+    pub(super) class: ShareClass,
+    pub(super) loss: Loss,
+    /// Whom the origin was told of, if anybody.
+    pub(super) person: Option<Person>,
+    /// What must not stand in the page: nothing where its route says so.
+    pub(super) traces: Traces,
+    pub(super) withhold: bool,
+    /// Whether a page was there.
+    pub(super) replaces: bool,
+    /// Unix times, in seconds.
+    pub(super) asked_at: f64,
+    pub(super) came_at: f64,
+    /// Which purges hit it, but for the tags.
+    pub(super) marks: Marks,
+}
+
+impl Fetch {
+    /// Whether the body is searched for what is the visitor's own, although it is no page.
+    pub(super) fn is_searched(&self, headers: &HeaderMap, lost: Lost) -> bool {
+        match media::kind(headers) {
+            Kind::Json | Kind::Xml => !self.traces.is_empty(),
+            Kind::Css | Kind::JavaScript => lost == Lost::All,
+            Kind::Html | Kind::Image | Kind::Font | Kind::Audio | Kind::Video | Kind::Other => {
+                false
+            }
+        }
+    }
+
+    /// What must not stand in the page, with the values of the cookies that it has lost.
+    pub(super) fn traces_with(&self, lost: &HeaderMap) -> Cow<'_, Traces> {
+        let mut traces = Cow::Borrowed(&self.traces);
+        set_cookie::pairs(lost).for_each(|(_, value)| traces.to_mut().set_cookie(value));
+        traces
+    }
+
+    /// The time that the fetch took counts in whole seconds: were both moments rounded first, a
+    /// fetch of a few milliseconds would make some pages a second older.
+    pub(super) fn age(&self, headers: &HeaderMap) -> u64 {
+        let (came, took) = (self.came_at as u64, (self.came_at - self.asked_at) as u64);
+        initial_age(headers, came.saturating_sub(took), came)
+    }
+
+    /// Whether others may have the page only once two users were given the same.
+    pub(super) fn needs_twin(&self) -> bool {
+        self.class == ShareClass::Segment && !self.route.segment.is_promised
+    }
+
+    /// What everyone is shown of the response's fields.
+    pub(super) fn shown(&self, mut headers: HeaderMap) -> HeaderMap {
+        strip_tags(&mut headers);
+        let mut headers = shown(headers);
+        if self.class == ShareClass::Segment {
+            strip_exchange(&mut headers);
+        }
+        headers
+    }
+
+    /// The head of the page as it is kept and shown to everyone.
+    pub(super) fn entry(
+        &self,
+        mut head: ::http::response::Parts,
+        storing: Storing,
+        purged: &Purged,
+    ) -> Entry {
+        let initial_age = self.age(&head.headers);
+        let marks = purged.tagged(&self.marks, &tags(&head.headers).unwrap_or_default());
+        let headers = self.shown(std::mem::take(&mut head.headers));
+        let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
+        Entry {
+            status: head.status.as_u16(),
+            reason: reason.map(|phrase| Bytes::copy_from_slice(phrase.as_bytes())),
+            headers: compact(&headers),
+            body: Bytes::new(),
+            stored_at: self.came_at as u64,
+            initial_age,
+            lifetime: storing.lifetime,
+            source: storing.source,
+            stale: storing.stale,
+            static_proof: storing.static_proof,
+            own_tag: false,
+            vary: storing.vary,
+            marks: Arc::new(marks),
+        }
+    }
+}
+
+/// What everyone is shown of a response's fields, and of those that a 304 brings to a page.
+pub(super) fn shown(mut headers: HeaderMap) -> HeaderMap {
+    hop::strip_for_storing(&mut headers);
+    // What the route lets a fill lose; any other Set-Cookie made the response unshareable.
+    headers.remove(SET_COOKIE);
+    headers.remove(AGE);
+    let own: Vec<_> =
+        headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    for name in own {
+        headers.remove(name);
+    }
+    headers
+}

@@ -1,0 +1,94 @@
+//! Keeping a page in memory and in the store.
+
+use std::rc::Rc;
+
+use ::http::HeaderMap;
+
+use super::Filler;
+use super::fetched::Fetch;
+use crate::cache::entry::Entry;
+use crate::cache::flight::Flight;
+use crate::cache::{ToStore, TooManyVariants};
+use crate::clock::unix_now;
+use crate::ident::PageKey;
+use crate::store::{PageStore, StoreError};
+use crate::telemetry::metrics::{Count, Unstored};
+use crate::telemetry::reason::Reason;
+
+/// Pages that a thread brings into the store behind answers from memory, at a time.
+const COMING_LATE_MAX: usize = 64;
+
+impl Filler {
+    /// Keeps the page in memory, unless an unsafe request or a purge has changed it meanwhile.
+    pub(super) fn keep(&self, fetch: &Fetch, flight: &Flight, entry: Entry) -> Vec<ToStore> {
+        if flight.is_invalidated() || !self.pages.purged.is_current(&entry.marks) {
+            return Vec::new();
+        }
+        let kept = self.pages.keep(fetch.primary, &flight.sent, entry, unix_now() as u64);
+        let kept = kept.unwrap_or_else(|TooManyVariants| {
+            self.sheet.refused(Reason::Variants);
+            Vec::new()
+        });
+        if !flight.is_invalidated() {
+            return kept;
+        }
+        // A change between the two looks may have come too soon to find the page.
+        kept.iter().for_each(|one| self.pages.memory().remove(&one.key));
+        Vec::new()
+    }
+
+    /// Puts a page into the store, and with a variant its index. What `is_changed` by an unsafe request
+    /// while it is on its way goes again.
+    pub(super) async fn put(&self, kept: &[ToStore], is_changed: impl Fn(&ToStore) -> bool) {
+        for one in kept {
+            match self.store.put_page(&one.key, one.encode(), one.ttl, one.demand).await {
+                Ok(()) if is_changed(one) => {
+                    if let Err(error) = self.store.delete_pages(&[one.key]).await {
+                        tracing::warn!(%error, "a page that was changed stays in the store for its time");
+                    }
+                }
+                Ok(()) => {}
+                // An index without its variant is of no use, nor a variant without its index.
+                Err(error) => return self.unstored(&kept[0], &error),
+            }
+        }
+    }
+
+    fn unstored(&self, one: &ToStore, error: &StoreError) {
+        match error {
+            StoreError::NearlyFull => {
+                self.sheet.unstored(Unstored::NearlyFull);
+                self.pages.defer(one.key, unix_now() as u64);
+            }
+            StoreError::Full => self.sheet.unstored(Unstored::Full),
+            StoreError::TooLarge => self.sheet.unstored(Unstored::TooLarge),
+            error => {
+                self.sheet.count(Count::StoreWriteErrors);
+                tracing::debug!(%error, "a page was not stored");
+            }
+        }
+    }
+
+    /// A page was found in memory. Where the store did not let it in because it was asked for only once,
+    /// it comes there now, behind the answer.
+    pub fn found<'h>(
+        self: &Rc<Self>,
+        primary: &PageKey,
+        sent: impl FnOnce() -> &'h HeaderMap,
+        now: u64,
+    ) {
+        if self.coming_late.get() >= COMING_LATE_MAX {
+            return;
+        }
+        let due = self.pages.due(primary, sent, now);
+        if due.is_empty() {
+            return;
+        }
+        self.coming_late.set(self.coming_late.get() + 1);
+        let this = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            this.put(&due, |one| !this.pages.still_holds(one)).await;
+            this.coming_late.set(this.coming_late.get() - 1);
+        });
+    }
+}

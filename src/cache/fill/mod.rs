@@ -1,0 +1,382 @@
+//! A fill: one fetch from the origin for the cache, carried out for a flight.
+//!
+//! The fetch belongs to the flight and not to the request that began it. What the response may be
+//! used for is `cache::rules::verdict`'s word; what is done about it is done here: `lease` asks who of a fleet
+//! may fetch, `refresh` takes a 304, `refuse` a response that is for nobody else, `share` one that others
+//! may have, which `read` reads, `prove` holds against what others were given, and `keep` keeps.
+
+mod fetched;
+mod keep;
+mod lease;
+mod prove;
+mod read;
+mod refresh;
+mod refuse;
+mod share;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::header::{COOKIE, SET_COOKIE};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use tokio::sync::oneshot;
+
+use crate::cache::Pages;
+use crate::cache::entry::Entry;
+use crate::cache::flight::{EndGuard, Failure, Flight, Seat, Verdict};
+use crate::cache::rules::key::ShareClass;
+use crate::cache::rules::personal_data::Traces;
+use crate::cache::rules::segment_proof::{Seen, Witness};
+use crate::cache::rules::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
+use crate::clock::unix_now;
+use crate::http::media::{self, Kind};
+use crate::http::set_cookie;
+use crate::http::tags::tags;
+use crate::ident::{PageKey, StoredToken};
+use crate::origin::{Keep, OriginError, OriginResponse, Outgoing, Upstreams};
+use crate::policy::route::Route;
+use crate::store::{AnyStore, PageStore};
+use crate::telemetry::metrics::{Crumb, Sheet};
+use crate::telemetry::reason::Reason;
+
+use fetched::Fetch;
+use lease::Leased;
+use refresh::ask_whether;
+use refuse::{is_leak, passes};
+
+/// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
+/// room, in seconds.
+const ERROR_TTL: u64 = 1;
+
+/// How often it is said that a page holds something of its visitor's, in seconds.
+const LEAK_SAID_EVERY: u64 = 60;
+
+/// How the fetch differs from the visitor's own request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Not at all, as far as a response can depend on it.
+    None,
+    /// It names another client address.
+    Address,
+    /// Something of the visitor's was left out.
+    Visitor,
+}
+
+impl Loss {
+    /// Whether an unshareable response is still the right one for the visitor whose request it was.
+    fn spares(self, head: &::http::response::Parts) -> bool {
+        match self {
+            Self::None => true,
+            // A session or a refusal may hang on the address.
+            Self::Address => {
+                !head.headers.contains_key(SET_COOKIE)
+                    && !matches!(head.status.as_u16(), 401 | 403 | 407 | 429 | 451)
+            }
+            Self::Visitor => false,
+        }
+    }
+}
+
+/// A user whose session a fetch carries.
+#[derive(Clone, Debug)]
+pub struct Person {
+    /// Who he is, as far as it matters whether another one is given the same.
+    pub witness: Witness,
+    /// The field that tells the origin his name: what is chosen by that is his alone.
+    pub identity: HeaderName,
+    /// The session that is carried, which may be at one of the origin's servers.
+    pub session: StoredToken,
+}
+
+/// What to fetch, and as what to keep it.
+#[derive(Debug)]
+pub struct Order {
+    /// The key without variants.
+    pub primary: PageKey,
+    /// With whom the page is shared.
+    pub class: ShareClass,
+    /// The request to the origin, without what is not in the key.
+    pub request: Request<Outgoing>,
+    /// The route.
+    pub route: Arc<Route>,
+    /// How the fetch differs from the visitor's own request.
+    pub loss: Loss,
+    /// Whom the request tells the origin of, where it tells of somebody.
+    pub person: Option<Person>,
+    /// What of his own must not stand in the page.
+    pub traces: Traces,
+    /// The stale page that is fetched anew: the origin may say that it is right still.
+    pub held: Option<Arc<Entry>>,
+    /// Whether that page may be served should the origin fail: what comes is held back until it is
+    /// whole then, as long as the first to ask cares to wait.
+    pub withhold: bool,
+}
+
+/// What the request that began the flight gets.
+#[derive(Debug)]
+pub enum Led {
+    /// The response, unshared.
+    Own(Box<OriginResponse>, Reason),
+    /// The shared response.
+    Shared {
+        /// Its head.
+        head: Arc<Entry>,
+        /// Its body.
+        seat: Seat,
+        /// The body's length, where it is known.
+        length: Option<u64>,
+        /// Whether it is kept, as far as can be told: the guard may still have to read the body.
+        stored: bool,
+        /// Whether it is known already that it is not, and why.
+        waits: Option<Reason>,
+        /// The cookies that it sets, where it is the answer to the visitor's own session: nobody else gets them.
+        cookies: Vec<HeaderValue>,
+    },
+    /// The page as it is kept, which is not as it came.
+    Landed(Arc<Entry>),
+    /// The origin says that the page is right still, and it is as fresh as this says.
+    Validated(Arc<Entry>),
+    /// The page that another proxy of the fleet has fetched meanwhile.
+    Elsewhere(Arc<Entry>),
+    /// Nothing: the request is to be forwarded as it came.
+    Again(Reason),
+    /// No response.
+    Failed(OriginError),
+}
+
+/// Fetches for the cache. One a thread.
+#[derive(Debug)]
+pub struct Filler {
+    /// The pages to fill.
+    pub pages: Arc<Pages>,
+    /// Where from.
+    pub upstreams: Upstreams,
+    /// The store behind the pages.
+    pub store: AnyStore,
+    /// The cache's settings.
+    pub policy: Policy,
+    /// Counters of this thread.
+    pub sheet: Arc<Sheet>,
+    /// How many pages are on their way into the store that were asked for again.
+    pub coming_late: Cell<usize>,
+    /// When it was last said that a page held something of its visitor's, in Unix time.
+    pub leak_said_at: Cell<u64>,
+}
+
+impl Filler {
+    /// Begins the fetch in a task of its own. The first to ask hears from it once.
+    pub fn begin(self: &Rc<Self>, flight: Arc<Flight>, order: Order) -> oneshot::Receiver<Led> {
+        let (tell, told) = oneshot::channel();
+        let this = Rc::clone(self);
+        let end = EndGuard(flight);
+        tokio::task::spawn_local(async move { this.fly(&end.0, order, tell).await });
+        told
+    }
+
+    /// Fetches the page, unless another proxy of the fleet does.
+    async fn fly(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) {
+        let who = fastrand::u64(..);
+        match self.lease(flight, &order, who).await {
+            Leased::Landed(entry) => {
+                flight.answer(&entry);
+                say(tell, Led::Elsewhere(entry));
+            }
+            Leased::Unshareable => {
+                let (memory, now) = (self.pages.memory(), unix_now() as u64);
+                memory.mark_uncacheable_for(order.primary, Reason::Elsewhere, now, ERROR_TTL);
+                flight.decide(Verdict::Refused(Reason::Elsewhere));
+                say(tell, Led::Again(Reason::Elsewhere));
+            }
+            Leased::No => drop(self.fetch(flight, order, tell).await),
+            Leased::Ours => {
+                let fetch = self.fetch(flight, order, tell);
+                let is_shareable = self.leased(flight, who, fetch).await;
+                let ended = self.store.end_lease(flight.key(), who, is_shareable).await;
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a lease lasts for its time");
+                }
+            }
+        }
+    }
+
+    /// Fetches the page. Returns whether others may have it.
+    async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
+        let seat = flight.lead_seat();
+        let Order { primary, class, mut request, route, loss, person, traces, held, withhold } =
+            order;
+        let target = request.uri().clone();
+        let marks = flight.marks.clone();
+        let replaces = held.is_some();
+        // A 304 to one user's session says nothing of what others would get.
+        let held = held.filter(|held| held.has_validator() && !class.is_personal());
+        if let Some(held) = &held {
+            ask_whether(&held.headers, request.headers_mut());
+        }
+        let asked_at = unix_now();
+        let upstream = &self.upstreams[route.origin];
+        // Where it is nobody's it keeps to no server.
+        let session = person.as_ref().map(|person| person.session.as_str());
+        let came = match upstream.send(request, Keep::Pool(None), session).await {
+            Ok(came) => came,
+            Err(error) => {
+                flight.decide(Verdict::Failed(failure(&error)));
+                say(tell, Led::Failed(error));
+                return true;
+            }
+        };
+        let fetch = Fetch {
+            primary,
+            target,
+            route,
+            class,
+            loss,
+            person,
+            traces,
+            // What is answered to a visitor's own session is the answer to him, also where it breaks off.
+            withhold: withhold && !class.is_personal(),
+            replaces,
+            asked_at,
+            came_at: unix_now(),
+            marks,
+        };
+        count_page(&self.sheet, came.response.status(), came.response.headers());
+        if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
+            return self.refresh(&fetch, flight, &held, came.response.headers(), tell).await;
+        }
+        if withhold && is_server_error(came.response.status()) {
+            self.refuse(&fetch, flight, came, Reason::ServerError, tell);
+            return true;
+        }
+        match self.judge(&fetch, flight, &came) {
+            Ok(storing) => {
+                self.share(fetch, flight, came, storing, Lead { seat, tell, cookies: Vec::new() })
+                    .await
+            }
+            Err(reason) => {
+                // What one user of a segment is answered may be for him alone.
+                let is_said_to_all = fetch.class != ShareClass::Segment;
+                let outdates = fetch.replaces && is_said_to_all && !passes(came.response.status());
+                let status = came.response.status().as_u16();
+                let own = is_leak(reason).then(|| came.response.headers().clone());
+                self.refuse(&fetch, flight, came, reason, tell);
+                if outdates {
+                    self.forget(&fetch).await;
+                }
+                if let Some(own) = own {
+                    let fields = fetch.shown(own);
+                    let seen = Seen::of_own_fields(status, &fields, fetch.came_at as u64);
+                    self.speak_against(&fetch, flight, seen, &[]).await;
+                }
+                false
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        came: &OriginResponse,
+    ) -> Result<Storing, Reason> {
+        let headers = came.response.headers();
+        let answer = Answered {
+            status: came.response.status(),
+            headers,
+            length: came.length,
+            unframed: came.unframed,
+            age: fetch.age(headers),
+            now: fetch.came_at as u64,
+        };
+        self.may_store(fetch, flight, &answer)
+    }
+
+    fn may_store(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        answer: &Answered<'_>,
+    ) -> Result<Storing, Reason> {
+        let asked = Asked {
+            method: &::http::Method::GET,
+            path: fetch.target.path(),
+            query: fetch.target.query().unwrap_or_default(),
+            headers: &flight.sent,
+            has_body: false,
+            bound: false,
+            who: Who::Anonymous,
+            ranks: true,
+        };
+        let mut storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
+        if let Some(person) = &fetch.person {
+            match fetch.class {
+                // All that it was asked with stands in its key.
+                ShareClass::User => {
+                    storing.vary.retain(|name| *name != COOKIE && *name != person.identity);
+                }
+                _ if storing.vary.contains(&person.identity) => return Err(Reason::Vary),
+                _ => {}
+            }
+        }
+        // What could not be purged by all its tags is not kept.
+        tags(answer.headers).map_err(|_| Reason::Tags)?;
+        let traces = fetch.traces_with(answer.headers);
+        traces.search_fields(answer.headers).map_err(refuse::reason_of)?;
+        storing.guarded |= fetch.is_searched(answer.headers, storing.lost);
+        Ok(storing)
+    }
+}
+
+/// Counts a page with which the app has answered, and which cookies it sets.
+pub fn count_page(sheet: &Sheet, status: StatusCode, headers: &HeaderMap) {
+    if status == StatusCode::OK && media::kind(headers) == Kind::Html {
+        sheet.cookies(Crumb::Set, set_cookie::named(headers));
+    }
+}
+
+/// The request that began a flight, waiting for its answer.
+struct Lead {
+    seat: Seat,
+    tell: oneshot::Sender<Led>,
+    /// What the answer sets for him alone.
+    cookies: Vec<HeaderValue>,
+}
+
+impl Lead {
+    fn shared(self, head: &Arc<Entry>, length: Option<u64>, stored: bool) {
+        self.given(head, length, stored, None);
+    }
+
+    /// The same where others do not get it yet, for this reason.
+    fn alone(self, head: &Arc<Entry>, length: Option<u64>, waits: Option<Reason>) {
+        self.given(head, length, false, waits);
+    }
+
+    fn given(self, head: &Arc<Entry>, length: Option<u64>, stored: bool, waits: Option<Reason>) {
+        let (head, seat) = (Arc::clone(head), self.seat);
+        let cookies = self.cookies;
+        say(self.tell, Led::Shared { head, seat, length, stored, waits, cookies });
+    }
+}
+
+/// Answers the request that began the flight, if its client is still there.
+fn say(tell: oneshot::Sender<Led>, what: Led) {
+    if tell.send(what).is_err() {
+        tracing::debug!("the client that began a fetch has left");
+    }
+}
+
+fn failure(error: &OriginError) -> Failure {
+    if error.unavailable() {
+        Failure::Unavailable
+    } else if error.timed_out() {
+        Failure::TimedOut
+    } else {
+        Failure::Unusable
+    }
+}
+
+/// RFC 5861 §4: what counts as an error of the origin.
+fn is_server_error(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 500 | 502 | 503 | 504)
+}

@@ -1,0 +1,107 @@
+//! Reading a body into its flight.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Filler;
+use super::fetched::Fetch;
+use super::share::Stop;
+use crate::cache::flight::{Flight, Pushed, Verdict};
+use crate::cache::recoded::DECODED_FACTOR;
+use crate::origin::OriginBody;
+use crate::telemetry::reason::Reason;
+
+/// How long others wait for the whole of a page that the guard has to read.
+const GUARD_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Filler {
+    /// Reads the body into the flight. `None`: it went to its readers, but is not kept whole.
+    pub(super) async fn read(
+        &self,
+        flight: &Flight,
+        mut body: OriginBody,
+    ) -> Result<Option<Bytes>, Stop> {
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            length += part.len() as u64;
+            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
+                self.sheet.refused(self.no_room(length));
+            }
+            if !std::future::poll_fn(|cx| flight.poll_room(cx)).await {
+                return Err(Stop::Abandoned);
+            }
+        }
+        Ok(flight.body())
+    }
+
+    /// The same for a body that the guard has to see whole before anybody shares it. Nobody waits
+    /// for one that grows too large or takes too long: it is the first visitor's alone then, and
+    /// not even his where it was `withheld` from him.
+    pub(super) async fn read_guarded(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        mut body: OriginBody,
+        withheld: bool,
+    ) -> Result<Option<Bytes>, Stop> {
+        let patience = tokio::time::Instant::now() + GUARD_PATIENCE;
+        let mut length = 0;
+        let reason = loop {
+            let Ok(frame) = tokio::time::timeout_at(patience, body.frame()).await else {
+                break Reason::Slow;
+            };
+            let Some(frame) = frame else { return Ok(flight.body()) };
+            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            length += part.len() as u64;
+            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
+                break self.no_room(length);
+            }
+        };
+        if withheld {
+            return Err(Stop::Refused(reason));
+        }
+        self.mark(fetch, reason, false);
+        flight.decide(Verdict::Refused(reason));
+        self.read(flight, body).await.map(|_| None)
+    }
+
+    /// The same for a body that is held back until it is whole, for a page that is there could be
+    /// served should it break off. What is too large or too slow for that is let go by `release`, which is
+    /// told whether it may still be kept.
+    pub(super) async fn read_withheld(
+        &self,
+        flight: &Flight,
+        mut body: OriginBody,
+        release: impl FnOnce(bool),
+    ) -> Result<Option<Bytes>, Stop> {
+        let patience = tokio::time::Instant::now() + GUARD_PATIENCE;
+        let mut length = 0;
+        let may_be_kept = loop {
+            let Ok(frame) = tokio::time::timeout_at(patience, body.frame()).await else {
+                break true;
+            };
+            let Some(frame) = frame else { return Ok(flight.body()) };
+            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            length += part.len() as u64;
+            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
+                self.sheet.refused(self.no_room(length));
+                break false;
+            }
+        };
+        release(may_be_kept);
+        self.read(flight, body).await
+    }
+
+    /// Why a body of which so much has come is not kept.
+    fn no_room(&self, length: u64) -> Reason {
+        if length > self.policy.max_object { Reason::TooLarge } else { Reason::Crowded }
+    }
+
+    /// How large a page may be that the guard reads decoded, in bytes.
+    pub(super) fn decoded_max(&self) -> usize {
+        let most = self.policy.max_object.saturating_mul(DECODED_FACTOR as u64);
+        usize::try_from(most).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,104 @@
+//! What becomes of a response that is for nobody else.
+
+use ::http::StatusCode;
+use tokio::sync::oneshot;
+
+use super::fetched::Fetch;
+use super::{ERROR_TTL, Filler, LEAK_SAID_EVERY, Led, Loss, say};
+use crate::cache::flight::{Flight, Verdict};
+use crate::cache::rules::key::ShareClass;
+use crate::cache::rules::leak_guard::Finding;
+use crate::origin::OriginResponse;
+use crate::telemetry::reason::Reason;
+
+impl Filler {
+    /// The response is for nobody else.
+    pub(super) fn refuse(
+        &self,
+        fetch: &Fetch,
+        flight: &Flight,
+        came: OriginResponse,
+        reason: Reason,
+        tell: oneshot::Sender<Led>,
+    ) {
+        // What a cache before the origin was about to drop comes anew the next time.
+        let aged = reason == Reason::Stale && fetch.age(came.response.headers()) > 0;
+        if reason == Reason::ServerError {
+            // Who has a stale page is to find that, and not be forwarded.
+            self.sheet.refused(reason);
+        } else {
+            // The app may set one user of a segment a cookie, or send him elsewhere, and the next one not.
+            let is_ones = fetch.class == ShareClass::Segment
+                && (reason == Reason::SetCookie || came.response.status() != StatusCode::OK);
+            self.mark(fetch, reason, aged || is_ones || passes(came.response.status()));
+        }
+        flight.decide(Verdict::Refused(reason));
+        let (head, body) = came.response.into_parts();
+        // What logs in or out is for the very request alone, and is heeded where that is handed its answer: the app
+        // has heard of his session. Of a stranger's it has not, and nobody has logged in by that.
+        let is_his = fetch.loss == Loss::None && fetch.class.is_personal();
+        if is_his || reason != Reason::Anteroom && fetch.loss.spares(&head) {
+            let response = ::http::Response::from_parts(head, body);
+            say(tell, Led::Own(Box::new(OriginResponse { response, ..came }), reason));
+        } else {
+            say(tell, Led::Again(reason));
+        }
+    }
+
+    /// Counts a refusal and remembers that the key is uncacheable: not for long where that passes,
+    /// and not at all where it lies with the request.
+    pub(super) fn mark(&self, fetch: &Fetch, reason: Reason, passing: bool) {
+        self.sheet.refused(reason);
+        let path = fetch.target.path();
+        tracing::debug!(path, reason = reason.as_str(), "a page is not shared");
+        let now = fetch.came_at as u64;
+        if is_leak(reason) && now.saturating_sub(self.leak_said_at.get()) >= LEAK_SAID_EVERY {
+            self.leak_said_at.set(now);
+            let route = &*fetch.route.name;
+            tracing::warn!(
+                path,
+                route,
+                reason = reason.as_str(),
+                "a page that was about to be shared holds its visitor's own; told once a minute"
+            );
+        }
+        let memory = self.pages.memory();
+        if is_leak(reason) {
+            memory.note_leak(fetch.primary, reason, now);
+        }
+        // What was found is the visitor's own: another one's page may be as it should. Who brings nothing of his
+        // own has asked for a page with a cookie of the app's in it, as everybody will.
+        let is_his = is_leak(reason) && !fetch.traces.is_empty();
+        if reason == Reason::Accept || is_his {
+            return;
+        }
+        if passing || reason == Reason::Crowded {
+            memory.mark_uncacheable_for(fetch.primary, reason, now, ERROR_TTL);
+        } else {
+            memory.mark_uncacheable(fetch.primary, reason, now);
+        }
+    }
+}
+
+pub(super) fn is_leak(reason: Reason) -> bool {
+    matches!(reason, Reason::LeakUser | Reason::LeakAttribute | Reason::LeakToken)
+}
+
+/// Whether a status is of the moment, or of one request: some field that a fill sends may be too
+/// much for the origin, and another visitor's not.
+pub(super) fn passes(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status.as_u16(), 400 | 406 | 408 | 409 | 411..=431)
+}
+
+pub(super) fn reason_of(finding: Finding) -> Reason {
+    match finding {
+        Finding::CsrfField => Reason::CsrfField,
+        Finding::SessionIdInLink => Reason::SessionInLink,
+        Finding::Undecodable => Reason::Undecodable,
+        Finding::PasswordField => Reason::PasswordField,
+        Finding::PostForm => Reason::PostForm,
+        Finding::LeakUser => Reason::LeakUser,
+        Finding::LeakAttribute => Reason::LeakAttribute,
+        Finding::LeakToken => Reason::LeakToken,
+    }
+}

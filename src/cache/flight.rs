@@ -1,0 +1,824 @@
+//! A flight: one fetch from the origin for all who want the same page at the same time.
+//!
+//! It belongs to itself, not to the request that began it. Whoever fetches pushes the head's
+//! verdict and the body's parts into it; participants wait for the verdict and read the parts as
+//! they arrive. No runtime and no I/O in here: a mutex and wakers.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use ::http::HeaderMap;
+use ahash::RandomState;
+use bytes::Bytes;
+use slab::Slab;
+
+use super::entry::Entry;
+use super::purge::scope::Digest;
+use super::purge::{Marks, Purged};
+use crate::ident::PageKey;
+use crate::telemetry::reason::Reason;
+
+/// Bytes that the slowest reader may lag behind, once the parts are no longer kept.
+const WINDOW: u64 = 256 * 1024;
+/// Locks over the table of flights.
+const SHARDS: usize = 32;
+
+/// What the participants of a flight are told.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// Nothing yet.
+    Pending,
+    /// The response is for nobody else, for this reason: everyone goes to the origin alone.
+    Refused(Reason),
+    /// There is no response.
+    Failed(Failure),
+    /// The response may be shared: its head, and the length of its body where that is known. The
+    /// body is read from the flight.
+    Shared(Arc<Entry>, Option<u64>),
+    /// The page as it is kept, whole. It is not what came: nobody reads that from the flight.
+    Landed(Arc<Entry>),
+}
+
+/// Why there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The origin was unreachable, or what it said was no answer.
+    Unusable,
+    /// It was too slow.
+    TimedOut,
+    /// It was not asked, for none of its servers was free or up.
+    Unavailable,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Whole,
+    Cut,
+}
+
+#[derive(Debug, Default)]
+struct Participant {
+    waker: Option<Waker>,
+    /// Parts read so far.
+    read: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    verdict: Verdict,
+    parts: VecDeque<Bytes>,
+    /// Parts that are no longer kept, because all readers have them.
+    gone: usize,
+    /// Bytes of the oldest parts that count among those in flight; while parts are kept, all.
+    reserved: u64,
+    /// Whether parts are kept for those who join later.
+    keeping: bool,
+    /// How the body ended, once it has.
+    end: Option<End>,
+    participants: Slab<Participant>,
+    /// Whoever fetches, waiting for the readers.
+    fetcher: Option<Waker>,
+    /// An unsafe request changed the page meanwhile.
+    invalidated: bool,
+}
+
+/// One fetch.
+#[derive(Debug)]
+pub struct Flight {
+    /// The page's key without variants.
+    primary: PageKey,
+    key: PageKey,
+    /// The fields that the fetch sent: what `Vary` is compared with.
+    pub sent: HeaderMap,
+    /// From before which purges the page will be, as far as is known without the response.
+    pub marks: Marks,
+    state: Mutex<State>,
+    flights: Weak<Flights>,
+}
+
+/// A part of the table of flights.
+#[derive(Debug, Default)]
+struct Shard {
+    /// Those that requests join.
+    joined: HashMap<PageKey, Arc<Flight>, RandomState>,
+    /// Those that take nobody else, and may still be writing to the store: a change to the page has to
+    /// find them, and the next request is not to wait for them.
+    leaving: Vec<Arc<Flight>>,
+}
+
+/// All flights of this process.
+#[derive(Debug)]
+pub struct Flights {
+    /// By the keys without variants, so that a change to a page finds all its flights in one.
+    shards: [Mutex<Shard>; SHARDS],
+    in_flight: AtomicU64,
+    in_flight_max: u64,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+}
+
+/// What joining gave.
+#[derive(Debug)]
+pub enum Join {
+    /// Nobody fetches this page yet: the caller does.
+    Lead(Arc<Flight>),
+    /// Somebody does.
+    Wait(Seat),
+    /// Too many wait already, or the flight no longer takes anyone.
+    Full,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while holding one of these locks; a poisoned one holds whole values.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Flights {
+    /// At most `in_flight_max` bytes of bodies and `waiting_max` waiting requests.
+    #[must_use]
+    pub fn new(in_flight_max: u64, waiting_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            in_flight: AtomicU64::new(0),
+            in_flight_max,
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+        })
+    }
+
+    fn shard(&self, primary: &PageKey) -> MutexGuard<'_, Shard> {
+        // A key is a hash already.
+        lock(&self.shards[usize::from(primary.0[0]) % SHARDS])
+    }
+
+    /// Joins the flight for `key`, or begins one that sends `sent` for a page that is purged by these
+    /// scopes.
+    /// `primary` is the page's key without variants. A flight from before a purge that hits it, or
+    /// whose page is no longer fresh at `now`, is left to those who wait already.
+    #[must_use]
+    pub fn join(
+        self: &Arc<Self>,
+        primary: PageKey,
+        key: PageKey,
+        sent: &HeaderMap,
+        purged: &Purged,
+        scopes: impl FnOnce() -> Vec<Digest>,
+        now: u64,
+    ) -> Join {
+        let mut shard = self.shard(&primary);
+        if let Some(flight) = shard.joined.get(&key)
+            && flight.is_current(purged, now)
+        {
+            return match self.seat(flight, purged) {
+                Some(seat) => Join::Wait(seat),
+                None => Join::Full,
+            };
+        }
+        let flight = Arc::new(Flight {
+            primary,
+            key,
+            sent: sent.clone(),
+            marks: purged.now(&scopes()),
+            state: Mutex::new(State {
+                verdict: Verdict::Pending,
+                parts: VecDeque::new(),
+                gone: 0,
+                reserved: 0,
+                keeping: true,
+                end: None,
+                participants: Slab::new(),
+                fetcher: None,
+                invalidated: false,
+            }),
+            flights: Arc::downgrade(self),
+        });
+        if let Some(outdated) = shard.joined.insert(key, Arc::clone(&flight)) {
+            shard.leaving.push(outdated);
+        }
+        Join::Lead(flight)
+    }
+
+    fn seat(self: &Arc<Self>, flight: &Arc<Flight>, purged: &Purged) -> Option<Seat> {
+        let mut state = lock(&flight.state);
+        // Between these and the flight's leaving the table somebody may still find it: the first
+        // parts are gone then, or the page is where requests look before they join.
+        if !state.keeping || state.end.is_some() {
+            return None;
+        }
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiting_max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let place = state.participants.insert(Participant::default());
+        let joined = purged.now(&[]);
+        Some(Seat { flight: Arc::clone(flight), place, waits_in: Some(Arc::clone(self)), joined })
+    }
+
+    /// An unsafe request changed the page under `primary`: fetches of it and of its variants that
+    /// began before are not stored.
+    pub fn invalidate(&self, primary: &PageKey) {
+        let is_other = |flight: &Flight| {
+            let other = flight.primary != *primary;
+            if !other {
+                lock(&flight.state).invalidated = true;
+            }
+            other
+        };
+        let mut shard = self.shard(primary);
+        shard.joined.retain(|_, flight| is_other(flight));
+        shard.leaving.retain(|flight| is_other(flight));
+    }
+
+    /// Bytes of bodies in flight.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Requests that wait for others' fetches or read from them.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn reserve(&self, bytes: u64) -> bool {
+        let before = self.in_flight.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes <= self.in_flight_max {
+            return true;
+        }
+        self.in_flight.fetch_sub(bytes, Ordering::Relaxed);
+        false
+    }
+}
+
+/// How a part was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is kept.
+    Kept,
+    /// It is the first for which there is no room: the page can no longer be stored. Present readers
+    /// get it.
+    NoRoom,
+    /// It follows such a one.
+    PassedOn,
+}
+
+impl Flight {
+    /// A seat for the request that began the flight. It does not count as waiting.
+    #[must_use]
+    pub fn lead_seat(self: &Arc<Self>) -> Seat {
+        let place = lock(&self.state).participants.insert(Participant::default());
+        let joined = self.marks.clone();
+        Seat { flight: Arc::clone(self), place, waits_in: None, joined }
+    }
+
+    /// Whether the page may be given to somebody who comes now: no purge has hit it since the flight
+    /// began, its tags counted once they are known, and a long body has not outlasted its freshness.
+    fn is_current(&self, purged: &Purged, now: u64) -> bool {
+        purged.is_current(&self.marks)
+            && match &lock(&self.state).verdict {
+                Verdict::Shared(entry, _) => purged.is_current(&entry.marks) && entry.is_fresh(now),
+                Verdict::Pending | Verdict::Refused(_) | Verdict::Failed(_) => true,
+                // It is where requests look first.
+                Verdict::Landed(_) => false,
+            }
+    }
+
+    /// Tells the participants; a refusal or failure also ends the flight.
+    pub fn decide(&self, verdict: Verdict) {
+        if !matches!(verdict, Verdict::Shared(..)) {
+            self.close();
+        }
+        self.change(|state| state.verdict = verdict);
+    }
+
+    /// Sends everyone but the first to the origin alone, while the page is still fetched and kept: a
+    /// change to it finds the flight.
+    pub fn turn_away(&self, reason: Reason) {
+        self.change(|state| state.verdict = Verdict::Refused(reason));
+    }
+
+    /// Tells those who still wait for a verdict; for others nothing changes.
+    pub fn decide_landed(&self, verdict: Verdict) {
+        self.change(|state| {
+            if matches!(state.verdict, Verdict::Pending) {
+                state.verdict = verdict;
+            }
+        });
+    }
+
+    /// The page is there: all who joined meanwhile get it.
+    pub fn answer(&self, entry: &Arc<Entry>) {
+        self.push(entry.body.clone(), u64::MAX);
+        self.decide(Verdict::Shared(Arc::clone(entry), Some(entry.body.len() as u64)));
+        self.end_whole();
+    }
+
+    /// Takes a part of the body. `limit` is the most that a stored body may have.
+    pub fn push(&self, part: Bytes, limit: u64) -> Pushed {
+        let size = part.len() as u64;
+        let pushed = self.change(|state| {
+            let room = || self.flights.upgrade().is_some_and(|flights| flights.reserve(size));
+            let pushed = if !state.keeping {
+                Pushed::PassedOn
+            } else if state.reserved + size > limit || !room() {
+                state.keeping = false;
+                self.give_back(state.drop_read_parts());
+                Pushed::NoRoom
+            } else {
+                state.reserved += size;
+                Pushed::Kept
+            };
+            state.parts.push_back(part);
+            pushed
+        });
+        if pushed == Pushed::NoRoom {
+            self.close();
+        }
+        pushed
+    }
+
+    /// Ready when there is room for another part: at once while parts are kept, else when the
+    /// slowest reader is near enough. `false`: nobody reads any more.
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut state = lock(&self.state);
+        if state.keeping {
+            return Poll::Ready(true);
+        }
+        if state.participants.is_empty() {
+            return Poll::Ready(false);
+        }
+        let lag: u64 = state.parts.iter().map(|part| part.len() as u64).sum();
+        if lag < WINDOW {
+            return Poll::Ready(true);
+        }
+        state.fetcher = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The body as kept, in one piece of exactly its size; `None` when it was not kept whole.
+    #[must_use]
+    pub fn body(&self) -> Option<Bytes> {
+        let state = lock(&self.state);
+        if !state.keeping || state.gone > 0 {
+            return None;
+        }
+        let mut whole = Vec::with_capacity(usize::try_from(state.reserved).ok()?);
+        state.parts.iter().for_each(|part| whole.extend_from_slice(part));
+        Some(whole.into())
+    }
+
+    /// The key under which it is fetched: the variant's, where variants are known.
+    #[must_use]
+    pub fn key(&self) -> &PageKey {
+        &self.key
+    }
+
+    /// Whether an unsafe request changed the page since the flight began.
+    #[must_use]
+    pub fn is_invalidated(&self) -> bool {
+        lock(&self.state).invalidated
+    }
+
+    /// The body is whole. Call it after the page is where the next request will look. A change to
+    /// the page still finds the flight until [`EndGuard`] ends it: the store may not have the page
+    /// yet.
+    pub fn end_whole(&self) {
+        // First, so that nobody finds a flight that has ended.
+        self.close();
+        self.change(|state| state.end = Some(End::Whole));
+    }
+
+    /// Takes nobody else on board. A change to the page finds the flight still.
+    fn close(&self) {
+        let Some(flights) = self.flights.upgrade() else { return };
+        let mut shard = flights.shard(&self.primary);
+        if shard.joined.get(&self.key).is_some_and(|current| self.is(current))
+            && let Some(closed) = shard.joined.remove(&self.key)
+        {
+            shard.leaving.push(closed);
+        }
+    }
+
+    /// Leaves the table.
+    fn leave(&self) {
+        self.close();
+        let Some(flights) = self.flights.upgrade() else { return };
+        flights.shard(&self.primary).leaving.retain(|other| !self.is(other));
+    }
+
+    fn is(&self, other: &Arc<Self>) -> bool {
+        std::ptr::eq(self, Arc::as_ptr(other))
+    }
+
+    /// The body broke off, or whoever fetched is gone: readers see a broken body, and those who
+    /// wait for a verdict go to the origin alone.
+    pub fn end_cut(&self) {
+        self.close();
+        self.change(|state| {
+            if state.end.is_none() {
+                state.end = Some(End::Cut);
+                if matches!(state.verdict, Verdict::Pending) {
+                    state.verdict = Verdict::Refused(Reason::Origin);
+                }
+            }
+        });
+    }
+
+    /// Changes the state and wakes all participants.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = lock(&self.state);
+        let result = change(&mut state);
+        let wakers: Vec<Waker> =
+            state.participants.iter_mut().filter_map(|(_, one)| one.waker.take()).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        result
+    }
+
+    fn give_back(&self, bytes: u64) {
+        if let Some(flights) = self.flights.upgrade() {
+            flights.in_flight.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let reserved = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).reserved;
+        self.give_back(reserved);
+    }
+}
+
+impl State {
+    /// Forgets the parts that every reader has, once they are not kept for later ones. Returns how
+    /// many bytes of them counted among those in flight.
+    fn drop_read_parts(&mut self) -> u64 {
+        if self.keeping {
+            return 0;
+        }
+        let slowest = self.participants.iter().map(|(_, one)| one.read).min();
+        let mut dropped = 0;
+        while self.gone < slowest.unwrap_or(usize::MAX)
+            && let Some(part) = self.parts.pop_front()
+        {
+            self.gone += 1;
+            dropped += part.len() as u64;
+        }
+        let freed = dropped.min(self.reserved);
+        self.reserved -= freed;
+        freed
+    }
+}
+
+/// A participant's place in a flight.
+#[derive(Debug)]
+pub struct Seat {
+    flight: Arc<Flight>,
+    place: usize,
+    waits_in: Option<Arc<Flights>>,
+    /// When it was taken, in the order of purges.
+    joined: Marks,
+}
+
+/// The body broke off at the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the origin broke off")]
+pub struct CutOff;
+
+impl Seat {
+    /// The fields that the fetch sent.
+    #[must_use]
+    pub fn sent(&self) -> &HeaderMap {
+        &self.flight.sent
+    }
+
+    /// Whether a purge may have come between the fetch and whoever sits here.
+    #[must_use]
+    pub fn is_later(&self) -> bool {
+        !self.joined.is_as_old_as(&self.flight.marks)
+    }
+
+    /// Waits for the verdict. Cancel-safe.
+    pub async fn verdict(&mut self) -> Verdict {
+        std::future::poll_fn(|cx| {
+            let mut state = lock(&self.flight.state);
+            if let Verdict::Pending = state.verdict {
+                self.wait(&mut state, cx)
+            } else {
+                Poll::Ready(state.verdict.clone())
+            }
+        })
+        .await
+    }
+
+    /// The next part of the body; `None` at its end.
+    pub fn poll_part(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, CutOff>>> {
+        let mut state = lock(&self.flight.state);
+        let read = state.participants[self.place].read;
+        if let Some(part) = state.parts.get(read - state.gone).cloned() {
+            state.participants[self.place].read += 1;
+            let fetcher = self.after_read(&mut state);
+            drop(state);
+            if let Some(fetcher) = fetcher {
+                fetcher.wake();
+            }
+            return Poll::Ready(Some(Ok(part)));
+        }
+        match state.end {
+            Some(End::Whole) => Poll::Ready(None),
+            Some(End::Cut) => Poll::Ready(Some(Err(CutOff))),
+            None => self.wait(&mut state, cx),
+        }
+    }
+
+    fn after_read(&self, state: &mut State) -> Option<Waker> {
+        self.flight.give_back(state.drop_read_parts());
+        if state.keeping { None } else { state.fetcher.take() }
+    }
+
+    fn wait<T>(&self, state: &mut State, cx: &mut Context<'_>) -> Poll<T> {
+        state.participants[self.place].waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = lock(&self.flight.state);
+        state.participants.remove(self.place);
+        let fetcher = self.after_read(&mut state);
+        drop(state);
+        if let Some(fetcher) = fetcher {
+            fetcher.wake();
+        }
+        if let Some(flights) = &self.waits_in {
+            flights.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Ends the flight as cut when dropped: a fetcher that is cancelled or panics leaves nobody
+/// waiting. After another end the flight leaves the table.
+#[derive(Debug)]
+pub struct EndGuard(pub Arc<Flight>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.end_cut();
+        self.0.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+
+    use super::*;
+
+    const KEY: PageKey = PageKey([1; 32]);
+
+    fn join(flights: &Arc<Flights>, primary: PageKey, key: PageKey) -> Join {
+        join_at(flights, primary, key, 0)
+    }
+
+    fn join_at(flights: &Arc<Flights>, primary: PageKey, key: PageKey, now: u64) -> Join {
+        flights.join(primary, key, &HeaderMap::new(), &Purged::new(false), Vec::new, now)
+    }
+
+    fn lead(flights: &Arc<Flights>) -> Arc<Flight> {
+        match join(flights, KEY, KEY) {
+            Join::Lead(flight) => flight,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn wait(flights: &Arc<Flights>) -> Seat {
+        match join(flights, KEY, KEY) {
+            Join::Wait(seat) => seat,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn poll<F: Future>(future: F) -> Poll<F::Output> {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn part(seat: &mut Seat) -> Poll<Option<Result<Bytes, CutOff>>> {
+        Pin::new(seat).poll_part(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn shared() -> Verdict {
+        Verdict::Shared(
+            Arc::new(Entry {
+                status: 200,
+                reason: None,
+                headers: HeaderMap::new(),
+                body: Bytes::new(),
+                stored_at: 0,
+                initial_age: 0,
+                lifetime: 1,
+                source: crate::cache::entry::LifetimeSource::Default,
+                stale: crate::cache::entry::Stale::default(),
+                static_proof: false,
+                own_tag: false,
+                vary: Vec::new(),
+                marks: Arc::default(),
+            }),
+            None,
+        )
+    }
+
+    #[test]
+    fn all_read_one_fetch_whole() {
+        let flights = Flights::new(1 << 20, 10);
+        let flight = lead(&flights);
+        let mut early = wait(&flights);
+        assert!(poll(early.verdict()).is_pending());
+        flight.decide(shared());
+        assert_eq!(flight.push(Bytes::from_static(b"ab"), 100), Pushed::Kept);
+        let mut late = wait(&flights);
+        flight.push(Bytes::from_static(b"c"), 100);
+        assert_eq!(flight.body().unwrap(), "abc");
+        flight.end_whole();
+        for seat in [&mut early, &mut late] {
+            assert!(matches!(poll(seat.verdict()), Poll::Ready(Verdict::Shared(..))));
+            assert_eq!(part(seat), Poll::Ready(Some(Ok("ab".into()))));
+            assert_eq!(part(seat), Poll::Ready(Some(Ok("c".into()))));
+            assert_eq!(part(seat), Poll::Ready(None));
+        }
+        drop((early, late));
+        assert_eq!(flights.waiting(), 0);
+        assert!(!flight.is_invalidated());
+        let next = lead(&flights);
+        flights.invalidate(&KEY);
+        assert!(flight.is_invalidated(), "the store may not have the page yet");
+        assert!(next.is_invalidated());
+        drop((EndGuard(flight), EndGuard(next)));
+        assert!(flights.shard(&KEY).leaving.is_empty());
+    }
+
+    #[test]
+    fn a_flight_whose_page_is_fresh_no_more_is_left_to_those_who_read_it() {
+        let flights = Flights::new(1 << 20, 10);
+        let flight = lead(&flights);
+        let mut early = wait(&flights);
+        flight.decide(shared());
+        assert!(matches!(join_at(&flights, KEY, KEY, 0), Join::Wait(_)));
+        assert!(matches!(join_at(&flights, KEY, KEY, 1), Join::Lead(_)));
+        assert!(matches!(poll(early.verdict()), Poll::Ready(Verdict::Shared(..))));
+    }
+
+    #[test]
+    fn a_flight_that_takes_nobody_else_leaves_the_table_with_its_guard() {
+        let flights = Flights::new(1 << 20, 10);
+        let refused = EndGuard(lead(&flights));
+        refused.0.decide(Verdict::Refused(Reason::Private));
+        let landed = EndGuard(lead(&flights));
+        landed.0.end_whole();
+        assert_eq!(flights.shard(&KEY).leaving.len(), 2);
+        drop((refused, landed));
+        let shard = flights.shard(&KEY);
+        assert_eq!((shard.joined.len(), shard.leaving.len()), (0, 0));
+    }
+
+    #[test]
+    fn whoever_finds_a_flight_without_its_first_parts_is_on_his_own() {
+        let flights = Flights::new(1 << 20, 10);
+        let flight = lead(&flights);
+        flight.decide(shared());
+        flight.push(Bytes::from_static(b"first"), 100);
+        // As between the last part that was kept and the flight's leaving the table.
+        lock(&flight.state).keeping = false;
+        flight.push(Bytes::from_static(b"second"), 100);
+        assert!(matches!(join(&flights, KEY, KEY), Join::Full));
+        assert_eq!(flights.waiting(), 0);
+    }
+
+    #[test]
+    fn what_a_slow_reader_has_not_read_stays_counted() {
+        let flights = Flights::new(1 << 20, 10);
+        let flight = lead(&flights);
+        flight.decide(shared());
+        let mut slow = wait(&flights);
+        flight.push(Bytes::from_static(b"12345"), 10);
+        flight.push(Bytes::from_static(b"67890"), 10);
+        assert_eq!(flight.push(Bytes::from_static(b"over"), 10), Pushed::NoRoom);
+        assert_eq!(flights.bytes(), 10, "they are in memory still");
+        assert!(matches!(part(&mut slow), Poll::Ready(Some(Ok(_)))));
+        assert_eq!(flights.bytes(), 5);
+        drop(slow);
+        assert_eq!(flights.bytes(), 0);
+    }
+
+    #[test]
+    fn a_page_that_was_there_already_is_given_to_all_who_joined() {
+        let flights = Flights::new(1 << 20, 10);
+        let flight = lead(&flights);
+        let mut seat = wait(&flights);
+        let Verdict::Shared(entry, _) = shared() else { panic!("it is shared") };
+        flight.answer(&Arc::new(Entry { body: "page".into(), ..Entry::clone(&entry) }));
+        assert!(matches!(poll(seat.verdict()), Poll::Ready(Verdict::Shared(_, Some(4)))));
+        assert_eq!(part(&mut seat), Poll::Ready(Some(Ok("page".into()))));
+        assert_eq!(part(&mut seat), Poll::Ready(None));
+        lead(&flights);
+    }
+
+    #[test]
+    fn bytes_in_flight_are_given_back() {
+        let flights = Flights::new(10, 10);
+        let flight = lead(&flights);
+        assert_eq!(flight.push(Bytes::from_static(b"12345678"), 100), Pushed::Kept);
+        assert_eq!(flights.bytes(), 8);
+        assert_eq!(flight.push(Bytes::from_static(b"9012"), 100), Pushed::NoRoom);
+        assert_eq!(flights.bytes(), 0);
+        assert!(flight.body().is_none());
+        drop(flight);
+        assert_eq!(flights.bytes(), 0);
+    }
+
+    #[test]
+    fn a_refusal_sends_everyone_away_and_frees_the_key() {
+        let flights = Flights::new(1 << 20, 10);
+        let flight = lead(&flights);
+        let mut seat = wait(&flights);
+        flight.decide(Verdict::Refused(Reason::SetCookie));
+        assert!(matches!(poll(seat.verdict()), Poll::Ready(Verdict::Refused(Reason::SetCookie))));
+        lead(&flights);
+    }
+
+    #[test]
+    fn a_fetcher_that_is_dropped_leaves_nobody_waiting() {
+        let flights = Flights::new(1 << 20, 10);
+        let guard = EndGuard(lead(&flights));
+        let mut waiting = wait(&flights);
+        drop(guard);
+        assert!(matches!(poll(waiting.verdict()), Poll::Ready(Verdict::Refused(_))));
+
+        let guard = EndGuard(lead(&flights));
+        guard.0.decide(shared());
+        guard.0.push(Bytes::from_static(b"half"), 100);
+        let mut reading = wait(&flights);
+        drop(guard);
+        assert!(matches!(part(&mut reading), Poll::Ready(Some(Ok(_)))));
+        assert_eq!(part(&mut reading), Poll::Ready(Some(Err(CutOff))), "never a short body");
+    }
+
+    #[test]
+    fn over_the_limit_present_readers_set_the_pace_and_late_comers_are_on_their_own() {
+        let flights = Flights::new(1 << 30, 10);
+        let flight = lead(&flights);
+        flight.decide(shared());
+        let mut seat = wait(&flights);
+        let big = Bytes::from(vec![0; 200_000]);
+        assert_eq!(flight.push(big.clone(), 100_000), Pushed::NoRoom);
+        assert!(matches!(join(&flights, KEY, KEY), Join::Lead(_)));
+        let room = |flight: &Flight| flight.poll_room(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(room(&flight), Poll::Ready(true));
+        assert_eq!(flight.push(big, 100_000), Pushed::PassedOn);
+        assert!(room(&flight).is_pending(), "the reader lags");
+        assert!(matches!(part(&mut seat), Poll::Ready(Some(Ok(_)))));
+        assert_eq!(room(&flight), Poll::Ready(true));
+        drop(seat);
+        assert_eq!(room(&flight), Poll::Ready(false), "nobody reads");
+    }
+
+    #[test]
+    fn waiting_is_bounded() {
+        let flights = Flights::new(1 << 20, 1);
+        let _flight = lead(&flights);
+        let _seat = wait(&flights);
+        assert!(matches!(join(&flights, KEY, KEY), Join::Full));
+    }
+
+    #[test]
+    fn an_invalidated_flight_knows_it_and_takes_nobody_else() {
+        let flights = Flights::new(1 << 20, 10);
+        let flight = lead(&flights);
+        flights.invalidate(&KEY);
+        assert!(flight.is_invalidated());
+        lead(&flights);
+    }
+
+    #[test]
+    fn a_change_to_a_page_is_known_to_the_flights_of_its_variants() {
+        let flights = Flights::new(1 << 20, 10);
+        let begin = |primary, key| match join(&flights, primary, key) {
+            Join::Lead(flight) => flight,
+            other => panic!("{other:?}"),
+        };
+        // Both in one shard.
+        let variant = begin(KEY, PageKey([2; 32]));
+        let other = begin(PageKey([1 + 32; 32]), PageKey([3; 32]));
+        flights.invalidate(&KEY);
+        assert!(variant.is_invalidated());
+        assert!(!other.is_invalidated());
+    }
+}

@@ -1,0 +1,475 @@
+//! Pages in this process's memory, bounded by bytes; and the keys that are known to be uncacheable.
+
+use std::sync::{Arc, Weak};
+
+use ahash::RandomState;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+
+use super::admission_filter::Asked;
+use super::entry::{Entry, VariantIndex};
+use super::{Look, recoded};
+use crate::http::coding::Coding;
+use crate::ident::PageKey;
+use crate::telemetry::reason::Reason;
+
+/// A guess of a page's size, to size the tables.
+const USUAL_PAGE: u64 = 16 * 1024;
+/// What a table entry costs beside the page itself.
+const SLOT: u64 = 64;
+/// Keys remembered as uncacheable, at most; the least used are forgotten first.
+const UNCACHEABLE_MAX: usize = 65_536;
+/// Keys of which it is remembered that a page held its visitor's own, at most.
+const LEAKS_MAX: usize = 4_096;
+/// For how long a key is remembered as uncacheable, in seconds.
+const UNCACHEABLE_TTL: u64 = 120;
+/// Shards of the page memory: a page larger than the proven part of a shard is refused.
+const SHARDS: usize = 4;
+/// The part of the memory that is for pages which were asked for more than once; in the rest pages prove
+/// themselves. A page that is larger than that rest takes room from the others at once.
+const PROVEN: f64 = 0.9;
+
+/// What memory holds under a key.
+#[derive(Clone, Debug)]
+pub enum Slot {
+    /// A page, with a deadline of its own in its lifetime.
+    Page(Arc<Entry>),
+    /// Its variants' keys; each variant has its own slot.
+    Variants(Arc<VariantIndex>),
+}
+
+/// What a page is in another coding than that in which it is stored.
+#[derive(Clone, Debug)]
+pub enum Form {
+    /// The page, recoded.
+    Made(Arc<Entry>),
+    /// It cannot be made, or is no smaller.
+    Useless,
+}
+
+/// Under what something is held.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    Slot(PageKey),
+    /// A form of the page at this address, which is no other's while the form is held.
+    Form(usize, Coding),
+}
+
+impl Name {
+    fn form(page: &Arc<Entry>, coding: Coding) -> Self {
+        Self::Form(Arc::as_ptr(page).addr(), coding)
+    }
+}
+
+/// What is held, and takes room.
+#[derive(Clone, Debug)]
+enum Held {
+    Slot(Slot),
+    Form {
+        /// Keeps the page's address, not the page.
+        _of: Weak<Entry>,
+        form: Form,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<Name, Held> for ByBytes {
+    fn weight(&self, _: &Name, held: &Held) -> u64 {
+        SLOT + match held {
+            Held::Slot(Slot::Page(entry)) => entry.weight() as u64,
+            Held::Slot(Slot::Variants(index)) => {
+                (index.keys.len() * size_of::<PageKey>() + index.fields.len() * 32) as u64
+            }
+            Held::Form { form: Form::Made(entry), .. } => entry.weight() as u64,
+            Held::Form { form: Form::Useless, .. } => size_of::<Entry>() as u64,
+        }
+    }
+}
+
+/// Pages in memory, shared by all threads.
+#[derive(Debug)]
+pub struct Memory {
+    /// Pages, their variants' keys, and their forms: one budget for all.
+    pages: Cache<Name, Held, ByBytes, RandomState>,
+    /// What proves a page: being asked for anew soon after it was pushed out. The ghosts that the table
+    /// above keeps are too few for that where most requests are for pages that nobody asks for twice.
+    asked: Asked,
+    /// The heaviest page that is held.
+    page_max: u64,
+    uncacheable: Cache<PageKey, (u64, Reason)>,
+    /// What of its visitor's own was found on the page that came last, for who asks why it is not shared.
+    leaks: Cache<PageKey, (u64, Reason)>,
+    /// Until when the origin is not asked for a page that may be served stale meanwhile.
+    failing: Cache<PageKey, u64>,
+}
+
+impl Memory {
+    /// Room for `bytes` of pages.
+    ///
+    /// # Panics
+    /// Never: the options are complete.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let items = usize::try_from(bytes / USUAL_PAGE).unwrap_or(usize::MAX).clamp(64, 1 << 22);
+        let options = OptionsBuilder::new()
+            .shards(SHARDS)
+            .estimated_items_capacity(items)
+            .weight_capacity(bytes)
+            .hot_allocation(PROVEN)
+            .build()
+            .expect("capacity and item count are set above");
+        let pages =
+            Cache::with_options(options, ByBytes, RandomState::new(), DefaultLifecycle::default());
+        let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
+        let leaks = Cache::new(LEAKS_MAX);
+        let page_max = bytes / SHARDS as u64 / 10 * 9;
+        Self { pages, asked: Asked::default(), page_max, uncacheable, leaks, failing }
+    }
+
+    /// What is held under `key`.
+    #[must_use]
+    pub fn get(&self, key: &PageKey) -> Option<Slot> {
+        self.look(key, Look::Use)
+    }
+
+    /// The same; a peek does not count as used.
+    #[must_use]
+    pub fn look(&self, key: &PageKey, look: Look) -> Option<Slot> {
+        let name = Name::Slot(*key);
+        let held = match look {
+            Look::Use => self.pages.get(&name),
+            Look::Peek => self.pages.peek(&name),
+        };
+        match held? {
+            Held::Slot(slot) => Some(slot),
+            Held::Form { .. } => None,
+        }
+    }
+
+    /// Puts a page or an index that is asked for at `now`. The forms of the page that was there go, or
+    /// become the new page's where that has the very same body: a 304 changes fields only. Returns
+    /// whether it was asked for within the last minute, too: then it stays longer.
+    pub fn put(&self, key: PageKey, slot: Slot, now: u64) -> bool {
+        let name = Name::Slot(key);
+        // A peek: what is about to be replaced is not used.
+        let before = self.pages.peek(&name);
+        let page = match &slot {
+            Slot::Page(page) => Some(Arc::clone(page)),
+            Slot::Variants(_) => None,
+        };
+        let was_asked = self.asked.note(&key, now);
+        self.pages.insert(name.clone(), Held::Slot(slot));
+        if was_asked && before.is_none() {
+            // It counts as used, and is kept when others are pushed out that are new, too.
+            drop(self.pages.get(&name));
+        }
+        if let (Some(Held::Slot(Slot::Page(before))), Some(page)) = (&before, &page) {
+            if Arc::ptr_eq(before, page) {
+                return was_asked;
+            }
+            self.hand_on_forms(before, page);
+        }
+        self.forget_forms(before);
+        was_asked
+    }
+
+    /// Forgets a key, and the forms of the page under it.
+    pub fn remove(&self, key: &PageKey) {
+        let before = self.pages.remove(&Name::Slot(*key));
+        self.forget_forms(before.map(|(_, held)| held));
+    }
+
+    /// The form of a page in `coding`, if it was made already. It is found by the very page and by
+    /// nothing else, so that no form outlives a change to its page.
+    #[must_use]
+    pub fn form(&self, page: &Arc<Entry>, coding: Coding) -> Option<Form> {
+        match self.pages.get(&Name::form(page, coding))? {
+            Held::Form { form, .. } => Some(form),
+            Held::Slot(_) => None,
+        }
+    }
+
+    /// Keeps a form of a page.
+    pub fn put_form(&self, page: &Arc<Entry>, coding: Coding, form: Form) {
+        if self.has_room_for(page) {
+            let held = Held::Form { _of: Arc::downgrade(page), form };
+            self.pages.insert(Name::form(page, coding), held);
+        }
+    }
+
+    /// Whether a page is light enough to be held: no form is found again of one that is not.
+    #[must_use]
+    pub fn has_room_for(&self, page: &Entry) -> bool {
+        SLOT + page.weight() as u64 <= self.page_max
+    }
+
+    fn hand_on_forms(&self, before: &Arc<Entry>, page: &Arc<Entry>) {
+        let is_same = before.body.as_ptr() == page.body.as_ptr()
+            && before.body.len() == page.body.len()
+            && Coding::of(&before.headers) == Coding::of(&page.headers);
+        if !is_same {
+            return;
+        }
+        for coding in Coding::ALL {
+            // A peek: nobody has asked for it.
+            let Some(Held::Form { form, .. }) = self.pages.peek(&Name::form(before, coding)) else {
+                continue;
+            };
+            let form = match form {
+                Form::Made(made) => {
+                    Form::Made(Arc::new(recoded::with_body(page, coding, made.body.clone())))
+                }
+                Form::Useless => Form::Useless,
+            };
+            self.put_form(page, coding, form);
+        }
+    }
+
+    fn forget_forms(&self, of: Option<Held>) {
+        let Some(Held::Slot(Slot::Page(page))) = of else { return };
+        for coding in Coding::ALL {
+            self.pages.remove(&Name::form(&page, coding));
+        }
+    }
+
+    /// Remembers that the page under `key` turned out uncacheable at `now`, and why.
+    pub fn mark_uncacheable(&self, key: PageKey, reason: Reason, now: u64) {
+        self.mark_uncacheable_for(key, reason, now, UNCACHEABLE_TTL);
+    }
+
+    /// The same, for `seconds`.
+    pub fn mark_uncacheable_for(&self, key: PageKey, reason: Reason, now: u64, seconds: u64) {
+        self.uncacheable.insert(key, (now.saturating_add(seconds), reason));
+    }
+
+    /// Why the page under `key` turned out uncacheable, if it did lately.
+    #[must_use]
+    pub fn uncacheable(&self, key: &PageKey, now: u64) -> Option<Reason> {
+        // PERF: mostly nothing is remembered, and a look at the count is cheaper than a look-up.
+        if self.uncacheable.is_empty() {
+            return None;
+        }
+        let (until, reason) = self.uncacheable.get(key)?;
+        (now < until).then_some(reason)
+    }
+
+    /// The same, with the seconds for which it is remembered still; it does not count as used.
+    #[must_use]
+    pub fn peek_uncacheable(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
+        let (until, reason) = self.uncacheable.peek(key)?;
+        (now < until).then(|| (reason, until - now))
+    }
+
+    /// Remembers that the page that came last under `key` held its visitor's own at `now`. Nothing depends on it:
+    /// another's page may be as it should.
+    pub fn note_leak(&self, key: PageKey, reason: Reason, now: u64) {
+        self.leaks.insert(key, (now, reason));
+    }
+
+    /// What was found on a page under `key` in the last two minutes, and how many seconds ago.
+    #[must_use]
+    pub fn leak(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
+        let (found, reason) = self.leaks.peek(key)?;
+        let ago = now.saturating_sub(found);
+        (ago < UNCACHEABLE_TTL).then_some((reason, ago))
+    }
+
+    /// Remembers until `until` that the origin fails at the page under `key`.
+    pub fn mark_failing(&self, key: PageKey, until: u64) {
+        self.failing.insert(key, until);
+    }
+
+    /// Whether the origin failed at the page under `key` a moment ago.
+    #[must_use]
+    pub fn is_failing(&self, key: &PageKey, now: u64, look: Look) -> bool {
+        if self.failing.is_empty() {
+            return false;
+        }
+        let until = match look {
+            Look::Use => self.failing.get(key),
+            Look::Peek => self.failing.peek(key),
+        };
+        until.is_some_and(|until| now < until)
+    }
+
+    /// How many pages held are such.
+    #[must_use]
+    pub fn count(&self, is_such: impl Fn(&Entry) -> bool) -> usize {
+        let pages = self.pages.iter();
+        pages
+            .filter(|(_, held)| matches!(held, Held::Slot(Slot::Page(entry)) if is_such(entry)))
+            .count()
+    }
+
+    /// Bytes of pages held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.pages.weight()
+    }
+
+    /// Pages, indexes and forms held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Whether nothing is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderMap;
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::cache::entry::{LifetimeSource, Stale};
+
+    fn page(size: usize) -> Slot {
+        Slot::Page(Arc::new(Entry {
+            status: 200,
+            reason: None,
+            headers: HeaderMap::new(),
+            body: Bytes::from(vec![b'x'; size]),
+            stored_at: 0,
+            initial_age: 0,
+            lifetime: 300,
+            source: LifetimeSource::Default,
+            stale: Stale::default(),
+            static_proof: false,
+            own_tag: false,
+            vary: Vec::new(),
+            marks: Default::default(),
+        }))
+    }
+
+    fn key(n: u32) -> PageKey {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&n.to_be_bytes());
+        PageKey(bytes)
+    }
+
+    #[test]
+    fn memory_is_bounded_by_bytes() {
+        let memory = Memory::new(1 << 20);
+        for n in 0..1_000 {
+            memory.put(key(n), page(10_000), 1_000);
+        }
+        assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
+        assert!(memory.len() > 50);
+    }
+
+    #[test]
+    fn forms_take_their_part_of_the_memory_and_go_with_their_page() {
+        let memory = Memory::new(1 << 20);
+        let entry = |size| match page(size) {
+            Slot::Page(entry) => entry,
+            Slot::Variants(_) => panic!("a page"),
+        };
+        let (first, other) = (entry(10_000), entry(10_000));
+        memory.put(key(1), Slot::Page(Arc::clone(&first)), 1_000);
+        let before = memory.bytes();
+        memory.put_form(&first, Coding::Gzip, Form::Made(entry(5_000)));
+        memory.put_form(&first, Coding::Zstd, Form::Useless);
+        assert!(memory.bytes() > before + 5_000);
+        assert!(matches!(memory.form(&first, Coding::Gzip), Some(Form::Made(_))));
+        assert!(matches!(memory.form(&first, Coding::Zstd), Some(Form::Useless)));
+        assert!(memory.form(&first, Coding::Brotli).is_none());
+        assert!(memory.form(&other, Coding::Gzip).is_none(), "the like is not the same");
+        memory.put(key(1), Slot::Page(other), 1_000);
+        assert!(memory.form(&first, Coding::Gzip).is_none());
+        assert_eq!(memory.bytes(), before);
+
+        for n in 0..1_000 {
+            let page = entry(1_000);
+            memory.put(key(n), Slot::Page(Arc::clone(&page)), 1_000);
+            memory.put_form(&page, Coding::Gzip, Form::Made(entry(10_000)));
+        }
+        assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
+        let heavy = entry(1 << 19);
+        memory.put_form(&heavy, Coding::Gzip, Form::Made(entry(10)));
+        assert!(memory.form(&heavy, Coding::Gzip).is_none(), "nobody would find it again");
+    }
+
+    #[test]
+    fn forms_outlive_a_304() {
+        let memory = Memory::new(1 << 20);
+        let Slot::Page(stale) = page(10_000) else { panic!("a page") };
+        let fresh = Arc::new(Entry { stored_at: 7, ..Entry::clone(&stale) });
+        memory.put(key(1), Slot::Page(Arc::clone(&stale)), 1_000);
+        let form = Entry { body: Bytes::from_static(b"small"), ..Entry::clone(&stale) };
+        memory.put_form(&stale, Coding::Gzip, Form::Made(Arc::new(form)));
+        memory.put_form(&stale, Coding::Zstd, Form::Useless);
+
+        memory.put(key(1), Slot::Page(Arc::clone(&fresh)), 1_000);
+
+        let Some(Form::Made(form)) = memory.form(&fresh, Coding::Gzip) else { panic!("the form") };
+        assert_eq!((form.body.as_ref(), form.stored_at), (&b"small"[..], 7));
+        assert_eq!(form.headers[::http::header::CONTENT_ENCODING], "gzip");
+        assert!(matches!(memory.form(&fresh, Coding::Zstd), Some(Form::Useless)));
+        assert!(memory.form(&stale, Coding::Gzip).is_none());
+        let bytes = memory.bytes();
+        memory.put(key(1), Slot::Page(Arc::clone(&fresh)), 1_000);
+        assert_eq!(memory.bytes(), bytes, "put again, it keeps them");
+        assert!(matches!(memory.form(&fresh, Coding::Gzip), Some(Form::Made(_))));
+    }
+
+    #[test]
+    fn uncacheable_is_remembered_for_two_minutes() {
+        let memory = Memory::new(1 << 20);
+        assert_eq!(memory.uncacheable(&key(1), 1_000), None);
+        memory.mark_uncacheable(key(1), Reason::SetCookie, 1_000);
+        assert_eq!(memory.uncacheable(&key(1), 1_119), Some(Reason::SetCookie));
+        assert_eq!(memory.uncacheable(&key(1), 1_120), None);
+    }
+
+    /// A hot set of half the memory, each page asked for once a second, and beside each many pages that
+    /// nobody asks for again: the share of hits of the hot set in the last half of 20 seconds.
+    fn share_of_hits(size: u32, flood: u32, is_late: bool) -> f64 {
+        let memory = Memory::new(1 << 20);
+        let hot = (1 << 19) / (size + 600);
+        let mut stranger = 1_000_000;
+        let mut ask = |n: Option<u32>, now| {
+            stranger += 1;
+            let key = key(n.unwrap_or(stranger));
+            let is_hit = memory.get(&key).is_some();
+            if !is_hit {
+                memory.put(key, page(size as usize), now);
+            }
+            is_hit
+        };
+        if is_late {
+            for _ in 0..5_000 {
+                ask(None, 999);
+            }
+        }
+        let mut hits = 0;
+        for second in 0..20 {
+            for n in 0..hot {
+                hits += u32::from(ask(Some(n), 1_000 + second) && second >= 10);
+                for _ in 0..flood {
+                    ask(None, 1_000 + second);
+                }
+            }
+        }
+        assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
+        f64::from(hits) / f64::from(10 * hot)
+    }
+
+    #[test]
+    fn pages_that_nobody_asks_for_twice_push_out_no_hot_set() {
+        for size in [500, 5_000, 20_000] {
+            for flood in [1, 30] {
+                for is_late in [false, true] {
+                    let share = share_of_hits(size, flood, is_late);
+                    assert!(share > 0.9, "{size} bytes, {flood} to 1, late: {is_late}: {share}");
+                }
+            }
+        }
+    }
+}

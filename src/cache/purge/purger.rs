@@ -1,0 +1,266 @@
+//! An operator's purge: what is asked for in words becomes marks in the table of purges, and the answer
+//! says how far it went.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use crate::cache::Pages;
+use crate::cache::purge::Purged;
+use crate::cache::purge::scope::{Aim, Scope};
+use crate::http::pattern::Pattern;
+use crate::http::reference::{absolute, resolve};
+use crate::http::tags::TAG_MAX;
+use crate::http::{path, query};
+use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
+
+/// How long the store is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long other processes are waited for. After that, one that has not heard of the purge is cut off
+/// from the store, and shows nothing for long any more.
+const OTHERS_PATIENCE: Duration = Duration::from_millis(1_500);
+/// Between two looks, at first and at last: a process that is cut off keeps many waiting.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+/// What to purge.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Order {
+    /// Pages, each with all its forms: `http://host/path?query`, or `/path?query` on each of
+    /// `[origin] hosts`.
+    pub urls: Vec<String>,
+    /// Paths with all below them, likewise.
+    pub prefixes: Vec<String>,
+    /// Tags that the origin gave.
+    pub tags: Vec<String>,
+    /// Everything.
+    pub all: bool,
+    /// Whether the pages are gone, and not only stale.
+    pub hard: bool,
+}
+
+/// What a purge came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Pages in the memory of the process that was asked which it hit.
+    pub pages: usize,
+    /// Whether all processes have confirmed it. One that has not is cut off from the store: there it
+    /// holds within a second.
+    pub confirmed: bool,
+}
+
+/// Why a purge is not done.
+#[derive(Debug, thiserror::Error)]
+pub enum PurgeError {
+    /// The order is wrong.
+    #[error("{0}")]
+    Order(String),
+    /// The store does not have it yet. It holds in this process, and is sent again.
+    #[error("only this process knows of the purge, until the store takes it: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl PurgeError {
+    /// What HTTP calls it.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Order(_) => StatusCode::BAD_REQUEST,
+            Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// Carries out purges.
+#[derive(Debug)]
+pub struct Purger {
+    /// The pages of this process.
+    pub pages: Arc<Pages>,
+    /// The sites that a path alone is meant for.
+    pub hosts: Vec<String>,
+    /// Query parameters that are not part of a page's URL.
+    pub ignore_query: Vec<Pattern>,
+}
+
+impl Purger {
+    /// Purges what an order says, in all processes.
+    ///
+    /// # Errors
+    /// When the order is wrong, or the store does not take it.
+    pub async fn carry_out(&self, store: &AnyStore, order: &Order) -> Result<Done, PurgeError> {
+        let aims = self.aims(order)?;
+        let pages = self.pages.count_hit(&aims);
+        let confirmed = self.purge(store, &aims).await?;
+        Ok(Done { pages, confirmed })
+    }
+
+    /// Purges the page at a URL; `query` is as it came. Returns whether all processes have confirmed it.
+    ///
+    /// # Errors
+    /// When the store does not take it.
+    pub async fn purge_url(
+        &self,
+        store: &AnyStore,
+        site: &str,
+        path: &str,
+        query: &str,
+    ) -> Result<bool, PurgeError> {
+        let query = query::without(query, &self.ignore_query);
+        self.purge(store, &[Scope::Url { site, path, query: &query }.aim(false)]).await
+    }
+
+    /// Purges the pages that are one user's own, and those of some sessions. Where the store does not take
+    /// that in time it holds here, and is sent again.
+    pub async fn purge_own<'t>(
+        &self,
+        store: &AnyStore,
+        user: Option<&'t [u8]>,
+        tokens: impl Iterator<Item = &'t str>,
+    ) {
+        let scopes = user.map(Scope::User).into_iter().chain(tokens.map(Scope::Session));
+        let aims: Vec<_> = scopes.map(|scope| scope.aim(true)).collect();
+        for some in aims.chunks(PURGE_MARKS_MAX) {
+            match timeout(PATIENCE, self.pages.purged.purge(store, some)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a purge of sessions waits for the store")
+                }
+                Err(_) => tracing::debug!("a purge of sessions waits for the store"),
+            }
+        }
+    }
+
+    async fn purge(&self, store: &AnyStore, aims: &[Aim]) -> Result<bool, PurgeError> {
+        let purging = self.pages.purged.purge(store, aims);
+        let Ok(purged) = timeout(PATIENCE, purging).await else {
+            return Err(StoreError::TimedOut.into());
+        };
+        Ok(is_confirmed(store, &self.pages.purged, purged?).await)
+    }
+
+    fn aims(&self, order: &Order) -> Result<Vec<Aim>, PurgeError> {
+        let mut aims = Aims { is_hard: order.hard, aims: BTreeSet::new() };
+        for url in &order.urls {
+            let (sites, target) = self.place(url)?;
+            let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+            let (path, query) = (decoded(path)?, query::without(query, &self.ignore_query));
+            for site in sites.iter() {
+                aims.add(Scope::Url { site, path: &path, query: &query })?;
+            }
+        }
+        for prefix in &order.prefixes {
+            let (sites, target) = self.place(prefix)?;
+            if target.contains('?') {
+                return Err(wrong(format!(
+                    "{prefix}: a prefix has no query; it means all of them"
+                )));
+            }
+            let path = decoded(&target)?;
+            for site in sites.iter() {
+                aims.add(Scope::Prefix { site, path: &path })?;
+            }
+        }
+        for tag in &order.tags {
+            if tag.is_empty() || tag.len() > TAG_MAX {
+                return Err(wrong(format!("a tag has 1 to {TAG_MAX} bytes")));
+            }
+            aims.add(Scope::Tag(tag.as_bytes()))?;
+        }
+        if order.all {
+            aims.add(Scope::Everything)?;
+        }
+        if aims.aims.is_empty() {
+            return Err(wrong(
+                "nothing to purge: name URLs, tags or prefixes, or say all".to_owned(),
+            ));
+        }
+        Ok(aims.aims.into_iter().collect())
+    }
+
+    /// The sites and the target that a URL means.
+    fn place(&self, url: &str) -> Result<(Cow<'_, [String]>, String), PurgeError> {
+        let expected =
+            || wrong(format!("{url}: write the whole URL, such as http://example.com/path"));
+        if let (None, target) = resolve("/", url) {
+            let is_path = url.starts_with('/') && !self.hosts.is_empty();
+            return if is_path {
+                Ok((Cow::Borrowed(&*self.hosts), target))
+            } else {
+                Err(expected())
+            };
+        }
+        let (scheme, host, target) = absolute(url).ok_or_else(expected)?;
+        Ok((Cow::Owned(vec![host.normalised(scheme).into_owned()]), target))
+    }
+}
+
+/// What one order is for: not more than one purge takes, however many things it names on however many
+/// sites.
+struct Aims {
+    is_hard: bool,
+    aims: BTreeSet<Aim>,
+}
+
+impl Aims {
+    fn add(&mut self, scope: Scope<'_>) -> Result<(), PurgeError> {
+        self.aims.insert(scope.aim(self.is_hard));
+        match self.aims.len() {
+            ..=PURGE_MARKS_MAX => Ok(()),
+            _ => Err(wrong(format!("at most {PURGE_MARKS_MAX} things are purged at a time"))),
+        }
+    }
+}
+
+fn decoded(path: &str) -> Result<String, PurgeError> {
+    path::decoded(path).ok_or_else(|| wrong(format!("{path}: its encoding is broken")))
+}
+
+fn wrong(why: String) -> PurgeError {
+    PurgeError::Order(why)
+}
+
+/// Waits for all other processes, for a while.
+async fn is_confirmed(store: &AnyStore, purged: &Purged, purge: Generation) -> bool {
+    let is_seen = async || match purged.stands_as(purge) {
+        Some(purge) => store.is_seen(purge).await.unwrap_or(false),
+        None => false,
+    };
+    let all = async {
+        let (mut pause, longest) = LOOKS;
+        while !is_seen().await {
+            sleep(pause).await;
+            pause = (pause * 5 / 4).min(longest);
+        }
+    };
+    timeout(OTHERS_PATIENCE, all).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::flight::Flights;
+
+    #[test]
+    fn an_order_for_too_much_ends_at_the_bound() {
+        let flights = Flights::new(1 << 20, 10);
+        let purged = Arc::new(Purged::new(false));
+        let pages = Arc::new(Pages::new(1 << 20, flights, purged, 1, Duration::ZERO));
+        let hosts = (0..100).map(|host| format!("h{host}.test")).collect();
+        let purger = Purger { pages, hosts, ignore_query: Vec::new() };
+        let aims = |paths: u32| {
+            let urls = (0..2 * paths).map(|path| format!("/{}", path % paths)).collect();
+            purger.aims(&Order { urls, ..Order::default() })
+        };
+        assert_eq!(aims(10).unwrap().len(), 1_000, "what is named twice counts once");
+        assert!(aims(11).unwrap_err().to_string().contains("at most 1000"));
+        // It does not look at what is behind the bound.
+        let urls = [(0..11).map(|path| format!("/{path}")).collect(), vec!["no URL".to_owned()]];
+        let error = purger.aims(&Order { urls: urls.concat(), ..Order::default() }).unwrap_err();
+        assert!(error.to_string().contains("at most 1000"));
+    }
+}

@@ -1,0 +1,382 @@
+//! A page in another coding than that in which it is stored: which one a client is sent, and how it
+//! is made.
+//!
+//! Pure. Where forms are kept is `memory`'s; when they are made is decided elsewhere.
+
+use std::io::{self, BufReader, Read, Write};
+
+use ::http::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, VARY,
+};
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use brotli::enc::BrotliEncoderParams;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+
+use super::entry::{Entry, compact};
+use crate::http::cache_control::CacheControl;
+use crate::http::coding::{Accepted, Coding, choose, takes_as_it_is};
+use crate::http::vary::Vary;
+use crate::http::{etag, media};
+
+/// A body smaller than this is not compressed, in bytes: it fits into a packet or two as it is.
+pub const SIZE_MIN: usize = 1_024;
+
+/// A decoded body may be this many times larger than the largest that is stored.
+pub const DECODED_FACTOR: usize = 4;
+
+/// How hard brotli tries, of 11: about as fast as gzip's usual level, and smaller.
+const BROTLI_QUALITY: i32 = 5;
+/// How hard gzip tries, of 9: what everybody takes.
+const GZIP_LEVEL: u32 = 6;
+/// How hard zstd tries, of 22: its own default.
+const ZSTD_LEVEL: i32 = 3;
+/// The largest window of zstd that a client must have, as a power of two: 8 MiB (RFC 9659).
+const ZSTD_WINDOW: u32 = 23;
+/// How much is decoded at a time, in bytes.
+const PIECE: usize = 16 * 1_024;
+
+/// How a client is sent a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// As it is stored.
+    AsStored,
+    /// In this coding, which may be none.
+    Recoded(Coding),
+    /// Not at all: he cannot read it, and it must not be touched.
+    Unreadable,
+}
+
+/// The coding in which a page is stored, where it may be delivered in others. `None`: it goes out as
+/// it came, or not at all. RFC 9111 §5.2.2.6: so it does where the origin forbids to transform it.
+#[must_use]
+pub fn recodable(page: &HeaderMap) -> Option<Coding> {
+    let stored = Coding::of(page)?;
+    if stored == Coding::Identity && !media::is_compressible(page) {
+        return None;
+    }
+    (!CacheControl::parse(page, &CACHE_CONTROL).no_transform).then_some(stored)
+}
+
+/// How the client who sent `request` is sent a page, whose fields are `page` and whose body has
+/// `length` bytes, by one who can code it as `ours`, the most liked first.
+#[must_use]
+pub fn delivery(request: &HeaderMap, page: &HeaderMap, length: usize, ours: &[Coding]) -> Delivery {
+    let Some(stored) = recodable(page) else {
+        let is_readable = takes_as_it_is(request, page);
+        return if is_readable { Delivery::AsStored } else { Delivery::Unreadable };
+    };
+    // What came in a coding is larger than it looks.
+    let is_large = stored != Coding::Identity || length >= SIZE_MIN;
+    let is_worth_it = is_large && media::is_compressible(page);
+    let ours = if is_worth_it { ours } else { &[] };
+    match choose(&Accepted::parse(request), stored, ours) {
+        Some(chosen) if chosen == stored => Delivery::AsStored,
+        Some(chosen) => Delivery::Recoded(chosen),
+        // RFC 9110 §12.5.3 would have a 415 or so, which helps nobody.
+        None if stored == Coding::Identity => Delivery::AsStored,
+        None => Delivery::Unreadable,
+    }
+}
+
+/// Says that the page is there in several codings, if it does not say so yet.
+pub fn tell_choice(page: &mut HeaderMap) {
+    let vary = Vary::parse(page);
+    if vary != Vary::Any && !vary.names(&ACCEPT_ENCODING) {
+        page.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+}
+
+/// The fields of `page` for its form in `coding`: what speaks of the very bytes goes or changes.
+#[must_use]
+pub fn fields(page: &HeaderMap, coding: Coding) -> HeaderMap {
+    let mut fields = page.clone();
+    for name in OF_BYTES.iter().chain([&CONTENT_ENCODING, &CONTENT_LENGTH, &ACCEPT_RANGES]) {
+        fields.remove(name);
+    }
+    if let Some(tag) = fields.remove(ETAG).and_then(|tag| etag::recoded(&tag)) {
+        fields.insert(ETAG, tag);
+    }
+    if coding != Coding::Identity {
+        fields.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.as_str()));
+    }
+    tell_choice(&mut fields);
+    fields
+}
+
+/// Makes the form of a page in `coding`. `None`: its body cannot be read, is larger than `max_decoded`
+/// bytes without coding, or is stored in none and would not become smaller.
+#[must_use]
+pub fn form(page: &Entry, coding: Coding, max_decoded: usize) -> Option<Entry> {
+    let stored = Coding::of(&page.headers)?;
+    let plain = decode(&page.body, stored, max_decoded)?;
+    let body = if coding == Coding::Identity { plain } else { encode(&plain, coding).ok()? };
+    if stored == Coding::Identity && body.len() >= page.body.len() {
+        return None;
+    }
+    Some(with_body(page, coding, body))
+}
+
+/// The form of a page in `coding`, whose body is known already.
+#[must_use]
+pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
+    let headers = compact(&fields(&page.headers, coding));
+    Entry { headers, body, ..page.clone() }
+}
+
+/// The body of a response in no coding; `None`: it cannot be read, or is larger than `max` bytes.
+#[must_use]
+pub fn plain(headers: &HeaderMap, body: &Bytes, max: usize) -> Option<Bytes> {
+    decode(body, Coding::of(headers)?, max)
+}
+
+/// A body without its coding. `None`: it is damaged, or larger than `max` bytes then.
+#[must_use]
+pub fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
+    let raw = body.as_ref();
+    match coding {
+        Coding::Identity => Some(body.clone()),
+        Coding::Gzip => read_whole(MultiGzDecoder::new(raw), max),
+        Coding::Brotli if raw.first().is_some_and(|first| has_large_window(*first)) => None,
+        Coding::Brotli => read_whole(brotli::Decompressor::new(raw, PIECE), max),
+        Coding::Zstd => read_whole(unzstd(raw).ok()?, max),
+    }
+}
+
+fn read_whole(reader: impl Read, max: usize) -> Option<Bytes> {
+    let mut whole = Vec::new();
+    reader.take(max as u64 + 1).read_to_end(&mut whole).ok()?;
+    whole.shrink_to_fit();
+    (whole.len() <= max).then(|| whole.into())
+}
+
+/// A decoder of zstd that takes no more memory than clients do.
+pub(in crate::cache) fn unzstd<R: Read>(
+    raw: R,
+) -> io::Result<zstd::stream::read::Decoder<'static, BufReader<R>>> {
+    let mut decoder = zstd::stream::read::Decoder::new(raw)?;
+    decoder.window_log_max(ZSTD_WINDOW)?;
+    Ok(decoder)
+}
+
+/// Whether a stream of brotli that begins with this byte has a window of up to 1 GiB. That is no part
+/// of RFC 7932: these bits are invalid there (§9.1).
+pub(in crate::cache) fn has_large_window(first: u8) -> bool {
+    first & 0x7f == 0x11
+}
+
+fn encode(body: &[u8], coding: Coding) -> io::Result<Bytes> {
+    // Text becomes a third or less, mostly.
+    let mut coded = Vec::with_capacity(body.len() / 2);
+    match coding {
+        Coding::Identity => coded.extend_from_slice(body),
+        Coding::Gzip => {
+            let mut coder = GzEncoder::new(coded, Compression::new(GZIP_LEVEL));
+            coder.write_all(body)?;
+            coded = coder.finish()?;
+        }
+        Coding::Brotli => {
+            let params = BrotliEncoderParams {
+                quality: BROTLI_QUALITY,
+                size_hint: body.len(),
+                ..BrotliEncoderParams::default()
+            };
+            let mut body = body;
+            brotli::BrotliCompress(&mut body, &mut coded, &params)?;
+        }
+        Coding::Zstd => coded = zstd::bulk::compress(body, ZSTD_LEVEL)?,
+    }
+    coded.shrink_to_fit();
+    Ok(coded.into())
+}
+
+/// Digests of bytes that are not those that we send.
+pub static OF_BYTES: [HeaderName; 4] = [
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("digest"),
+];
+
+#[cfg(test)]
+mod tests {
+    use ::http::header::LAST_MODIFIED;
+    use proptest::prelude::*;
+
+    use super::Coding::{Brotli, Gzip, Identity, Zstd};
+    use super::*;
+    use crate::cache::entry::{LifetimeSource, Stale};
+
+    const OURS: [Coding; 3] = [Zstd, Brotli, Gzip];
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let line = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        lines.iter().map(line).collect()
+    }
+
+    fn page(lines: &[(&'static str, &'static str)], body: impl Into<Bytes>) -> Entry {
+        Entry {
+            status: 200,
+            reason: None,
+            headers: headers(lines),
+            body: body.into(),
+            stored_at: 0,
+            initial_age: 0,
+            lifetime: 300,
+            source: LifetimeSource::Default,
+            stale: Stale::default(),
+            static_proof: false,
+            own_tag: false,
+            vary: Vec::new(),
+            marks: std::sync::Arc::default(),
+        }
+    }
+
+    #[test]
+    fn only_what_may_be_touched_is_recoded() {
+        for (lines, expected) in [
+            (&[("content-type", "text/html")][..], Some(Identity)),
+            (&[("content-type", "text/html"), ("content-encoding", "br")], Some(Brotli)),
+            (&[("content-type", "image/png"), ("content-encoding", "gzip")], Some(Gzip)),
+            (&[("content-type", "image/png")], None),
+            (&[], None),
+            (&[("content-type", "text/html"), ("content-encoding", "deflate")], None),
+            (&[("content-type", "text/html"), ("content-encoding", "gzip, br")], None),
+            (&[("content-type", "text/html"), ("cache-control", "no-transform")], None),
+            (
+                &[
+                    ("content-type", "text/html"),
+                    ("content-encoding", "gzip"),
+                    ("cache-control", "public, No-Transform"),
+                ],
+                None,
+            ),
+        ] {
+            assert_eq!(recodable(&headers(lines)), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_sent_what_he_can_read() {
+        let html = ("content-type", "text/html");
+        let (gzip, fixed) = (("content-encoding", "gzip"), ("cache-control", "no-transform"));
+        for (accepted, stored, length, expected) in [
+            ("gzip, br", &[html][..], 1_024, Delivery::Recoded(Brotli)),
+            ("gzip, br", &[html], 1_023, Delivery::AsStored),
+            ("identity;q=0, gzip", &[html], 1_023, Delivery::AsStored),
+            ("identity;q=0", &[html], 1_024, Delivery::AsStored),
+            ("gzip, br", &[html, fixed], 1_024, Delivery::AsStored),
+            ("gzip, br", &[html, gzip], 1_024, Delivery::AsStored),
+            ("br", &[html, gzip], 1_024, Delivery::Recoded(Brotli)),
+            ("br", &[html, gzip], 100, Delivery::Recoded(Brotli)),
+            ("", &[html, gzip], 1_024, Delivery::Recoded(Identity)),
+            ("*;q=0", &[html, gzip], 1_024, Delivery::Unreadable),
+            ("gzip", &[html, gzip, fixed], 1_024, Delivery::AsStored),
+            ("br", &[html, gzip, fixed], 1_024, Delivery::Unreadable),
+            ("br", &[gzip], 1_024, Delivery::Recoded(Identity)),
+        ] {
+            let request = headers(&[("accept-encoding", accepted)]);
+            let found = delivery(&request, &headers(stored), length, &OURS);
+            assert_eq!(found, expected, "{accepted} {stored:?} {length}");
+        }
+    }
+
+    #[test]
+    fn the_fields_of_a_form_speak_of_its_own_bytes() {
+        let stored = headers(&[
+            ("content-type", "text/html"),
+            ("content-length", "9000"),
+            ("accept-ranges", "bytes"),
+            ("etag", "\"a\""),
+            ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("repr-digest", "sha-256=:AA==:"),
+            ("content-md5", "AA=="),
+            ("vary", "Accept-Language"),
+        ]);
+        let form = fields(&stored, Zstd);
+        let expected = headers(&[
+            ("content-type", "text/html"),
+            ("content-encoding", "zstd"),
+            ("etag", "W/\"a\""),
+            ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("vary", "Accept-Language"),
+            ("vary", "Accept-Encoding"),
+        ]);
+        assert_eq!(form, expected);
+        let plain = fields(&form, Identity);
+        assert!(!plain.contains_key(CONTENT_ENCODING) && plain.contains_key(LAST_MODIFIED));
+        assert_eq!(plain[ETAG], "W/\"a\"");
+        assert!(!fields(&headers(&[("etag", "bare")]), Gzip).contains_key(ETAG));
+    }
+
+    #[test]
+    fn the_choice_is_told_once() {
+        for (lines, expected) in [
+            (&[][..], &["Accept-Encoding"][..]),
+            (&[("vary", "accept-encoding")], &["accept-encoding"]),
+            (&[("vary", "*")], &["*"]),
+            (&[("vary", "Cookie")], &["Cookie", "Accept-Encoding"]),
+        ] {
+            let mut fields = headers(lines);
+            tell_choice(&mut fields);
+            let told: Vec<_> = fields.get_all(VARY).iter().collect();
+            assert_eq!(told, expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_form_means_the_same_in_every_coding() {
+        let text = "<p>The same paragraph, over and over.</p>".repeat(200);
+        let html = ("content-type", "text/html");
+        let plain = page(&[html], text.clone());
+        for first in OURS {
+            let coded = form(&plain, first, 1 << 20).unwrap();
+            assert!(coded.body.len() < text.len() / 10, "{first:?}");
+            for second in Coding::ALL {
+                let recoded = form(&coded, second, 1 << 20).unwrap();
+                assert_eq!(Coding::of(&recoded.headers), Some(second));
+                assert_eq!(decode(&recoded.body, second, 1 << 20).unwrap(), text.as_bytes());
+            }
+            assert!(form(&coded, Identity, text.len()).is_some());
+            assert!(form(&coded, Identity, text.len() - 1).is_none(), "{first:?} is a bomb");
+        }
+    }
+
+    #[test]
+    fn what_gains_nothing_or_cannot_be_read_has_no_form() {
+        let noise: Vec<u8> = (0..4_096).map(|_| fastrand::u8(..)).collect();
+        let noise = page(&[("content-type", "text/plain")], noise);
+        assert!(OURS.into_iter().all(|coding| form(&noise, coding, 1 << 20).is_none()));
+        for coding in ["gzip", "br", "zstd", "deflate"] {
+            let text =
+                page(&[("content-type", "text/plain"), ("content-encoding", coding)], "text");
+            assert!(form(&text, Identity, 1 << 20).is_none(), "{coding}");
+        }
+        let whole = form(&page(&[], "text".repeat(1_000)), Gzip, 1 << 20).unwrap();
+        let cut = Entry { body: whole.body.slice(..whole.body.len() - 9), ..whole };
+        assert!(form(&cut, Identity, 1 << 20).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(body in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let body = Bytes::from(body);
+            for coding in OURS {
+                let decoded = decode(&body, coding, 4_096);
+                prop_assert!(decoded.is_none_or(|decoded| decoded.len() <= 4_096));
+            }
+        }
+
+        #[test]
+        fn what_was_coded_is_read_again(body in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+            for coding in OURS {
+                let coded = encode(&body, coding).unwrap();
+                prop_assert_eq!(decode(&coded, coding, 2_000).unwrap(), &body);
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Holes by selector: the insides of elements, found by lol_html.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
+use lol_html::html_content::Element;
+use lol_html::{
+    AsciiCompatibleEncoding, ElementContentHandlers, HtmlRewriter, MemorySettings, Settings,
+    streaming,
+};
+
+use super::Cut;
+use crate::http::selector::Selector;
+
+/// The largest inside of an element that is cut out, in bytes: it is held until the element has ended. A
+/// larger one stays as it is.
+const OWN_MAX: usize = 256 * 1_024;
+
+/// Where the reader puts what it has read.
+type Sink = Box<dyn FnMut(&[u8])>;
+
+/// Cuts a page at elements.
+pub struct Elements {
+    /// `None`: the page is over.
+    reader: Option<HtmlRewriter<'static, Sink>>,
+    bench: Arc<Mutex<Bench>>,
+}
+
+/// What is being cut. The reader calls back in the order of the page: text, the beginning of an element,
+/// its inside, its end. The lock is never contended; the library wants callbacks that may change threads.
+#[derive(Debug, Default)]
+struct Bench {
+    text: BytesMut,
+    /// The element that is open, if it is cut: its number, its place, and its inside so far. Elements within
+    /// it belong to its inside.
+    open: Option<(usize, usize, BytesMut)>,
+    /// How many elements have begun.
+    begun: usize,
+    /// How many more may be cut out.
+    left: usize,
+    cuts: Vec<Cut>,
+}
+
+impl Bench {
+    fn read(&mut self, bytes: &[u8]) {
+        match &mut self.open {
+            Some((_, _, own)) => own.extend_from_slice(bytes),
+            None => self.text.extend_from_slice(bytes),
+        }
+        if self.open.as_ref().is_some_and(|(_, _, own)| own.len() > OWN_MAX) {
+            self.give_up();
+        }
+    }
+
+    fn begin(&mut self, number: usize, place: usize) {
+        if self.open.is_none() && self.left > 0 {
+            self.left -= 1;
+            self.open = Some((number, place, BytesMut::new()));
+        }
+    }
+
+    fn end(&mut self, number: usize) {
+        if let Some((_, place, own)) = self.open.take_if(|(open, _, _)| *open == number) {
+            self.keep_text();
+            self.cuts.push(Cut::Element { place, own: own.freeze() });
+        }
+    }
+
+    /// The open element is none to be cut out: it has no end, or is too large.
+    fn give_up(&mut self) {
+        if let Some((_, _, own)) = self.open.take() {
+            self.text.unsplit(own);
+        }
+    }
+
+    fn keep_text(&mut self) {
+        if !self.text.is_empty() {
+            let text = self.text.split().freeze();
+            self.cuts.push(Cut::Text(text));
+        }
+    }
+}
+
+impl Elements {
+    /// See [`super::Knife::elements`].
+    pub(super) fn new<'s>(
+        selectors: impl Iterator<Item = &'s Selector>,
+        most: usize,
+        encoding: AsciiCompatibleEncoding,
+        room: usize,
+    ) -> Self {
+        let bench = Arc::new(Mutex::new(Bench { left: most, ..Bench::default() }));
+        // Of several selectors that match an element the first in the list begins it, for each puts its
+        // beginning before those of the others.
+        let mut handlers: Vec<_> = selectors
+            .enumerate()
+            .map(|(place, selector)| {
+                let bench = Arc::clone(&bench);
+                let handler = ElementContentHandlers::default()
+                    .element(move |element: &mut Element<'_, '_>| watch(element, place, &bench));
+                (std::borrow::Cow::Owned(selector.parsed().clone()), handler)
+            })
+            .collect();
+        handlers.reverse();
+        let settings = handlers
+            .into_iter()
+            .fold(Settings::new(), Settings::append_element_content_handler)
+            .with_encoding(encoding)
+            .with_strict(false)
+            .with_memory_settings(
+                MemorySettings::new()
+                    .with_max_allowed_memory_usage(room)
+                    // What cannot be read goes out as it came.
+                    .with_graceful_bail_out_on_memory_limit_exceeded(true),
+            );
+        let into = Arc::clone(&bench);
+        let sink: Sink = Box::new(move |bytes| lock(&into).read(bytes));
+        Self { reader: Some(HtmlRewriter::new(settings, sink)), bench }
+    }
+
+    pub(super) fn cut(&mut self, part: &[u8], cuts: &mut VecDeque<Cut>) {
+        match &mut self.reader {
+            Some(reader) => {
+                if let Err(error) = reader.write(part) {
+                    tracing::debug!(%error, "a page is too hard to read: the rest of it is not filled");
+                    self.reader = None;
+                    lock(&self.bench).give_up();
+                }
+            }
+            None => lock(&self.bench).read(part),
+        }
+        self.deliver(cuts);
+    }
+
+    pub(super) fn end(&mut self, cuts: &mut VecDeque<Cut>) {
+        if let Some(reader) = self.reader.take()
+            && let Err(error) = reader.end()
+        {
+            tracing::debug!(%error, "a page's end is too hard to read");
+        }
+        lock(&self.bench).give_up();
+        self.deliver(cuts);
+    }
+
+    fn deliver(&mut self, cuts: &mut VecDeque<Cut>) {
+        let mut bench = lock(&self.bench);
+        // What stands before an open element goes out while its end is awaited.
+        bench.keep_text();
+        cuts.extend(bench.cuts.drain(..));
+    }
+}
+
+impl std::fmt::Debug for Elements {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Elements").field("bench", &self.bench).finish_non_exhaustive()
+    }
+}
+
+fn lock(bench: &Mutex<Bench>) -> MutexGuard<'_, Bench> {
+    bench.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells the bench when an element's inside begins and ends in what is put out.
+fn watch(
+    element: &mut Element<'_, '_>,
+    place: usize,
+    bench: &Arc<Mutex<Bench>>,
+) -> lol_html::HandlerResult {
+    if !element.can_have_content() {
+        return Ok(());
+    }
+    let number = {
+        let mut bench = lock(bench);
+        bench.begun += 1;
+        bench.begun
+    };
+    let (at_start, at_end) = (Arc::clone(bench), Arc::clone(bench));
+    element.streaming_prepend(streaming!(move |_| {
+        lock(&at_start).begin(number, place);
+        Ok(())
+    }));
+    element.streaming_append(streaming!(move |_| {
+        lock(&at_end).end(number);
+        Ok(())
+    }));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use encoding_rs::UTF_8;
+    use proptest::prelude::*;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::cache::rules::fragments::Knife;
+
+    fn knife(selectors: &[&str]) -> Knife {
+        let selectors: Vec<_> =
+            selectors.iter().map(|text| Selector::parse(text).unwrap()).collect();
+        let utf8 = AsciiCompatibleEncoding::new(UTF_8).unwrap();
+        Knife::elements(selectors.iter(), 32, utf8, 64 * 1_024)
+    }
+
+    /// The page with each hole as `[place:own]`, read in pieces of `size` bytes.
+    fn cut_in(page: &[u8], selectors: &[&str], size: usize) -> String {
+        let (mut knife, mut cuts) = (knife(selectors), VecDeque::new());
+        for piece in page.chunks(size.max(1)) {
+            knife.cut(&Bytes::copy_from_slice(piece), &mut cuts);
+        }
+        knife.end(&mut cuts);
+        cuts.into_iter()
+            .map(|cut| match cut {
+                Cut::Text(text) => String::from_utf8_lossy(&text).into_owned(),
+                Cut::Element { place, own } => {
+                    format!("[{place}:{}]", String::from_utf8_lossy(&own))
+                }
+                Cut::Include(include) => panic!("{include:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_insides_of_elements_are_cut_out() {
+        for (page, selectors, expected) in [
+            ("<p id=a>x<b>y</b></p>z", &["#a"][..], "<p id=a>[0:x<b>y</b>]</p>z"),
+            ("<p id=a></p><p id=b>y</p>", &["#b", "#a"], "<p id=a>[1:]</p><p id=b>[0:y]</p>"),
+            (
+                "<i class=a>1</i><i class=a>2</i>",
+                &[".a"],
+                "<i class=a>[0:1]</i><i class=a>[0:2]</i>",
+            ),
+            // Within a hole there is none.
+            (
+                "<p id=a>x<b>y</b></p><b>z</b>",
+                &["#a", "b"],
+                "<p id=a>[0:x<b>y</b>]</p><b>[1:z]</b>",
+            ),
+            ("<p id=a class=b>x</p>", &["#a", ".b"], "<p id=a class=b>[0:x]</p>"),
+            ("<p id=a class=b>x</p>", &[".b", "#a"], "<p id=a class=b>[0:x]</p>"),
+            // What looks like one in text, a comment or an attribute is none.
+            ("<!--<p id=a>--></p>", &["#a"], "<!--<p id=a>--></p>"),
+            ("<script>'<p id=a>x</p>'</script>", &["#a"], "<script>'<p id=a>x</p>'</script>"),
+            ("<p title='<b id=a>x</b>'>y</p>", &["#a"], "<p title='<b id=a>x</b>'>y</p>"),
+            // Without an end it is none.
+            ("<p id=a>x", &["#a"], "<p id=a>x"),
+            ("<br id=a>x", &["#a"], "<br id=a>x"),
+            ("<P ID=a>x</P>", &["#a"], "<P ID=a>[0:x]</P>"),
+        ] {
+            for size in [1, 3, 1_000] {
+                assert_eq!(cut_in(page.as_bytes(), selectors, size), expected, "by {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn so_many_and_so_large_holes_are_cut_and_no_more() {
+        let many = "<i>x</i>".repeat(40);
+        assert_eq!(cut_in(many.as_bytes(), &["i"], 100).matches("[0:x]").count(), 32);
+        let large = format!("<i>{}</i><b>x</b>", "y".repeat(OWN_MAX + 1));
+        let cut = cut_in(large.as_bytes(), &["i", "b"], 10_000);
+        assert!(cut == large.replace("<b>x", "<b>[1:x]"), "{}", cut.len());
+        let hard = format!("<i>x</i><i title='{}'></i><i>y</i>", "z".repeat(100_000));
+        let cut = cut_in(hard.as_bytes(), &["i"], 10_000);
+        assert!(cut == hard.replace("<i>x", "<i>[0:x]"), "{}", cut.len());
+    }
+
+    #[test]
+    fn what_stands_before_an_open_element_goes_out() {
+        let (mut knife, mut cuts) = (knife(&["#a"]), VecDeque::new());
+        knife.cut(&Bytes::from_static(b"before<p id=a>in"), &mut cuts);
+        assert_eq!(cuts, [Cut::Text(Bytes::from_static(b"before<p id=a>"))]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_of_a_page_is_lost(page in "[a<>/ p='\"!-]{0,60}(<p id=a>|</p>|<b>|é|\u{0}){0,8}[a<>/p]{0,20}", size in 1_usize..9) {
+            let (mut knife, mut cuts) = (knife(&["#a", "b"]), VecDeque::new());
+            for piece in page.as_bytes().chunks(size) {
+                knife.cut(&Bytes::copy_from_slice(piece), &mut cuts);
+            }
+            knife.end(&mut cuts);
+            let whole: Vec<u8> = cuts.into_iter().flat_map(|cut| match cut {
+                Cut::Text(text) => text,
+                Cut::Element { own, .. } => own,
+                Cut::Include(include) => panic!("{include:?}"),
+            }).collect();
+            prop_assert_eq!(String::from_utf8_lossy(&whole), page);
+        }
+    }
+}

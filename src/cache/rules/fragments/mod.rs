@@ -1,0 +1,113 @@
+//! Holes: the places of a page that are filled for each visitor, found while the page streams.
+//!
+//! Pure. What they are filled with is fetched elsewhere; here a page is cut into what is everybody's and
+//! what is not.
+
+mod elements;
+pub mod esi;
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use encoding_rs::{Encoding, UTF_8};
+use lol_html::AsciiCompatibleEncoding;
+
+use self::elements::Elements;
+use self::esi::{Include, Tags};
+use crate::cache::entry::Entry;
+use crate::cache::recoded;
+use crate::http::coding::Coding;
+use crate::http::media;
+use crate::http::selector::Selector;
+
+/// A part of a page, as it is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Bytes that are the page's.
+    Text(Bytes),
+    /// The inside of an element.
+    Element {
+        /// Which selector it matches, by its place in the list.
+        place: usize,
+        /// What the page has there itself.
+        own: Bytes,
+    },
+    /// An `<esi:include>`.
+    Include(Include),
+}
+
+/// Cuts a page, part by part.
+#[derive(Debug)]
+pub enum Knife {
+    /// At elements that match selectors.
+    Elements(Box<Elements>),
+    /// At the tags of ESI.
+    Tags(Tags),
+}
+
+impl Knife {
+    /// One that cuts at the elements that match `selectors`, at most `most` of them, in a page in
+    /// `encoding`. `room` bounds what is kept of a page that cannot be read, in bytes.
+    #[must_use]
+    pub fn elements<'s>(
+        selectors: impl Iterator<Item = &'s Selector>,
+        most: usize,
+        encoding: AsciiCompatibleEncoding,
+        room: usize,
+    ) -> Self {
+        Self::Elements(Box::new(Elements::new(selectors, most, encoding, room)))
+    }
+
+    /// One that cuts at the tags of ESI.
+    #[must_use]
+    pub fn tags() -> Self {
+        Self::Tags(Tags::default())
+    }
+
+    /// Cuts a further part of the page.
+    pub fn cut(&mut self, part: &Bytes, cuts: &mut VecDeque<Cut>) {
+        match self {
+            Self::Elements(elements) => elements.cut(part, cuts),
+            Self::Tags(tags) => tags.cut(part, cuts),
+        }
+    }
+
+    /// The page is over.
+    pub fn end(&mut self, cuts: &mut VecDeque<Cut>) {
+        match self {
+            Self::Elements(elements) => elements.end(cuts),
+            Self::Tags(tags) => tags.end(cuts),
+        }
+    }
+}
+
+/// A page without the insides of the elements that match `selectors`, in no coding; `None`: it cannot be
+/// read, or is larger than `max` bytes then.
+#[must_use]
+pub fn emptied<'s>(
+    page: &Entry,
+    selectors: impl Iterator<Item = &'s Selector>,
+    max: usize,
+) -> Option<Entry> {
+    let body = recoded::plain(&page.headers, &page.body, max)?;
+    let ascii = AsciiCompatibleEncoding::new(encoding(&page.headers)?)?;
+    let (mut knife, mut cuts) =
+        (Knife::elements(selectors, usize::MAX, ascii, max), VecDeque::new());
+    knife.cut(&body, &mut cuts);
+    knife.end(&mut cuts);
+    let mut left = BytesMut::new();
+    for cut in cuts {
+        if let Cut::Text(text) = cut {
+            left.extend_from_slice(&text);
+        }
+    }
+    Some(recoded::with_body(page, Coding::Identity, left.freeze()))
+}
+
+/// The charset of a response, if tags can be told from text in it. One that says none is read as UTF-8.
+#[must_use]
+pub fn encoding(headers: &::http::HeaderMap) -> Option<&'static Encoding> {
+    let label = media::charset(headers).filter(|label| !label.is_empty());
+    let encoding = label.map_or(Some(UTF_8), |label| Encoding::for_label(label.as_bytes()))?;
+    AsciiCompatibleEncoding::new(encoding).map(|_| encoding)
+}

@@ -1,0 +1,1143 @@
+//! The leak guard: whether a page that is about to be shared holds something of one visitor, a CSRF
+//! field or a session id in a link, or what [`Traces`] say is somebody's own.
+//!
+//! For fields and links it reads tags, never text: an article about `csrf_token` passes. Tags are read where
+//! `stems` finds a word that could be part of one that counts. What cannot be read does not pass. What
+//! follows from a finding is decided elsewhere.
+
+use std::borrow::Cow;
+use std::io::{self, Read};
+
+use ::http::HeaderMap;
+use ::http::header::CONTENT_ENCODING;
+use bytes::Bytes;
+use encoding_rs::{Encoding, UTF_8};
+use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use lol_html::errors::RewritingError;
+use lol_html::html_content::{Attribute, Element};
+use lol_html::{AsciiCompatibleEncoding, HtmlRewriter, MemorySettings, Settings, element, text};
+
+use super::personal_data::{Search, Traces};
+use super::tag_prefilter;
+use super::window::{PIECE, Window};
+use crate::cache::recoded;
+use crate::http::list::members;
+use crate::http::media;
+use crate::http::query::{is_session_field, text_has_session_id};
+
+/// Why a page is not shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Finding {
+    /// A form field or meta tag whose name says that its value belongs to one visitor.
+    #[error("a CSRF field")]
+    CsrfField,
+    /// A link or form field that carries a session id.
+    #[error("a session id in a link")]
+    SessionIdInLink,
+    /// A page that could not be read whole: its coding, its charset, its size, or its markup.
+    #[error("the page could not be read")]
+    Undecodable,
+    /// A field for a password, or a form that logs in, where such are looked for.
+    #[error("a field for a password")]
+    PasswordField,
+    /// A form that is sent by POST, on a page that has lost its cookie.
+    #[error("a form that is posted")]
+    PostForm,
+    /// The name of the user for whom the page was fetched.
+    #[error("the name of a user")]
+    LeakUser,
+    /// An attribute of his.
+    #[error("an attribute of a user")]
+    LeakAttribute,
+    /// A token, or the value of a cookie.
+    #[error("a token")]
+    LeakToken,
+}
+
+impl Finding {
+    /// The word for logs and metrics, which stays the same.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CsrfField => "csrf-field",
+            Self::SessionIdInLink => "session-id-in-link",
+            Self::Undecodable => "undecodable",
+            Self::PasswordField => "password-field",
+            Self::PostForm => "post-form",
+            Self::LeakUser => "leak-user",
+            Self::LeakAttribute => "leak-attribute",
+            Self::LeakToken => "leak-token",
+        }
+    }
+}
+
+/// Which forms are for one visitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forms {
+    /// None by itself.
+    None,
+    /// Those that log in: the page is asked for with a session, and the app may have forgotten that.
+    LogIns,
+    /// All that are posted: the page has lost the cookie that goes with them.
+    Posted,
+}
+
+/// What the guard looks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch<'t> {
+    /// Which forms are for one visitor.
+    pub forms: Forms,
+    /// What is one visitor's own.
+    pub traces: &'t Traces,
+    /// The largest body that is read, decoded, in bytes: it bounds time and memory.
+    pub max_decoded: usize,
+}
+
+/// Looks through a whole response, whose body came in the pieces `body`, for what must not be
+/// shared. What no browser shows as a page is searched for [`Traces`] alone.
+///
+/// # Errors
+/// The first [`Finding`].
+pub fn inspect(headers: &HeaderMap, body: &[Bytes], watch: &Watch<'_>) -> Result<(), Finding> {
+    let is_page = media::may_be_page(headers);
+    if !is_page && watch.traces.is_empty() || body.iter().all(Bytes::is_empty) {
+        return Ok(());
+    }
+    let reading = Reading { named: named_encoding(headers)?, is_page, watch };
+    let raw = || Pieces::new(body);
+    let start = raw().start();
+    match coding(headers)? {
+        Coding::Identity => reading.inspect(|| Ok(raw())),
+        Coding::Gzip => reading.inspect(|| Ok(MultiGzDecoder::new(raw()))),
+        // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some send it bare.
+        Coding::Deflate if is_zlib(start) => reading.inspect(|| Ok(ZlibDecoder::new(raw()))),
+        Coding::Deflate => reading.inspect(|| Ok(DeflateDecoder::new(raw()))),
+        Coding::Brotli if recoded::has_large_window(start[0]) => Err(Finding::Undecodable),
+        Coding::Brotli => reading.inspect(|| Ok(brotli::Decompressor::new(raw(), PIECE))),
+        Coding::Zstd => {
+            reading.inspect(|| recoded::unzstd(raw()).map_err(|_| Finding::Undecodable))
+        }
+    }
+}
+
+/// How deep pages within pages (`srcdoc`, `noscript`) are followed.
+const DEPTH_MAX: usize = 4;
+
+/// Codings that can be looked into.
+enum Coding {
+    Identity,
+    Gzip,
+    Deflate,
+    Brotli,
+    Zstd,
+}
+
+fn coding(headers: &HeaderMap) -> Result<Coding, Finding> {
+    let mut codings = members(headers, &CONTENT_ENCODING);
+    let (first, second) = (codings.next(), codings.next());
+    if second.is_some() {
+        return Err(Finding::Undecodable);
+    }
+    match first.map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"identity") => Ok(Coding::Identity),
+        Some(b"gzip" | b"x-gzip") => Ok(Coding::Gzip),
+        Some(b"deflate") => Ok(Coding::Deflate),
+        Some(b"br") => Ok(Coding::Brotli),
+        Some(b"zstd") => Ok(Coding::Zstd),
+        Some(_) => Err(Finding::Undecodable),
+    }
+}
+
+/// The charset that the fields name. An unknown name lets the browser guess.
+fn named_encoding(headers: &HeaderMap) -> Result<&'static Encoding, Finding> {
+    match media::charset(headers) {
+        None => Ok(UTF_8),
+        Some(label) if label.is_empty() => Ok(UTF_8),
+        Some(label) => Encoding::for_label(label.as_bytes()).ok_or(Finding::Undecodable),
+    }
+}
+
+/// How one response is read.
+struct Reading<'w> {
+    named: &'static Encoding,
+    is_page: bool,
+    watch: &'w Watch<'w>,
+}
+
+impl Reading<'_> {
+    /// Reads a decoded page in the charset in which tags can be told from text. UTF-16 and the like, by
+    /// name or by the byte order mark at its start, hide ASCII. `open` begins the page anew.
+    fn inspect<R: Read>(&self, open: impl Fn() -> Result<R, Finding>) -> Result<(), Finding> {
+        let mut start = Vec::with_capacity(3);
+        let mut page = open()?;
+        page.by_ref().take(3).read_to_end(&mut start).map_err(|_| Finding::Undecodable)?;
+        let marked = Encoding::for_bom(&start).map(|(encoding, _)| encoding);
+        let text = Text::new(marked.unwrap_or(self.named), self.watch, 0)?;
+        let page = start.as_slice().chain(page);
+        if self.is_page { text.inspect_page(page, open) } else { text.search(page) }
+    }
+}
+
+/// What was seen in a text without reading its tags.
+struct Seen {
+    /// Whether something is somebody's own.
+    own: Result<(), Finding>,
+    may_be_in_tags: bool,
+}
+
+/// A page, or a page within a page.
+struct Text<'w> {
+    charset: &'static Encoding,
+    ascii: AsciiCompatibleEncoding,
+    watch: &'w Watch<'w>,
+    depth: usize,
+}
+
+impl<'w> Text<'w> {
+    fn new(
+        charset: &'static Encoding,
+        watch: &'w Watch<'w>,
+        depth: usize,
+    ) -> Result<Self, Finding> {
+        let ascii = AsciiCompatibleEncoding::new(charset).ok_or(Finding::Undecodable)?;
+        Ok(Self { charset, ascii, watch, depth })
+    }
+
+    /// Looks through the whole text, and reads its tags where there may be something in them. For that the
+    /// page is opened again: hardly any is read twice. What is found in tags comes first, for it says
+    /// something of the page, and not of the visitor.
+    fn inspect_page<R: Read>(
+        &self,
+        page: impl Read,
+        open: impl Fn() -> Result<R, Finding>,
+    ) -> Result<(), Finding> {
+        let Seen { own, may_be_in_tags } = self.look_through(page)?;
+        if !may_be_in_tags {
+            return own;
+        }
+        match open().and_then(|page| self.inspect_tags(page)) {
+            Err(Finding::Undecodable) if own.is_err() => own,
+            found => found.and(own),
+        }
+    }
+
+    /// Reads the tags, and inspects the pages within them.
+    fn inspect_tags(&self, page: impl Read) -> Result<(), Finding> {
+        if self.depth > DEPTH_MAX {
+            return Err(Finding::Undecodable);
+        }
+        for within in self.read_tags(page)?.pages() {
+            Text::new(UTF_8, self.watch, self.depth + 1)?.inspect_within(&within)?;
+        }
+        Ok(())
+    }
+
+    fn inspect_within(&self, page: &str) -> Result<(), Finding> {
+        self.inspect_page(page.as_bytes(), || Ok(page.as_bytes()))
+    }
+
+    /// Searches for what is somebody's own.
+    fn search(&self, text: impl Read) -> Result<(), Finding> {
+        let mut search = Search::new(self.watch.traces, self.charset);
+        self.read_through(text, |window, is_last| search.look(window, is_last))
+    }
+
+    /// Searches for what is somebody's own, and for words that may be in tags.
+    fn look_through(&self, page: impl Read) -> Result<Seen, Finding> {
+        let mut search = Search::new(self.watch.traces, self.charset);
+        // What a page has within is read as UTF-8, and may be another text then.
+        let differs_within = self.charset != UTF_8 && !self.watch.traces.is_empty();
+        let mut seen = Seen { own: Ok(()), may_be_in_tags: differs_within };
+        self.read_through(page, |window, is_last| {
+            seen.may_be_in_tags = seen.may_be_in_tags
+                || tag_prefilter::may_stand_in(window, self.watch.forms, is_last);
+            seen.own = seen.own.and_then(|()| search.look(window, is_last));
+            Ok(())
+        })?;
+        Ok(seen)
+    }
+
+    fn read_through(
+        &self,
+        mut text: impl Read,
+        mut look: impl FnMut(&Window, bool) -> Result<(), Finding>,
+    ) -> Result<(), Finding> {
+        let mut window = Window::default();
+        let mut left = self.watch.max_decoded;
+        loop {
+            let length = window.read(&mut text, PIECE).map_err(|_| Finding::Undecodable)?;
+            left = left.checked_sub(length).ok_or(Finding::Undecodable)?;
+            let is_last = length < PIECE;
+            look(&window, is_last)?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads all tags, and returns the pages that are written in them.
+    fn read_tags(&self, page: impl Read) -> Result<Inner, Finding> {
+        let inner = std::cell::RefCell::new(Inner::default());
+        let most = self.watch.max_decoded.saturating_add(PIECE);
+        let settings = Settings::new()
+            .append_element_content_handler(element!("*", |element| {
+                Ok(inspect_element(element, self.watch.forms, &mut inner.borrow_mut())?)
+            }))
+            // Text to browsers that run scripts, and tags to those that do not.
+            .append_element_content_handler(text!("noscript, noframes, noembed", |chunk| {
+                inner.borrow_mut().add_text(chunk.as_str(), chunk.last_in_text_node());
+                Ok(())
+            }))
+            .with_encoding(self.ascii)
+            .with_strict(true)
+            .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(most));
+        let mut reader = HtmlRewriter::new(settings, |_: &[u8]| {});
+        read_pieces(page, self.watch, |piece| reader.write(piece).map_err(finding_in))?;
+        reader.end().map_err(finding_in)?;
+        Ok(inner.into_inner())
+    }
+}
+
+/// Hands a body on in pieces, as far as it may be read.
+fn read_pieces(
+    mut page: impl Read,
+    watch: &Watch<'_>,
+    mut take: impl FnMut(&[u8]) -> Result<(), Finding>,
+) -> Result<(), Finding> {
+    let mut piece = vec![0; PIECE];
+    let mut left = watch.max_decoded;
+    loop {
+        let length = page.read(&mut piece).map_err(|_| Finding::Undecodable)?;
+        if length == 0 {
+            return Ok(());
+        }
+        left = left.checked_sub(length).ok_or(Finding::Undecodable)?;
+        take(&piece[..length])?;
+    }
+}
+
+/// The two bytes before a zlib stream (RFC 1950 §2.2).
+fn is_zlib(start: [u8; 2]) -> bool {
+    start[0] & 0x0f == 8 && u16::from_be_bytes(start).is_multiple_of(31)
+}
+
+/// A finding of ours comes back as it was; any other error means markup that cannot be read.
+#[expect(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]
+fn finding_in(error: RewritingError) -> Finding {
+    match &error {
+        RewritingError::ContentHandlerError(inner) => {
+            inner.downcast_ref().copied().unwrap_or(Finding::Undecodable)
+        }
+        _ => Finding::Undecodable,
+    }
+}
+
+/// The pages within a page, as far as they have been read.
+#[derive(Default)]
+struct Inner {
+    done: Vec<String>,
+    open: String,
+}
+
+impl Inner {
+    fn add_text(&mut self, text: &str, is_last: bool) {
+        self.open.push_str(text);
+        if is_last {
+            self.done.push(std::mem::take(&mut self.open));
+        }
+    }
+
+    fn pages(self) -> impl Iterator<Item = String> {
+        self.done.into_iter().chain([self.open]).filter(|page| page.contains('<'))
+    }
+}
+
+fn inspect_element(
+    element: &Element<'_, '_>,
+    forms: Forms,
+    inner: &mut Inner,
+) -> Result<(), Finding> {
+    let tag = element.tag_name();
+    let is_field = FIELDS.contains(&tag.as_str());
+    for attribute in element.attributes() {
+        let name = attribute.name();
+        match name.as_str() {
+            "type" if forms != Forms::None && tag == "input" => {
+                refuse(attribute, "password", Finding::PasswordField)?
+            }
+            "action" | "formaction" if forms == Forms::LogIns => {
+                inspect_link(attribute)?;
+                refuse_log_in(attribute)?;
+            }
+            "method" if forms == Forms::Posted && tag == "form" => {
+                refuse(attribute, "post", Finding::PostForm)?
+            }
+            // A button may post a form that says nothing.
+            "formmethod" if forms == Forms::Posted => refuse(attribute, "post", Finding::PostForm)?,
+            // Repeated attributes are all looked at, though browsers take the first.
+            "name" | "property" if is_field => inspect_field(element, attribute)?,
+            "srcdoc" => inner.add_text(&value(attribute), true),
+            name if is_link(&tag, name) => inspect_link(attribute)?,
+            // A page's address in `og:url`, or the target of a refresh.
+            "content" if tag == "meta" => inspect_link_in_content(element, attribute)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn refuse(attribute: &Attribute<'_>, word: &str, finding: Finding) -> Result<(), Finding> {
+    if value(attribute).trim().eq_ignore_ascii_case(word) { Err(finding) } else { Ok(()) }
+}
+
+/// Words in the addresses of forms that log in, without what stands between their parts.
+const LOG_INS: [&str; 4] = ["login", "logon", "signin", "authenticate"];
+
+fn refuse_log_in(attribute: &Attribute<'_>) -> Result<(), Finding> {
+    let is_letter = |letter: &char| !matches!(letter, '-' | '_');
+    let letters = value(attribute).to_ascii_lowercase();
+    let letters: String = letters.chars().filter(is_letter).collect();
+    let logs_in = LOG_INS.iter().any(|word| letters.contains(word));
+    if logs_in { Err(Finding::PasswordField) } else { Ok(()) }
+}
+
+fn inspect_field(element: &Element<'_, '_>, attribute: &Attribute<'_>) -> Result<(), Finding> {
+    let value = value(attribute);
+    let name = own_name(&value);
+    // PHP adds its id to forms as a hidden field, beside links.
+    if is_session_field(name.as_bytes()) {
+        return Err(Finding::SessionIdInLink);
+    }
+    let is_constant = || name.eq_ignore_ascii_case("wpEditToken") && has_constant_value(element);
+    if CSRF_NAMES.iter().any(|listed| name.eq_ignore_ascii_case(listed)) && !is_constant() {
+        return Err(Finding::CsrfField);
+    }
+    Ok(())
+}
+
+/// MediaWiki gives every anonymous visitor the same edit token, `+\`.
+fn has_constant_value(element: &Element<'_, '_>) -> bool {
+    let mut values = element.attributes().iter().filter(|attribute| attribute.name() == "value");
+    values.next().is_some_and(|only| value(only) == "+\\") && values.next().is_none()
+}
+
+/// `contact[_token]` is `_token` to Symfony, Rails and Laravel.
+fn own_name(name: &str) -> &str {
+    let name = name.trim();
+    match name.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
+        Some((_, inner)) => inner.trim(),
+        None => name,
+    }
+}
+
+fn inspect_link(attribute: &Attribute<'_>) -> Result<(), Finding> {
+    if text_has_session_id(value(attribute).as_bytes()) {
+        return Err(Finding::SessionIdInLink);
+    }
+    Ok(())
+}
+
+fn inspect_link_in_content(
+    element: &Element<'_, '_>,
+    attribute: &Attribute<'_>,
+) -> Result<(), Finding> {
+    let content = value(attribute);
+    let address = content.trim_start();
+    let is_address = ["http://", "https://", "/"].iter().any(|start| address.starts_with(start));
+    if is_address || element.has_attribute("http-equiv") {
+        return inspect_link(attribute);
+    }
+    Ok(())
+}
+
+/// Whether the attribute holds an address, or a script that may.
+fn is_link(tag: &str, name: &str) -> bool {
+    LINKS.contains(&name)
+        || name.starts_with("data-")
+        || name.starts_with("on")
+        || (name == "data" && tag == "object")
+}
+
+/// An attribute's value with its character references decoded: `&#95;token` is `_token`.
+fn value(attribute: &Attribute<'_>) -> String {
+    let raw = attribute.value();
+    match decoded(&raw) {
+        Cow::Borrowed(_) => raw,
+        Cow::Owned(decoded) => decoded,
+    }
+}
+
+/// Decodes character references as far as they can spell ASCII; others stay as they are. The final
+/// `;` may be missing, as browsers allow for numbers (WHATWG HTML §13.2.5.72).
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('&') {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        plain.push_str(&rest[..at]);
+        let reference = &rest[at + 1..];
+        rest = match numeric_reference(reference).or_else(|| named_reference(reference)) {
+            Some((character, behind)) => {
+                plain.push(character);
+                behind
+            }
+            None => {
+                plain.push('&');
+                reference
+            }
+        };
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
+}
+
+/// `#95;` or `#x5f;`, and what stands behind.
+fn numeric_reference(text: &str) -> Option<(char, &str)> {
+    let number = text.strip_prefix('#')?;
+    let (digits, radix) = match number.strip_prefix(['x', 'X']) {
+        Some(hex) => (hex, 16),
+        None => (number, 10),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (digits, behind) = digits.split_at(end);
+    let character = u32::from_str_radix(digits, radix).ok().and_then(char::from_u32)?;
+    Some((character, behind.strip_prefix(';').unwrap_or(behind)))
+}
+
+/// One of [`NAMED`], and what stands behind.
+fn named_reference(text: &str) -> Option<(char, &str)> {
+    NAMED.iter().find_map(|(name, character)| {
+        let behind = text.strip_prefix(name)?;
+        // These four may lack their `;`.
+        let closed = behind.strip_prefix(';');
+        let may_be_open = matches!(character, '&' | '<' | '>' | '"');
+        let behind = if may_be_open { Some(closed.unwrap_or(behind)) } else { closed };
+        Some((*character, behind?))
+    })
+}
+
+/// The pieces of a body, read one after the other without copying them together.
+struct Pieces<'b> {
+    all: &'b [Bytes],
+    current: &'b [u8],
+}
+
+impl<'b> Pieces<'b> {
+    fn new(all: &'b [Bytes]) -> Self {
+        Self { all, current: &[] }
+    }
+
+    /// The first two bytes; 0 where there are none.
+    fn start(&self) -> [u8; 2] {
+        let mut bytes = self.all.iter().flatten().copied();
+        [bytes.next().unwrap_or(0), bytes.next().unwrap_or(0)]
+    }
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            let Some((next, rest)) = self.all.split_first() else {
+                return Ok(0);
+            };
+            (self.current, self.all) = (next, rest);
+        }
+        self.current.read(buffer)
+    }
+}
+
+/// Elements whose name or property may mean a value of one visitor's.
+const FIELDS: [&str; 5] = ["input", "meta", "textarea", "button", "select"];
+
+/// Names of such values. Compared in any case, to be safe, though HTML tells cases apart.
+const CSRF_NAMES: [&str; 13] = [
+    // Many frameworks; Rails and Laravel in a meta tag.
+    "csrf_token",
+    "csrf-token",
+    "csrftoken",
+    // Laravel, Symfony.
+    "_token",
+    "_csrf_token",
+    // Spring Security, Express.
+    "_csrf",
+    // Tornado.
+    "_xsrf",
+    // Django.
+    "csrfmiddlewaretoken",
+    // Rails.
+    "authenticity_token",
+    // ASP.NET.
+    "__RequestVerificationToken",
+    // MediaWiki.
+    "wpLoginToken",
+    "wpCreateaccountToken",
+    "wpEditToken",
+];
+
+const LINKS: [&str; 15] = [
+    "href",
+    "src",
+    "action",
+    "formaction",
+    "srcset",
+    "imagesrcset",
+    "poster",
+    "cite",
+    "background",
+    "longdesc",
+    "ping",
+    "codebase",
+    "manifest",
+    "xlink:href",
+    "usemap",
+];
+
+/// The named references that spell ASCII and could stand in a name or an address.
+const NAMED: [(&str, char); 24] = [
+    ("amp", '&'),
+    ("AMP", '&'),
+    // With these a page within a page is written.
+    ("lt", '<'),
+    ("LT", '<'),
+    ("gt", '>'),
+    ("GT", '>'),
+    ("quot", '"'),
+    ("QUOT", '"'),
+    ("apos", '\''),
+    ("lowbar", '_'),
+    ("UnderBar", '_'),
+    ("semi", ';'),
+    ("equals", '='),
+    ("quest", '?'),
+    ("sol", '/'),
+    ("bsol", '\\'),
+    ("plus", '+'),
+    ("lpar", '('),
+    ("rpar", ')'),
+    ("lsqb", '['),
+    ("rsqb", ']'),
+    ("num", '#'),
+    ("percnt", '%'),
+    ("colon", ':'),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use ::http::HeaderValue;
+    use ::http::header::CONTENT_TYPE;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMIT: usize = 1 << 20;
+
+    fn typed(content_type: &'static str) -> HeaderMap {
+        [(CONTENT_TYPE, HeaderValue::from_static(content_type))].into_iter().collect()
+    }
+
+    fn coded(coding: &'static str) -> HeaderMap {
+        let mut headers = typed("text/html; charset=utf-8");
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
+        headers
+    }
+
+    fn inspect(headers: &HeaderMap, body: &[Bytes], max_decoded: usize) -> Result<(), Finding> {
+        let traces = &Traces::default();
+        super::inspect(headers, body, &Watch { forms: Forms::None, traces, max_decoded })
+    }
+
+    fn seen(page: &str) -> Result<(), Finding> {
+        inspect(&typed("text/html"), &[Bytes::from(page.to_owned())], LIMIT)
+    }
+
+    fn gzip(page: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        writer.write_all(page).unwrap();
+        writer.finish().unwrap()
+    }
+
+    fn brotli_of(page: &[u8]) -> Vec<u8> {
+        let mut coded = Vec::new();
+        let mut writer = brotli::CompressorWriter::new(&mut coded, 4_096, 5, 20);
+        writer.write_all(page).unwrap();
+        drop(writer);
+        coded
+    }
+
+    fn zstd_of(page: &[u8]) -> Vec<u8> {
+        zstd::stream::encode_all(page, 3).unwrap()
+    }
+
+    #[test]
+    fn csrf_fields_are_found_however_they_are_written() {
+        for page in [
+            "<form><input type=hidden name=csrf_token value=1></form>",
+            "<input name=\"csrf-token\">",
+            "<input name='_token' value=x>",
+            "<INPUT NAME=CSRFMIDDLEWARETOKEN>",
+            "<input\nname\n=\n\"authenticity_token\"\n/>",
+            "<input value='>' name=__RequestVerificationToken>",
+            "<input name=wpLoginToken>",
+            "<input name=wpCreateaccountToken>",
+            "<input name=wpEditToken value=\"0a1b+\\\">",
+            "<input name=wpEditToken>",
+            "<input name=wpEditToken value='+\\' value=x>",
+            "<input name=\"&#95;token\">",
+            "<input name=\"&#x5F;token\">",
+            "<input name=\"&#95token\">",
+            "<input name=\"&lowbar;token\">",
+            "<input name=\" _token \">",
+            "<input name=\"contact[_token]\">",
+            "<input name=a name=_token>",
+            "<meta name=csrf-token content=x>",
+            "<meta property='csrf-token' content=x>",
+            "<textarea name=_token></textarea>",
+            "<button name=_token value=x>",
+            "<noscript><input name=_token></noscript>",
+            "<noscript>a &lt; b</noscript><noscript><p><input name=_token></noscript>",
+            "<head><noscript><meta name=csrf-token></noscript></head>",
+            "<noscript><input name=_token>",
+            "<template><input name=_token></template>",
+            "<iframe srcdoc=\"<input name=_token>\"></iframe>",
+            "<iframe srcdoc=\"&#60;input name='_token'&#62;\"></iframe>",
+            "<iframe srcdoc=\"&lt;input name=&quot;_token&quot;&gt;\"></iframe>",
+            "<iframe srcdoc=\"&lt;input name=&apos;_token&apos;&gt;\"></iframe>",
+            "<svg><foreignObject><input name=_token></foreignObject></svg>",
+            "<table><tr><input name=_token></table>",
+            "<!-- x --><input name=_token>",
+            "<input name=_csrf><p>",
+        ] {
+            assert_eq!(seen(page), Err(Finding::CsrfField), "{page}");
+        }
+    }
+
+    #[test]
+    fn pages_about_csrf_pass() {
+        for page in [
+            "",
+            "plain text csrf_token",
+            "<p>Put <code>&lt;input name=\"csrf_token\"&gt;</code> into the form.</p>",
+            "<textarea><input name=csrf_token></textarea>",
+            "<title><input name=csrf_token></title>",
+            "<script>var x = '<input name=csrf_token>';</script>",
+            "<style>input[name=csrf_token]{}</style>",
+            "<!-- <input name=csrf_token> -->",
+            "<a name=csrf_token>anchor</a>",
+            "<input name=q value=csrf_token>",
+            "<input name=my_csrf_token_is_not_this>",
+            "<meta name=description content=csrf_token>",
+            "<input id=_token name=q>",
+            "<input name=wpEditToken value=\"+\\\">",
+            "<input name=wpEditToken value='&plus;&bsol;'>",
+            "<input name=token>",
+            "<input name=sid>",
+            "<noscript><img src=/pixel.gif></noscript>",
+            "<p>a < b && c > d &amp; &unknown; &#xfffffff; &#; &",
+        ] {
+            assert_eq!(seen(page), Ok(()), "{page}");
+        }
+    }
+
+    #[test]
+    fn session_ids_in_links_are_found() {
+        for page in [
+            "<a href=\"/cart;jsessionid=1A2B\">",
+            "<A HREF=/cart;JSESSIONID=1A2B?x=1>",
+            "<a href='?PHPSESSID=1'>",
+            "<a href=\"?a=1&amp;PHPSESSID=1\">",
+            "<a href=\"?a=1&amp;osCsid=1\">",
+            "<a href='/a&semi;jsessionid&equals;1'>",
+            "<a href='%3Bjsessionid=1'>",
+            "<img src='/i.png;jsessionid=1'>",
+            "<form action='/x;jsessionid=1'>",
+            "<button formaction='/x;jsessionid=1'>",
+            "<a href='/(S(abcdef))/page'>",
+            "<a href='(S(abcdef))/page'>",
+            "<div data-url='/x;jsessionid=1'>",
+            "<a onclick=\"location='/x;jsessionid=1'\">",
+            "<object data='/x;jsessionid=1'>",
+            "<meta http-equiv=refresh content='0;url=/x;jsessionid=1'>",
+            "<meta property=og:url content='https://a.test/x;jsessionid=1'>",
+            "<img srcset='/a.png;jsessionid=1 2x'>",
+            "<input type=hidden name=PHPSESSID value=1>",
+            "<noscript><a href='/x;jsessionid=1'></noscript>",
+            "<svg><a xlink:href='/x;jsessionid=1'/></svg>",
+        ] {
+            assert_eq!(seen(page), Err(Finding::SessionIdInLink), "{page}");
+        }
+    }
+
+    #[test]
+    fn pages_about_session_ids_pass() {
+        for page in [
+            "<p>The link ends with ;jsessionid=1</p>",
+            "<img alt='?PHPSESSID=1'>",
+            "<meta name=description content='What ;jsessionid= means'>",
+            "<a href='/manual/phpsessid'>",
+            "<a href='/wiki/S_(film)'>",
+            "<a href='/a?consideration=1'>",
+            "<script>f(';jsessionid=1')</script>",
+        ] {
+            assert_eq!(seen(page), Ok(()), "{page}");
+        }
+    }
+
+    #[test]
+    fn coded_pages_are_looked_into() {
+        let (good, bad) =
+            ("<p>fine</p>".repeat(9_000), "<p>x</p>".repeat(9_000) + "<input name=_token>");
+        let zlib = |page: &[u8]| {
+            let mut writer =
+                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+            writer.write_all(page).unwrap();
+            writer.finish().unwrap()
+        };
+        let raw = |page: &[u8]| {
+            let mut writer =
+                flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+            writer.write_all(page).unwrap();
+            writer.finish().unwrap()
+        };
+        type Coder<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+        let coders: [(&str, Coder<'_>); 8] = [
+            ("gzip", &gzip),
+            ("X-GZip", &gzip),
+            ("deflate", &zlib),
+            ("deflate", &raw),
+            ("br", &brotli_of),
+            ("zstd", &zstd_of),
+            ("identity", &<[u8]>::to_vec),
+            ("", &<[u8]>::to_vec),
+        ];
+        for (name, code) in coders {
+            for (page, expected) in [(&good, Ok(())), (&bad, Err(Finding::CsrfField))] {
+                let body = Bytes::from(code(page.as_bytes()));
+                // In pieces, as it comes from the network.
+                let pieces: Vec<Bytes> = body.chunks(7).map(Bytes::copy_from_slice).collect();
+                assert_eq!(inspect(&coded(name), &pieces, LIMIT), expected, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_not_shared() {
+        let page = "<p>fine</p>".repeat(99);
+        let zipped = gzip(page.as_bytes());
+        let pressed = brotli_of(page.as_bytes());
+        for (name, body) in [
+            ("zstd", page.as_bytes()),
+            ("gzip, br", &zipped),
+            ("gzip, gzip", &zipped),
+            ("gzip", page.as_bytes()),
+            ("gzip", &zipped[..zipped.len() - 9]),
+            ("gzip", &zipped[..5]),
+            ("br", &pressed[..pressed.len() / 2]),
+            ("br", &[0x11, 0x1e, 0x00]),
+            ("zstd", &zstd_of(page.as_bytes())[..20]),
+            // A window of 16 MiB, which is more than clients have for it.
+            ("zstd", b"\x28\xb5\x2f\xfd\x00\x70\x01\x00\x00"),
+            ("deflate", b"\xff\xff\xff\xff"),
+            ("compress", page.as_bytes()),
+        ] {
+            let found = inspect(&coded(name), &[Bytes::copy_from_slice(body)], LIMIT);
+            assert_eq!(found, Err(Finding::Undecodable), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_not_decoded_to_its_end() {
+        let zeros = vec![b' '; LIMIT + 1];
+        for (name, bomb) in [
+            ("gzip", gzip(&zeros)),
+            ("br", brotli_of(&zeros)),
+            ("zstd", zstd_of(&zeros)),
+            ("identity", zeros),
+        ] {
+            let found = inspect(&coded(name), &[bomb.into()], LIMIT);
+            assert_eq!(found, Err(Finding::Undecodable), "{name}");
+        }
+        let most = vec![b' '; LIMIT];
+        assert_eq!(inspect(&coded("gzip"), &[gzip(&most).into()], LIMIT), Ok(()));
+    }
+
+    #[test]
+    fn charsets_that_hide_tags_are_not_shared() {
+        let page = [Bytes::from_static(b"<p>x")];
+        for label in ["utf-16", "UTF-16LE", "iso-2022-jp", "utf-7", "hz-gb-2312", "no-such-charset"]
+        {
+            let mut headers = HeaderMap::new();
+            let line = format!("text/html; charset={label}");
+            headers.insert(CONTENT_TYPE, HeaderValue::from_str(&line).unwrap());
+            assert_eq!(inspect(&headers, &page, LIMIT), Err(Finding::Undecodable), "{label}");
+        }
+        for mark in [&b"\xff\xfe<\0p\0"[..], b"\xfe\xff\0<\0p"] {
+            let body = [Bytes::copy_from_slice(&mark[..1]), Bytes::copy_from_slice(&mark[1..])];
+            assert_eq!(inspect(&typed("text/html"), &body, LIMIT), Err(Finding::Undecodable));
+            let coded_body = [Bytes::from(gzip(mark))];
+            assert_eq!(inspect(&coded("gzip"), &coded_body, LIMIT), Err(Finding::Undecodable));
+        }
+        for label in
+            ["text/html; charset=utf-8", "text/html; charset=\"latin1\"", "text/html; charset="]
+        {
+            assert_eq!(inspect(&typed(label), &page, LIMIT), Ok(()), "{label}");
+        }
+    }
+
+    #[test]
+    fn only_pages_are_read() {
+        let bad = [Bytes::from_static(b"<input name=_token>")];
+        assert_eq!(inspect(&typed("text/css"), &bad, LIMIT), Ok(()));
+        assert_eq!(inspect(&typed("application/xhtml+xml"), &bad, LIMIT), Err(Finding::CsrfField));
+        assert_eq!(inspect(&HeaderMap::new(), &bad, LIMIT), Err(Finding::CsrfField));
+        assert_eq!(inspect(&coded("zstd"), &[], LIMIT), Ok(()));
+        assert_eq!(inspect(&coded("gzip"), &[Bytes::new()], LIMIT), Ok(()));
+    }
+
+    #[test]
+    fn markup_that_browsers_read_in_several_ways_is_not_shared() {
+        let page = "<select><xmp><script>'</select><input name=_token>'</script></select>";
+        assert_eq!(seen(page), Err(Finding::Undecodable));
+    }
+
+    #[test]
+    fn pages_within_pages_have_an_end() {
+        let mut page = "<input name=_token>".to_owned();
+        for _ in 0..=DEPTH_MAX {
+            page =
+                format!("<iframe srcdoc=\"{}\">", page.replace('&', "&amp;").replace('"', "&#34;"));
+        }
+        assert_eq!(seen(&page), Err(Finding::Undecodable));
+    }
+
+    #[test]
+    fn findings_have_stable_names() {
+        let names = [Finding::CsrfField, Finding::SessionIdInLink, Finding::Undecodable];
+        assert_eq!(names.map(Finding::as_str), ["csrf-field", "session-id-in-link", "undecodable"]);
+    }
+
+    #[test]
+    fn forms_are_found_where_the_page_has_lost_its_cookie() {
+        let seen_with = |page: &str, forms| {
+            let watch = Watch { forms, traces: &Traces::default(), max_decoded: LIMIT };
+            super::inspect(&typed("text/html"), &[Bytes::from(page.to_owned())], &watch)
+        };
+        for (page, finding) in [
+            ("<input type=password>", Some(Finding::PasswordField)),
+            ("<INPUT TYPE=' PassWord '>", Some(Finding::PasswordField)),
+            ("<noscript><input type=password></noscript>", Some(Finding::PasswordField)),
+            ("<form method=post>", Some(Finding::PostForm)),
+            ("<form action=/x METHOD='POST'>", Some(Finding::PostForm)),
+            ("<form><button formmethod=post>", Some(Finding::PostForm)),
+            ("<iframe srcdoc=\"<form method='&#112;ost'>\">", Some(Finding::PostForm)),
+            ("<form method=get><input type=search>", None),
+            ("<form><input name=password><p method=post>", None),
+            ("<p>method=post type=password", None),
+        ] {
+            assert_eq!(seen_with(page, Forms::Posted).err(), finding, "{page}");
+            assert_eq!(seen_with(page, Forms::None), Ok(()), "{page}");
+        }
+        for (page, is_found) in [
+            ("<input type=password>", true),
+            ("<form method=post action=/user/log-in>", true),
+            ("<form action='https://sso.test/SignIn?to=%2F'>", true),
+            ("<form><button formaction=/wp-login.php>", true),
+            ("<form method=post action=/cart/add>", false),
+            ("<a href=/login>log in</a>", false),
+        ] {
+            assert_eq!(seen_with(page, Forms::LogIns).is_err(), is_found, "{page}");
+            assert_eq!(seen_with(page, Forms::None), Ok(()), "{page}");
+        }
+        let link = "<form action='/;jsessionid=0a1b2c3d4e5f60718293'>";
+        assert_eq!(seen_with(link, Forms::LogIns), Err(Finding::SessionIdInLink));
+    }
+
+    #[test]
+    fn traces_are_found_in_any_coding_and_in_json() {
+        let mut traces = Traces::default();
+        traces.user(b"alice");
+        let watch = Watch { forms: Forms::None, traces: &traces, max_decoded: LIMIT };
+        let page = "<p>filling</p>".repeat(5_000) + "<p>Hello, &#97;lice</p>";
+        for (name, body) in [
+            ("identity", page.clone().into_bytes()),
+            ("gzip", gzip(page.as_bytes())),
+            ("br", brotli_of(page.as_bytes())),
+            ("zstd", zstd_of(page.as_bytes())),
+        ] {
+            let found = super::inspect(&coded(name), &[body.clone().into()], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{name}");
+            let mut headers = coded(name);
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let found = super::inspect(&headers, &[body.into()], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{name} of JSON");
+        }
+        for nested in
+            ["<iframe srcdoc='&lt;p&gt;alice'>", "<iframe srcdoc='&lt;p&gt;&amp;#97;lice'>"]
+        {
+            let found = super::inspect(&typed("text/html"), &[Bytes::from(nested)], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{nested}");
+        }
+    }
+
+    /// What is found where all tags are read, whatever words there are.
+    fn found_in_tags(page: &str, watch: &Watch<'_>, depth: usize) -> Result<(), Finding> {
+        if depth > DEPTH_MAX {
+            return Err(Finding::Undecodable);
+        }
+        let inner = Text::new(UTF_8, watch, depth)?.read_tags(page.as_bytes())?;
+        inner.pages().try_for_each(|within| found_in_tags(&within, watch, depth + 1))
+    }
+
+    /// One letter, as it stands or escaped.
+    fn written(letter: char, way: u8) -> String {
+        let number = u32::from(letter);
+        match way {
+            0 => format!("&#{number};"),
+            1 => format!("&#{number}"),
+            2 => format!("&#x{number:X};"),
+            3 => format!("&#00{number};"),
+            4 => format!("%{number:02x}"),
+            5 => format!("&#37;{number:02X}"),
+            6 => format!("&percnt;{number:02x}"),
+            7 => letter.to_uppercase().to_string(),
+            8 => match letter {
+                '_' => "&lowbar;".to_owned(),
+                '(' => "&lpar;".to_owned(),
+                ')' => "&rpar;".to_owned(),
+                ']' => "&rsqb;".to_owned(),
+                '=' => "&equals;".to_owned(),
+                letter => letter.to_string(),
+            },
+            _ => letter.to_string(),
+        }
+    }
+
+    /// A word that counts, or nearly, with some of its letters escaped, in a place where it may count.
+    fn fragment() -> impl Strategy<Value = String> {
+        let words = proptest::sample::select(vec![
+            "csrf_token",
+            "csrf-token",
+            "csrftoken",
+            "x[_token]",
+            "_csrf ",
+            "_xsrf",
+            "authenticity_token",
+            "csrfmiddlewaretoken",
+            "__RequestVerificationToken",
+            "wpEditToken",
+            "token",
+            "srf",
+            "csrf_tokens",
+            "/;jsessionid=1",
+            "?PHPSESSID=1",
+            "osCsid=2",
+            "phpsessid",
+            "/(S(x))/",
+            "(A(b)S(c))",
+            "(f(x)g)",
+            "(s(x)/y)",
+            "password",
+            "post",
+            "/log-in",
+            "/sign_in",
+            "word",
+        ]);
+        let places = proptest::sample::select(vec![
+            "<input name=\"@\">",
+            "<INPUT NAME=@>",
+            "<meta property='@'/>",
+            "<button name=@ value=1>",
+            "<select name='\u{a0}@\u{3000}'>",
+            "<a href='@'>",
+            "<a href=@>",
+            "<p data-x=\"@\">",
+            "<b onclick='@'>",
+            "<meta content=\"@\" http-equiv=refresh>",
+            "<p>@</p>",
+            "<input type=@>",
+            "<form method='@'>",
+            "<form action  =  '@'>",
+            "<button formaction=@>",
+            "<form formmethod=@ x>",
+            "<noscript><input name=@></noscript>",
+            "<iframe srcdoc='<input name=@>'>",
+            "<iframe srcdoc=\"&lt;input name=@ type=@>\">",
+            "<iframe srcdoc='&lt;a href=&#34;@&#34;>'>",
+            "<!-- <input name='@'> -->",
+            "<script>if (a(b)) x = '@'</script>",
+            "<select><xmp><script>'</select>@",
+        ]);
+        let ways = proptest::collection::vec(0_u8..60, 32);
+        (words, places, ways, any::<bool>()).prop_map(|(word, place, ways, twice)| {
+            let word: String =
+                word.chars().zip(ways).map(|(letter, way)| written(letter, way)).collect();
+            place.replace('@', &if twice { word.replace('&', "&amp;") } else { word })
+        })
+    }
+
+    #[test]
+    fn pages_within_pages_are_read_as_browsers_read_them() {
+        let mut traces = Traces::default();
+        traces.user("Zoë.Müller".as_bytes());
+        traces.user(b"alice");
+        let watch = Watch { forms: Forms::None, traces: &traces, max_decoded: LIMIT };
+        for page in [
+            &b"<noscript><p>Zo\xEB.M&uuml;ller</p></noscript>"[..],
+            b"<noscript><p>\xC3\xA9alice</noscript>",
+        ] {
+            let headers = typed("text/html; charset=iso-8859-1");
+            let found = super::inspect(&headers, &[Bytes::from_static(page)], &watch);
+            assert_eq!(found, Err(Finding::LeakUser), "{page:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_page_has_in_its_tags_is_told_before_what_is_its_visitor_s() {
+        let mut traces = Traces::default();
+        traces.user(b"alice");
+        let watch = Watch { forms: Forms::None, traces: &traces, max_decoded: LIMIT };
+        let page = Bytes::from_static(b"<p>alice</p><input name=csrf_token>");
+        assert_eq!(super::inspect(&typed("text/html"), &[page], &watch), Err(Finding::CsrfField));
+    }
+
+    proptest! {
+        #[test]
+        fn what_stands_in_tags_is_found_though_few_are_read(
+            fragments in proptest::collection::vec(fragment(), 1..4),
+            filling in 0_usize..3, piece in 1_usize..9_000, forms in 0_usize..3,
+        ) {
+            let page = fragments.join(&"<p>filling</p>".repeat(filling * 1_200));
+            let forms = [Forms::None, Forms::LogIns, Forms::Posted][forms];
+            let watch = Watch { forms, traces: &Traces::default(), max_decoded: 1 << 20 };
+            let wanted = found_in_tags(&page, &watch, 0);
+            let body: Vec<_> = page.as_bytes().chunks(piece).map(Bytes::copy_from_slice).collect();
+            let found = super::inspect(&typed("text/html"), &body, &watch);
+            // Where no word counts, nobody needs to read the tags.
+            let is_unread = wanted == Err(Finding::Undecodable) && found.is_ok();
+            prop_assert!(found == wanted || is_unread, "{page}: {wanted:?}, {found:?}");
+        }
+
+        #[test]
+        fn any_bytes_are_read(
+            body in proptest::collection::vec(any::<u8>(), 0..200), coding in 0_usize..4,
+        ) {
+            let name = ["gzip", "deflate", "br", "identity"][coding];
+            let _ = inspect(&coded(name), &[body.into()], 4_096);
+        }
+
+        #[test]
+        fn any_markup_is_read(page in "[<>a-z\"'= /!&#;\\-]{0,80}") {
+            let _ = seen(&page);
+        }
+
+        #[test]
+        fn a_field_is_found_wherever_it_stands(before in "[a-z &;.,\n]{0,40}", pieces in 1_usize..9) {
+            let page = format!("<p>{before}</p><input type=hidden name=csrf_token>");
+            let body: Vec<_> = page.as_bytes().chunks(pieces).map(Bytes::copy_from_slice).collect();
+            prop_assert_eq!(inspect(&typed("text/html"), &body, LIMIT), Err(Finding::CsrfField));
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What may be stored, for whom, and for how long: pure rules over header fields, bodies and a `now`.
+//!
+//! No clock, no socket, no store and no `async`. The rules never import what fetches (`cache::fill`).
+
+pub mod fragments;
+pub mod group;
+pub mod key;
+pub mod leak_guard;
+pub mod personal_data;
+pub mod request_directives;
+pub mod segment_proof;
+mod tag_prefilter;
+pub mod verdict;
+mod window;

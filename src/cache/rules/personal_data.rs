@@ -1,0 +1,863 @@
+//! What of one visitor's own must not stand in a page that others are given, and the search for it.
+//!
+//! A fill is sent without anything that tells who the visitor is, so that nothing should ever be found.
+//! It is looked for all the same: an app has other ways to know somebody. The whole page is read,
+//! tags and comments and scripts included, as it stands and with its escapes undone (`&eacute;`, `%40`,
+//! `\u0041`). Case counts for nothing. What follows from a find is decided elsewhere.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::rc::Rc;
+
+use ::http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, DATE, EXPIRES, LAST_MODIFIED, PRAGMA, REFERRER_POLICY,
+    SERVER, SET_COOKIE, STRICT_TRANSPORT_SECURITY, VARY, VIA,
+};
+use ::http::{HeaderMap, HeaderName};
+use aho_corasick::Span;
+use aho_corasick::packed::{Config, MatchKind, Searcher};
+use encoding_rs::{Encoding, UTF_8};
+use memchr::{memchr2, memchr3};
+use percent_encoding::percent_decode;
+
+use super::leak_guard::Finding;
+use super::window::Window;
+
+/// The most that is looked for at a time.
+const MARKS_MAX: usize = 64;
+/// So much of each: who shows the start of a secret shows it.
+const MARK_BYTES_MAX: usize = 64;
+/// The shortest attribute that is looked for, and the shortest name that is found in running text.
+const WORD_MIN: usize = 4;
+/// The shortest token that is looked for.
+const TOKEN_MIN: usize = 8;
+/// The shortest value of a cookie that a page sets: shorter ones are words such as `compact`.
+const VALUE_MIN: usize = 16;
+/// So many pieces of a token.
+const PIECES_MAX: usize = 8;
+/// So many bytes on each side of a find say whether it is one: a character, or `="`.
+const AROUND: usize = 4;
+/// The longest escape, `&CounterClockwise…;` not among them.
+const ESCAPE_MAX: usize = 16;
+/// The most digits of a reference by number: others have zeros before them.
+const DIGITS_MAX: usize = 10;
+/// The most escapes that are looked at one by one.
+const ESCAPES_MAX: usize = 256;
+/// So many bytes at the start of what is in sight may begin with the end of an escape, and be read in
+/// another way than they were with an earlier piece.
+const UNSURE: usize = 32;
+
+/// What of one visitor's own no shared page may hold.
+#[derive(Clone, Default)]
+pub struct Traces(Vec<Mark>);
+
+impl std::fmt::Debug for Traces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Traces({})", self.0.len())
+    }
+}
+
+/// One text that is looked for.
+#[derive(Clone)]
+struct Mark {
+    finding: Finding,
+    text: Vec<u8>,
+    place: Place,
+}
+
+/// Where a text counts as found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Anywhere: it is no word.
+    Anywhere,
+    /// As a word, and not as a name of the markup itself.
+    Word,
+    /// As all that stands in an element or between quotation marks: it is too short for more.
+    Alone,
+}
+
+impl Traces {
+    /// The user's name. One of fewer than four bytes is looked for where it stands alone, and not at all
+    /// where it is a short number.
+    ///
+    /// Where an app writes it with escapes (the html of a page from which it was taken), another page may not.
+    pub fn user(&mut self, name: &[u8]) {
+        self.user_as_written(name);
+        if let Some(plain) = without_escapes(name) {
+            self.user_as_written(&plain);
+        }
+    }
+
+    fn user_as_written(&mut self, name: &[u8]) {
+        let is_number = name.iter().all(u8::is_ascii_digit);
+        match name.len() {
+            0 | 1 => {}
+            2 | 3 if is_number => {}
+            2 | 3 => self.add(Finding::LeakUser, name, Place::Alone),
+            _ => self.add(Finding::LeakUser, name, Place::Word),
+        }
+    }
+
+    /// The value of an attribute of the user's: his e-mail address, his customer number.
+    pub fn attribute(&mut self, value: &[u8]) {
+        let plain = without_escapes(value);
+        for value in [Some(value), plain.as_deref()].into_iter().flatten() {
+            if value.len() >= WORD_MIN {
+                self.add(Finding::LeakAttribute, value, Place::Word);
+            }
+        }
+    }
+
+    /// A token or any other secret that he came with.
+    pub fn token(&mut self, value: &[u8]) {
+        self.secret(value, TOKEN_MIN);
+    }
+
+    /// The value of a cookie that the page itself would set.
+    pub fn set_cookie(&mut self, value: &[u8]) {
+        self.secret(value, VALUE_MIN);
+        // A short one may be the number of a cart.
+        let plain: Cow<'_, [u8]> = percent_decode(value).into();
+        let words = plain.split(|byte| !byte.is_ascii_alphanumeric()).take(PIECES_MAX);
+        for word in words.filter(|word| word.len() >= WORD_MIN) {
+            if word.iter().any(u8::is_ascii_digit) {
+                self.add(Finding::LeakToken, word, Place::Word);
+            }
+        }
+    }
+
+    /// Whether there is nothing to look for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn secret(&mut self, value: &[u8], least: usize) {
+        let plain: Cow<'_, [u8]> = percent_decode(value).into();
+        for value in [value, &plain] {
+            if value.len() >= least {
+                self.add(Finding::LeakToken, value, Place::Anywhere);
+            }
+        }
+        // A page may hold the id alone of a cookie that has a signature behind it.
+        let pieces = plain.split(|byte| b"|.:".contains(byte)).take(PIECES_MAX);
+        for piece in pieces.filter(|piece| piece.len() >= VALUE_MIN) {
+            self.add(Finding::LeakToken, piece, Place::Anywhere);
+        }
+    }
+
+    fn add(&mut self, finding: Finding, text: &[u8], place: Place) {
+        self.add_cased(finding, text, place);
+        // A page is compared in ASCII's lower case: what is beyond that is looked for as it is usually written.
+        let Ok(text) = std::str::from_utf8(text) else { return };
+        if !text.is_ascii() {
+            let lower = text.to_lowercase();
+            let rest = lower.chars().next().map_or(0, char::len_utf8);
+            let capital = lower[..rest].to_uppercase() + &lower[rest..];
+            for cased in [lower, capital, text.to_uppercase()] {
+                self.add_cased(finding, cased.as_bytes(), place);
+            }
+        }
+    }
+
+    fn add_cased(&mut self, finding: Finding, text: &[u8], place: Place) {
+        let (text, place) = cut(text, place);
+        let text = text.to_ascii_lowercase();
+        let is_known = self.0.iter().any(|mark| mark.text == text);
+        if self.0.len() < MARKS_MAX && !is_known {
+            self.0.push(Mark { finding, text, place });
+        }
+    }
+
+    /// Looks through the fields of a response that are kept.
+    ///
+    /// # Errors
+    /// The first find.
+    pub fn search_fields(&self, headers: &HeaderMap) -> Result<(), Finding> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        // PERF: they are short, and what searches a page takes longer to be made.
+        let (mut search, mut window) = (Search::unsieved(self, UTF_8), Window::default());
+        for (_, value) in headers.iter().filter(|(name, _)| !USUAL.contains(name)) {
+            window.show(value.as_bytes());
+            search.look(&window, true)?;
+        }
+        Ok(())
+    }
+}
+
+/// As much of a text as is looked for, and where: of what is cut the word goes on.
+fn cut(text: &[u8], place: Place) -> (&[u8], Place) {
+    if text.len() <= MARK_BYTES_MAX {
+        return (text, place);
+    }
+    let start = &text[..MARK_BYTES_MAX];
+    // Half a letter is nothing that a page writes.
+    let whole = std::str::from_utf8(start).map_or_else(|error| error.valid_up_to(), str::len);
+    let is_text = MARK_BYTES_MAX - whole < 4;
+    (if is_text { &start[..whole] } else { start }, Place::Anywhere)
+}
+
+impl Mark {
+    /// The same text in another charset, where that writes it in another way.
+    fn recoded(&self, charset: &'static Encoding) -> Option<Self> {
+        let text = std::str::from_utf8(&self.text).ok()?;
+        let (bytes, _, has_failed) = charset.encode(text);
+        let differs = !has_failed && *bytes != *self.text;
+        let (text, place) = cut(&bytes, self.place);
+        differs.then(|| Self { text: text.to_ascii_lowercase(), place, ..self.clone() })
+    }
+}
+
+/// Fields whose words are the protocol's, and one that is never kept.
+static USUAL: [HeaderName; 17] = [
+    ACCEPT_RANGES,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_LANGUAGE,
+    CONTENT_LENGTH,
+    CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE,
+    DATE,
+    EXPIRES,
+    LAST_MODIFIED,
+    PRAGMA,
+    REFERRER_POLICY,
+    SERVER,
+    SET_COOKIE,
+    STRICT_TRANSPORT_SECURITY,
+    VARY,
+    VIA,
+];
+
+/// A search through a text that comes in pieces.
+pub(in crate::cache) struct Search<'t> {
+    marks: Vec<Cow<'t, Mark>>,
+    sieve: Option<Rc<Searcher>>,
+    /// The bytes that the texts have.
+    has: [bool; 256],
+    /// The text without its escapes, where it had to be written out.
+    plain: Vec<u8>,
+}
+
+impl<'t> Search<'t> {
+    /// A search in a page of this charset.
+    pub(in crate::cache) fn new(traces: &'t Traces, charset: &'static Encoding) -> Self {
+        let search = Self::unsieved(traces, charset);
+        Self { sieve: sieve(&search.marks, &search.has), ..search }
+    }
+
+    fn unsieved(traces: &'t Traces, charset: &'static Encoding) -> Self {
+        let mut marks: Vec<_> = traces.0.iter().map(Cow::Borrowed).collect();
+        if charset != UTF_8 {
+            marks.extend(traces.0.iter().filter_map(|mark| mark.recoded(charset)).map(Cow::Owned));
+        }
+        let mut has = [false; 256];
+        for byte in marks.iter().flat_map(|mark| &mark.text) {
+            has[usize::from(*byte)] = true;
+        }
+        Self { sieve: None, marks, has, plain: Vec::new() }
+    }
+
+    /// Looks at what is in sight of a text; with `is_last` it ends there.
+    ///
+    /// # Errors
+    /// The first find.
+    pub(in crate::cache) fn look(&mut self, window: &Window, is_last: bool) -> Result<(), Finding> {
+        if self.marks.is_empty() {
+            return Ok(());
+        }
+        let text = Text { bytes: window.bytes(), skipped: skipped(window, AROUND), is_last };
+        let is_as_it_stands = match &self.sieve {
+            Some(sieve) => self.sift(sieve, &text)? && !self.is_spelt(window),
+            None => {
+                self.look_at(&text)?;
+                memchr3(b'&', b'%', b'\\', text.bytes).is_none()
+            }
+        };
+        if is_as_it_stands {
+            return Ok(());
+        }
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        unescape(text.bytes, is_last, &mut plain);
+        let skipped = skipped(window, UNSURE);
+        let found = self.look_at(&Text { bytes: &plain, skipped, is_last });
+        self.plain = plain;
+        found
+    }
+
+    /// Looks for all texts as they stand. Returns whether that is all: whether no reference by name, and nothing
+    /// that stands beside one, has to do with one.
+    fn sift(&self, sieve: &Searcher, text: &Text<'_>) -> Result<bool, Finding> {
+        let mut is_all = true;
+        let mut span = Span::from(0..text.bytes.len());
+        while let Some(found) = sieve.find_in(text.bytes, span) {
+            let at = found.start();
+            let rest = &text.bytes[at..];
+            is_all = is_all && !(rest[0] == b'&' && self.may_be_spelt(rest));
+            for mark in self.marks.iter().filter(|mark| rest.starts_with(&mark.text)) {
+                if text.holds(mark, at) {
+                    return Err(mark.finding);
+                }
+                // What stands beside it may be something else.
+                let (before, behind) = (&text.bytes[..at], &rest[mark.text.len()..]);
+                let before = &before[at.saturating_sub(ESCAPE_MAX)..];
+                is_all = is_all && !before.iter().chain(behind.first()).any(|byte| is_sign(*byte));
+            }
+            span.start = at + 1;
+        }
+        Ok(is_all)
+    }
+
+    /// Whether an escape that is no reference by name may be a part of a text that is looked for.
+    fn is_spelt(&self, window: &Window) -> bool {
+        let (bytes, escapes) = (window.bytes(), window.escapes());
+        // Of many of them one will be, and undoing all takes less time.
+        escapes.len() > ESCAPES_MAX || escapes.iter().any(|at| self.may_be_spelt(&bytes[*at..]))
+    }
+
+    /// Whether the escape at the start of `rest` may be a part of a text that is looked for: what it means is
+    /// in one, and so is what stands behind it.
+    fn may_be_spelt(&self, rest: &[u8]) -> bool {
+        let mut meant = Vec::with_capacity(4);
+        let Some(length) = unescaped(rest, &mut meant) else {
+            return rest.len() < ESCAPE_MAX;
+        };
+        meant.make_ascii_lowercase();
+        if !meant.first().is_some_and(|first| self.has[usize::from(*first)]) {
+            return false;
+        }
+        let next = rest.get(length);
+        let is_next = |wanted: Option<&u8>| {
+            wanted.is_none() || next.is_none_or(|next| Some(next) == wanted || is_sign(*next))
+        };
+        self.marks.iter().any(|mark| {
+            let mut places = mark.text.windows(meant.len()).enumerate();
+            places.any(|(at, part)| part == meant && is_next(mark.text.get(at + meant.len())))
+        })
+    }
+
+    /// Looks for one text after the other.
+    fn look_at(&self, text: &Text<'_>) -> Result<(), Finding> {
+        for mark in self.marks.iter().filter(|mark| mark.text.len() <= text.bytes.len()) {
+            let mut places = memchr::memmem::find_iter(text.bytes, &mark.text);
+            if places.any(|at| text.holds(mark, at)) {
+                return Err(mark.finding);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What finds in one go where one of the texts stands, and the references that may be part of one. `None`
+/// where the processor has no instructions for it, or there are too many of them.
+///
+/// PERF: nearly all of them have three bytes or more, by which the processor tells them from others.
+fn sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Rc<Searcher>> {
+    if marks.is_empty() {
+        return None;
+    }
+    SIEVES.with_borrow_mut(|sieves| {
+        let slot = &mut sieves[slot_of(marks)];
+        let fits = slot.as_ref().is_some_and(|made| made.is_of(marks));
+        if !fits {
+            let texts = marks.iter().map(|mark| mark.text.clone()).collect();
+            *slot = Some(Made { texts, sieve: new_sieve(marks, has).map(Rc::new) });
+        }
+        slot.as_ref().and_then(|made| made.sieve.clone())
+    })
+}
+
+/// Sieves that are kept: who comes again brings the same. Of some KiB each.
+const SIEVES_MAX: usize = 64;
+
+thread_local! {
+    /// PERF: a sieve takes as long to be made as to look through 16 KiB.
+    static SIEVES: RefCell<[Option<Made>; SIEVES_MAX]> = const { RefCell::new([const { None }; SIEVES_MAX]) };
+}
+
+/// A sieve, with the texts that it finds.
+struct Made {
+    texts: Vec<Vec<u8>>,
+    sieve: Option<Rc<Searcher>>,
+}
+
+impl Made {
+    fn is_of(&self, marks: &[Cow<'_, Mark>]) -> bool {
+        self.texts.iter().eq(marks.iter().map(|mark| &mark.text))
+    }
+}
+
+/// Where the sieve of these texts is kept, and that of others, too, which then goes.
+fn slot_of(marks: &[Cow<'_, Mark>]) -> usize {
+    let mut hasher = DefaultHasher::new();
+    marks.iter().for_each(|mark| mark.text.hash(&mut hasher));
+    hasher.finish() as usize % SIEVES_MAX
+}
+
+fn new_sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Searcher> {
+    let mut builder = Config::new().match_kind(MatchKind::LeftmostFirst).builder();
+    builder.extend(marks.iter().map(|mark| &mark.text));
+    let mut letter = [0; 4];
+    for (name, character) in references() {
+        let character = character.encode_utf8(&mut letter).as_bytes();
+        if character.iter().all(|byte| has[usize::from(*byte)]) {
+            builder.add(format!("&{}", name.to_ascii_lowercase()));
+        }
+    }
+    builder.build()
+}
+
+/// So much at the start of what is in sight was looked at with an earlier piece.
+fn skipped(window: &Window, least: usize) -> usize {
+    if window.is_cut() { least } else { 0 }
+}
+
+/// Whether an escape may begin with this byte.
+fn is_sign(byte: u8) -> bool {
+    matches!(byte, b'&' | b'%' | b'\\')
+}
+
+/// A part of a text, in lower case.
+struct Text<'t> {
+    bytes: &'t [u8],
+    /// So many bytes at its start are looked at as what stands before the others.
+    skipped: usize,
+    /// Whether the text ends with it.
+    is_last: bool,
+}
+
+impl Text<'_> {
+    /// Whether a text that stands `at` a place is a find. What stands too near to the end is looked at with
+    /// the next piece.
+    fn holds(&self, mark: &Mark, at: usize) -> bool {
+        let end = at + mark.text.len();
+        if !self.is_last && end + AROUND > self.bytes.len() || at < self.skipped {
+            return false;
+        }
+        let (before, behind) = (&self.bytes[..at], &self.bytes[end..]);
+        match mark.place {
+            Place::Anywhere => true,
+            Place::Alone => {
+                before.last().is_some_and(|byte| b"\"'>`".contains(byte))
+                    && behind.first().is_some_and(|byte| b"\"'<`".contains(byte))
+            }
+            Place::Word => {
+                let begins = !starts_word(&mark.text) || !ends_word(before);
+                let ends = !ends_word(&mark.text) || !starts_word(behind);
+                begins && ends && !is_markup(before, behind)
+            }
+        }
+    }
+}
+
+/// Whether what stands between is the name of an element, or of an attribute.
+fn is_markup(before: &[u8], behind: &[u8]) -> bool {
+    let is_element = (before.ends_with(b"<") || before.ends_with(b"</"))
+        && behind.first().is_some_and(|byte| byte.is_ascii_whitespace() || b">/".contains(byte));
+    let is_attribute = before.last().is_some_and(u8::is_ascii_whitespace)
+        && (behind.starts_with(b"=\"") || behind.starts_with(b"='"));
+    is_element || is_attribute
+}
+
+fn starts_word(bytes: &[u8]) -> bool {
+    let start = &bytes[..bytes.len().min(AROUND)];
+    let first = start.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
+    first.is_some_and(is_word)
+}
+
+fn ends_word(bytes: &[u8]) -> bool {
+    let end = &bytes[bytes.len().saturating_sub(AROUND)..];
+    let Some(last) = end.utf8_chunks().last() else { return false };
+    last.invalid().is_empty() && last.valid().chars().next_back().is_some_and(is_word)
+}
+
+fn is_word(character: char) -> bool {
+    character == '_' || character.is_alphanumeric()
+}
+
+/// A text in lower case, as it is without its escapes; `None`: it has none.
+fn without_escapes(text: &[u8]) -> Option<Vec<u8>> {
+    memchr3(b'&', b'%', b'\\', text)?;
+    let (text, mut plain) = (text.to_ascii_lowercase(), Vec::new());
+    unescape(&text, true, &mut plain);
+    (plain != text).then_some(plain)
+}
+
+/// Adds a text in lower case to `plain`, without its escapes. Unless it `is_last`, what may be the start of
+/// an escape is left out at its end.
+fn unescape(text: &[u8], is_last: bool, plain: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(at) = memchr3(b'&', b'%', b'\\', rest) {
+        plain.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        if !is_last && rest.len() < ESCAPE_MAX {
+            rest = &[];
+            break;
+        }
+        let length = unescaped(rest, plain).unwrap_or_else(|| {
+            plain.push(rest[0]);
+            1
+        });
+        rest = &rest[length..];
+    }
+    plain.extend_from_slice(rest);
+    plain.make_ascii_lowercase();
+}
+
+/// Writes what the escape at the start of `text` means, and returns its length.
+fn unescaped(text: &[u8], plain: &mut Vec<u8>) -> Option<usize> {
+    let (character, length) = match text {
+        [b'%', high, low, ..] => {
+            plain.push(hex(&[*high, *low]).and_then(|byte| u8::try_from(byte).ok())?);
+            return Some(3);
+        }
+        [b'&', b'#', b'x' | b'X', digits @ ..] => reference(digits, 3, 16)?,
+        [b'&', b'#', digits @ ..] => reference(digits, 2, 10)?,
+        [b'&', name @ ..] => named(name)?,
+        [b'\\', b'u', a, b, c, d, ..] => (char::from_u32(hex(&[*a, *b, *c, *d])?)?, 6),
+        [b'\\', b'x', high, low, ..] => (char::from_u32(hex(&[*high, *low])?)?, 4),
+        [b'\\', b'n' | b'r' | b't' | b'f' | b'b' | b'v', ..] => (' ', 2),
+        [b'\\', sign @ (b'"' | b'\'' | b'/' | b'\\' | b'`'), ..] => (char::from(*sign), 2),
+        _ => return None,
+    };
+    plain.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+    Some(length)
+}
+
+/// The number that hexadecimal digits write.
+pub(in crate::cache) fn hex(digits: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(digits).ok()?;
+    text.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(text, 16).ok())?
+}
+
+/// A numeric reference whose digits begin behind `before` bytes. The final `;` may be missing.
+fn reference(digits: &[u8], before: usize, radix: u32) -> Option<(char, usize)> {
+    let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
+    let count = digits.iter().take(DIGITS_MAX).take_while(is_digit).count();
+    let text = std::str::from_utf8(&digits[..count]).ok()?;
+    let character = u32::from_str_radix(text, radix).ok().and_then(char::from_u32)?;
+    let closed = usize::from(digits.get(count) == Some(&b';'));
+    Some((character, before + count + closed))
+}
+
+/// A reference by name, behind its `&`.
+fn named(name: &[u8]) -> Option<(char, usize)> {
+    let end = memchr2(b';', b'&', &name[..name.len().min(ESCAPE_MAX - 1)])?;
+    let closed = name[end] == b';';
+    let name = std::str::from_utf8(&name[..end]).ok()?;
+    let mut known = references().filter(|(known, _)| *known == name);
+    let length = 1 + end + usize::from(closed);
+    known.next().map(|(_, character)| (character, length))
+}
+
+/// The references by name that are undone, in lower case.
+fn references() -> impl Iterator<Item = (&'static str, char)> {
+    NAMED.into_iter().chain(LATIN.split(' ').zip('\u{df}'..))
+}
+
+/// References by name that stand in names and addresses.
+const NAMED: [(&str, char); 14] = [
+    ("times", '×'),
+    ("amp", '&'),
+    ("quot", '"'),
+    ("apos", '\''),
+    ("lt", '<'),
+    ("gt", '>'),
+    ("nbsp", ' '),
+    ("commat", '@'),
+    ("period", '.'),
+    ("lowbar", '_'),
+    ("plus", '+'),
+    ("hyphen", '-'),
+    ("rsquo", '’'),
+    ("shy", '\u{ad}'),
+];
+
+/// The letters from U+00DF to U+00FF by name, in order. Those from U+00C0 on are the same in capitals.
+const LATIN: &str = "szlig agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml \
+                     igrave iacute icirc iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash \
+                     ugrave uacute ucirc uuml yacute thorn yuml";
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn alice() -> Traces {
+        let mut traces = Traces::default();
+        traces.user(b"alice");
+        traces.user("Zoë.Müller".as_bytes());
+        traces.user("éloïse".as_bytes());
+        traces.user(b"bob");
+        traces.user(b"17");
+        traces.attribute(b"alice@example.com");
+        traces.attribute(b"C-10442");
+        traces.attribute(b"de");
+        traces.token(b"s3cr3t/T0ken+abc==");
+        traces.token(b"short");
+        traces.set_cookie(b"compact");
+        traces.set_cookie(b"0a1b2c3d4e5f60718293");
+        traces.token(b"s%3Afedcba9876543210.signature-of-it");
+        traces
+    }
+
+    fn seen_in(page: &[u8], charset: &'static Encoding, piece: usize) -> Option<Finding> {
+        found_in(&alice(), page, charset, piece)
+    }
+
+    fn found_in(
+        traces: &Traces,
+        page: &[u8],
+        charset: &'static Encoding,
+        piece: usize,
+    ) -> Option<Finding> {
+        let (mut search, mut window) = (Search::new(traces, charset), Window::default());
+        let mut found = Ok(());
+        for part in page.chunks(piece).chain([&b""[..]]) {
+            window.add(part);
+            found = found.and_then(|()| search.look(&window, part.is_empty()));
+        }
+        found.err()
+    }
+
+    fn seen(page: &str) -> Option<Finding> {
+        let all = [1, 2, 3, 7, 16_384].map(|piece| seen_in(page.as_bytes(), UTF_8, piece));
+        assert!(all.iter().all(|one| *one == all[0]), "{page}: by the pieces {all:?}");
+        all[0]
+    }
+
+    #[test]
+    fn what_is_a_visitor_s_own_is_found_however_it_is_written() {
+        for (page, finding) in [
+            ("Hello, alice!", Finding::LeakUser),
+            ("<p>Alice</p>", Finding::LeakUser),
+            ("alice", Finding::LeakUser),
+            ("ALICE’s cart", Finding::LeakUser),
+            ("…alice…", Finding::LeakUser),
+            ("<a href=/user/alice/cart>", Finding::LeakUser),
+            ("<a href='/u?name=alice&x=1'>", Finding::LeakUser),
+            ("<img alt=\"alice\">", Finding::LeakUser),
+            ("<!-- made for alice in 3 ms -->", Finding::LeakUser),
+            ("<script>var me = {name:'alice'}</script>", Finding::LeakUser),
+            ("{\"name\":\"\\u0061lice\"}", Finding::LeakUser),
+            ("{\"text\":\"hi\\nalice\"}", Finding::LeakUser),
+            ("{\"path\":\"\\/alice\\/\"}", Finding::LeakUser),
+            ("'\\x61lice'", Finding::LeakUser),
+            ("&#97;lice", Finding::LeakUser),
+            ("&#x61;lice &amp; co", Finding::LeakUser),
+            ("&#97lice", Finding::LeakUser),
+            ("/u?q=%61lice", Finding::LeakUser),
+            ("/u?q=hi%20alice", Finding::LeakUser),
+            ("zoë.müller", Finding::LeakUser),
+            ("Zo&euml;.M&uuml;ller", Finding::LeakUser),
+            ("ZOË.MÜLLER", Finding::LeakUser),
+            ("Éloïse's cart", Finding::LeakUser),
+            ("<b>ÉLOÏSE</b>", Finding::LeakUser),
+            ("Zo&#235;.M&#xfc;ller", Finding::LeakUser),
+            ("Zo%C3%AB.M%C3%BCller", Finding::LeakUser),
+            ("Zo\\u00eb.M\\u00fcller", Finding::LeakUser),
+            ("<b>bob</b>", Finding::LeakUser),
+            ("{\"user\":\"Bob\"}", Finding::LeakUser),
+            ("&quot;bob&quot;", Finding::LeakUser),
+            ("mail alice@example.com now", Finding::LeakUser),
+            ("customer C-10442.", Finding::LeakAttribute),
+            ("customer%20c%2d10442", Finding::LeakAttribute),
+            ("x=s3cr3t/T0ken+abc==", Finding::LeakToken),
+            ("xs3cr3t%2FT0ken%2Babc%3D%3Dx", Finding::LeakToken),
+            ("\"s3cr3t\\/T0ken+abc==\"", Finding::LeakToken),
+            ("<input value=0a1b2c3d4e5f60718293>", Finding::LeakToken),
+            ("<input value=fedcba9876543210>", Finding::LeakToken),
+        ] {
+            assert_eq!(seen(page), Some(finding), "{page}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_is_found_in_any_charset_and_with_any_escape() {
+        let gb18030 = Encoding::for_label(b"gb18030").unwrap();
+        let long = "ë".repeat(16) + "abc";
+        let (written, ..) = gb18030.encode(&long);
+        let start = "a".repeat(63);
+        let slashes = "\\".repeat(2_501);
+        for (wanted, page, charset) in [
+            (long.as_str(), written.to_vec(), gb18030),
+            (&*format!("{start}é"), format!("<p>{start}&eacute;</p>").into_bytes(), UTF_8),
+            (&*format!("{start}é"), format!("{start}\\u00e9").into_bytes(), UTF_8),
+            ("3×4 Halle", b"<p>3&times;4 Halle</p>".to_vec(), UTF_8),
+            ("a<b>c", b"a&lt&#98;&gt;c".to_vec(), UTF_8),
+            ("alice", format!("{}{slashes}x61lice end", "f".repeat(14_000)).into_bytes(), UTF_8),
+        ] {
+            let mut traces = Traces::default();
+            traces.attribute(wanted.as_bytes());
+            for piece in [1_000, 3, 16_384] {
+                assert!(found_in(&traces, &page, charset, piece).is_some(), "{wanted}, {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_an_app_escapes_is_found_where_it_does_not() {
+        let mut traces = Traces::default();
+        traces.user(b"Pat O&#39;Brien");
+        traces.user(b"Ren&Eacute;e B");
+        traces.attribute(b"ann%40shop.example");
+        let found = |page: &str| found_in(&traces, page.as_bytes(), UTF_8, 7);
+        for page in ["hi, pat o'brien!", "<b>Pat O&#39;Brien</b>", "RENÉE B", "ren&eacute;e b"] {
+            assert_eq!(found(page), Some(Finding::LeakUser), "{page}");
+        }
+        assert_eq!(found("to ann@shop.example."), Some(Finding::LeakAttribute));
+        assert_eq!(found("pat o brien, renee b, ann at shop.example"), None);
+    }
+
+    #[test]
+    fn each_visitor_s_own_is_looked_for_where_many_come_again() {
+        let names: Vec<_> = (0..3 * SIEVES_MAX).map(|n| format!("visitor{n:03}")).collect();
+        for _ in 0..2 {
+            for (n, name) in names.iter().enumerate() {
+                let mut traces = Traces::default();
+                traces.user(name.as_bytes());
+                let found = |page: &str| found_in(&traces, page.as_bytes(), UTF_8, 64);
+                assert_eq!(found(&format!("hi, {name}!")), Some(Finding::LeakUser));
+                assert_eq!(found(&format!("hi, {}!", names[(n + 1) % names.len()])), None);
+            }
+        }
+    }
+
+    #[test]
+    fn other_words_are_not() {
+        for page in [
+            "",
+            "malice alices alice_b alice2 Alicés éalice",
+            "<alice>text</alice> <alice x=1>",
+            "<p alice=\"1\" class='x'>",
+            "Hello bob, bobs and bobbins",
+            "17 <td>17</td>",
+            "de <b>de</b> short compact",
+            "C-104421 s3cr3t",
+            "100%alic e",
+            "&alice;x",
+            "al&shy;ice",
+        ] {
+            let found = seen(page);
+            // A reference that is none is read as its letters.
+            let expected = if page.starts_with("&alice") { Some(Finding::LeakUser) } else { None };
+            assert_eq!(found, expected, "{page}");
+        }
+    }
+
+    #[test]
+    fn other_charsets_are_read_as_they_write_the_name() {
+        let latin = b"Zo\xeb.M\xfcller";
+        let label = |label: &str| Encoding::for_label(label.as_bytes()).unwrap();
+        assert_eq!(seen_in(latin, label("latin1"), 4), Some(Finding::LeakUser));
+        assert_eq!(seen_in(latin, UTF_8, 4), None);
+        assert_eq!(seen_in("zoë.müller".as_bytes(), label("latin1"), 99), Some(Finding::LeakUser));
+    }
+
+    #[test]
+    fn fields_are_looked_through_but_for_those_of_the_protocol() {
+        let mut traces = Traces::default();
+        traces.user(b"html");
+        for (name, value, is_found) in [
+            ("content-type", "text/html", false),
+            ("x-user", "html", true),
+            ("link", "</u/html>; rel=me", true),
+            ("set-cookie", "html=1", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static(value));
+            assert_eq!(traces.search_fields(&headers).is_err(), is_found, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_is_long_is_found_by_its_start() {
+        let mut traces = Traces::default();
+        let secret = "x1".repeat(4_096);
+        traces.token(secret.as_bytes());
+        let mut window = Window::default();
+        window.add(secret.as_bytes());
+        assert!(Search::new(&traces, UTF_8).look(&window, true).is_err());
+        for n in 0..1_000 {
+            traces.token(format!("secret-{n}").as_bytes());
+        }
+        assert_eq!(traces.0.len(), MARKS_MAX);
+    }
+
+    #[test]
+    fn nothing_of_it_is_shown() {
+        assert!(!format!("{:?}", alice()).contains("alice"));
+    }
+
+    /// Whether one of the texts is found in the whole, as it stands and with its escapes undone.
+    fn stands_in(search: &Search<'_>, page: &str) -> bool {
+        let (raw, mut plain) = (page.to_ascii_lowercase(), Vec::new());
+        unescape(raw.as_bytes(), true, &mut plain);
+        let whole = |bytes| Text { bytes, skipped: 0, is_last: true };
+        let found = search.look_at(&whole(raw.as_bytes())).is_err();
+        found || search.look_at(&whole(&plain)).is_err()
+    }
+
+    /// Escapes and letters, with more of what the texts have than chance would bring.
+    fn confusing() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            4 => proptest::sample::select(vec![
+                "zoë", "a.b", "ann", "an", "n", "a", "zo", "ë", "&euml;", "&Euml;", "%c3%ab", "\\u00eb",
+                "&#97;", "&#x6E", "%61", "%6e", "\\x6e", "\\n", "%20", "&period;", "&nbsp;", "&amp;", "\\",
+                "&", "%", "#", ";", "<", ">", "=\"", "\"", " ", "&#0000000097;", "s&o", "&amp;o", "z%o",
+            ]).prop_map(str::to_owned),
+            1 => "[a-z0-9 &%;#\\\\<>]{1,8}",
+        ];
+        proptest::collection::vec(part, 0..24).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn escapes_are_undone_where_they_may_matter(
+            before in confusing(), behind in confusing(), filling in 0_usize..3, piece in 1_usize..4_000,
+            names in proptest::sample::subsequence(vec!["zoë", "a.b", "anna", "bob", "s&o!", "ann b", "z%oz"], 1..4),
+        ) {
+            let page = format!("{before}{}{behind}", "filling ".repeat(filling * 700));
+            let mut traces = Traces::default();
+            names.iter().for_each(|name| traces.user(name.as_bytes()));
+            let mut search = Search::new(&traces, UTF_8);
+            let wanted = stands_in(&search, &page);
+            let mut window = Window::default();
+            let pieces = page.as_bytes().chunks(piece).chain([&b""[..]]);
+            let found = pieces.map(|piece| {
+                window.add(piece);
+                search.look(&window, piece.is_empty())
+            });
+            prop_assert_eq!(found.collect::<Result<(), _>>().is_err(), wanted, "{}", page);
+        }
+
+        #[test]
+        fn any_bytes_are_read_in_any_pieces(
+            page in proptest::collection::vec(any::<u8>(), 0..200), piece in 1_usize..40,
+        ) {
+            let whole = seen_in(&page, UTF_8, 1_000);
+            prop_assert_eq!(seen_in(&page, UTF_8, piece), whole);
+        }
+
+        #[test]
+        fn a_name_is_found_wherever_it_stands(
+            before in "[a-z&%\\\\;<> ]{0,40}", behind in "[a-z&%\\\\;<> ]{0,40}", piece in 1_usize..40,
+        ) {
+            let page = format!("{before} alice {behind}");
+            prop_assert_eq!(seen_in(page.as_bytes(), UTF_8, piece), Some(Finding::LeakUser));
+        }
+
+        #[test]
+        fn escapes_of_any_shape_are_read(page in "[&%\\\\#xu0-9a-f;]{0,60}", piece in 1_usize..9) {
+            let whole = seen_in(page.as_bytes(), UTF_8, 1_000);
+            prop_assert_eq!(seen_in(page.as_bytes(), UTF_8, piece), whole);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The data commands: they ask the running proxy, over its socket, and show what it answers.
+
+pub(crate) mod sessions;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anteroom::admin::{self, ListedRow, Listing, Order, TOP_COOKIES, Top, Views};
+use anteroom::cache::purge::purger;
+use anteroom::clock::unix_now;
+use anteroom::proxy::{CookieReport, Explanation, Question};
+use http::Method;
+
+use crate::cli::args::{
+    ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs, TopCommand,
+};
+use crate::cli::output::{self, failed, say};
+
+/// Schedules, lists or stops rows.
+pub(crate) fn rows(command: RowsCommand) -> Result<(), u8> {
+    let order = |rows: RowArgs, every: Option<Duration>| {
+        let every = every.map(|every| every.as_secs_f64());
+        let order = Order { name: rows.name, rows: rows.rows, every };
+        serde_json::to_vec(&order).map_err(failed)
+    };
+    match command {
+        RowsCommand::Schedule { rows, every, at } => {
+            let order = order(rows, every)?;
+            admin::call(&socket(at)?, Method::POST, "/rows/schedule", order).map_err(failed)?;
+        }
+        RowsCommand::Stop { rows, at } => {
+            let order = order(rows, None)?;
+            admin::call(&socket(at)?, Method::POST, "/rows/stop", order).map_err(failed)?;
+        }
+        RowsCommand::List { json, at } => {
+            let listing =
+                admin::call(&socket(at)?, Method::GET, "/rows", Vec::new()).map_err(failed)?;
+            if json {
+                say(&String::from_utf8_lossy(&listing));
+            } else {
+                show_rows(&serde_json::from_slice(&listing).map_err(failed)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Shows the rows as a table for people.
+fn show_rows(listing: &Listing) {
+    let now = unix_now();
+    for ListedRow { name, row, every, refreshed, .. } in &listing.rows {
+        let age = refreshed.map_or_else(
+            || "not fetched yet".to_owned(),
+            |at| format!("fetched {:.0} s ago", (now - at).max(0.0)),
+        );
+        say(&format!("{name}  {row}  every {every} s  {age}"));
+    }
+    if listing.more {
+        say("… and more");
+    }
+}
+
+/// Purges, and says what that came to.
+pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
+    let PurgeArgs { urls, tag, prefix, all, hard, json, at } = args;
+    let order = purger::Order { urls, prefixes: prefix, tags: tag, all, hard };
+    let order = serde_json::to_vec(&order).map_err(failed)?;
+    let told = admin::call(&socket(at)?, Method::POST, "/purge", order).map_err(failed)?;
+    if json {
+        say(&String::from_utf8_lossy(&told));
+        return Ok(());
+    }
+    let purger::Done { pages, confirmed } = serde_json::from_slice(&told).map_err(failed)?;
+    let where_to = match confirmed {
+        true => "every proxy on the store has confirmed it",
+        false => "a proxy did not confirm it: it is cut off, and follows within a second",
+    };
+    say(&format!("purged: {pages} pages in memory; {where_to}"));
+    Ok(())
+}
+
+/// Tells what would be done about a request.
+pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
+    let ExplainArgs { url, cookie, header, method, from, json, at } = args;
+    let cookies = cookie.into_iter().map(|cookie| cookie.0).collect();
+    let headers = header.into_iter().map(|(name, value)| (name, value.0)).collect();
+    let question = Question { url, method, cookies, headers, from };
+    let question = serde_json::to_vec(&question).map_err(failed)?;
+    let told = admin::call(&socket(at)?, Method::POST, "/explain", question).map_err(failed)?;
+    if json {
+        say(&String::from_utf8_lossy(&told));
+        return Ok(());
+    }
+    let told: Explanation = serde_json::from_slice(&told).map_err(failed)?;
+    say(told.to_string().trim_end());
+    Ok(())
+}
+
+/// Shows the most viewed items.
+pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
+    if let Some(TopCommand::Cookies { json, at }) = args.of {
+        return top_cookies(json, at);
+    }
+    let target = format!("/top?most={}", args.number);
+    let told = admin::call(&socket(args.at)?, Method::GET, &target, Vec::new()).map_err(failed)?;
+    if args.json {
+        say(&String::from_utf8_lossy(&told));
+        return Ok(());
+    }
+    let Top { items } = serde_json::from_slice(&told).map_err(failed)?;
+    for (Views { item, views }, place) in items.iter().zip(1..) {
+        say(&format!("{place:>6}  {views:>12.1}  {item}"));
+    }
+    Ok(())
+}
+
+/// Shows the cookies that visitors have and pages set.
+fn top_cookies(json: bool, at: SocketArgs) -> Result<(), u8> {
+    let told = admin::call(&socket(at)?, Method::GET, TOP_COOKIES, Vec::new()).map_err(failed)?;
+    if json {
+        say(&String::from_utf8_lossy(&told));
+        return Ok(());
+    }
+    let report: CookieReport = serde_json::from_slice(&told).map_err(failed)?;
+    say(report.to_string().trim_end());
+    Ok(())
+}
+
+/// Where the running proxy listens for data commands.
+fn socket(at: SocketArgs) -> Result<PathBuf, u8> {
+    if let Some(path) = at.socket {
+        return Ok(path);
+    }
+    let off = "[admin] socket is \"off\", so that the running proxy takes no commands";
+    output::socket(at.config.as_deref())?.ok_or_else(|| failed(off))
+}

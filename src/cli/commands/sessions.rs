@@ -1,0 +1,189 @@
+//! Sessions and their users: what the running proxy holds of them.
+
+use std::path::Path;
+
+use anteroom::admin::{
+    self, HeldSession, LISTED_MAX, ListedSession, Removed, SessionsHeld, SessionsListing,
+    SessionsMeant, SessionsWanted,
+};
+use anteroom::clock::unix_now;
+use http::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::socket;
+use crate::cli::args::{SessionsCommand, UserCommand};
+use crate::cli::output::{failed, say};
+
+/// How often it is looked again whether anything of a user is left.
+const LOOKS: usize = 10;
+
+/// Lists, shows or revokes sessions.
+pub(crate) fn sessions(command: SessionsCommand) -> Result<(), u8> {
+    match command {
+        SessionsCommand::List { user, limit, shown } => {
+            list(&socket(shown.at)?, user, limit, shown.json)
+        }
+        SessionsCommand::Show { id, shown } => {
+            let meant = SessionsMeant { id: Some(id), ..SessionsMeant::default() };
+            show(&socket(shown.at)?, meant, shown.json)
+        }
+        SessionsCommand::Revoke { which, shown } => {
+            let meant =
+                SessionsMeant { id: which.id, user: which.user, all: which.all, from: None };
+            revoke(&socket(shown.at)?, meant, shown.json)
+        }
+    }
+}
+
+/// Exports or deletes what is held of a user.
+pub(crate) fn user(command: UserCommand) -> Result<(), u8> {
+    match command {
+        UserCommand::Export { name, at } => export(&socket(at)?, &name),
+        UserCommand::Delete { name, shown } => delete(&socket(shown.at)?, &name, shown.json),
+    }
+}
+
+fn ask<T: DeserializeOwned>(path: &Path, target: &str, order: &impl Serialize) -> Result<T, u8> {
+    let order = serde_json::to_vec(order).map_err(failed)?;
+    let told = admin::call(path, Method::POST, target, order).map_err(failed)?;
+    serde_json::from_slice(&told).map_err(failed)
+}
+
+fn say_json(value: &impl Serialize) -> Result<(), u8> {
+    serde_json::to_string(value).map(|text| say(&text)).map_err(failed)
+}
+
+/// Piece by piece, as they come: of people's, a line for each; as JSON, an object for each.
+fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(), u8> {
+    let (mut left, mut wanted) = (limit, SessionsWanted { user, ..SessionsWanted::default() });
+    loop {
+        wanted.limit = u32::try_from(left).unwrap_or(u32::MAX).min(LISTED_MAX);
+        let listing: SessionsListing = ask(path, "/sessions/list", &wanted)?;
+        for session in listing.sessions.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
+            if json { say_json(session)? } else { say(&line(session)) }
+        }
+        left = left.saturating_sub(listing.sessions.len() as u64);
+        match listing.next {
+            Some(next) if left > 0 => wanted.from = Some(next),
+            Some(_) if !json => {
+                say("… and perhaps more: see --limit");
+                return Ok(());
+            }
+            Some(_) | None => return Ok(()),
+        }
+    }
+}
+
+/// A session on a line. A name may be anything: what a terminal would take for more than text is shown
+/// as such.
+fn line(session: &ListedSession) -> String {
+    let now = unix_now();
+    let ago = |time: Option<f64>| {
+        time.map_or_else(|| "?".to_owned(), |at| format!("{:.0} s", (now - at).max(0.0)))
+    };
+    let (user, over) = (session.user.escape_debug(), if session.over { "  over" } else { "" });
+    let label = if session.confirmed { "" } else { " (by his own word)" };
+    let (since, seen) = (ago(session.since), ago(session.seen));
+    format!("{}  {user}{label}  logged in {since} ago, seen {seen} ago{over}", session.id)
+}
+
+fn held(path: &Path, mut meant: SessionsMeant) -> Result<Vec<HeldSession>, u8> {
+    let mut sessions: Vec<HeldSession> = Vec::new();
+    loop {
+        let piece: SessionsHeld = ask(path, "/sessions/show", &meant)?;
+        for session in piece.sessions {
+            if !sessions.iter().any(|known| known.listed.id == session.listed.id) {
+                sessions.push(session);
+            }
+        }
+        match piece.next {
+            Some(next) => meant.from = Some(next),
+            None => return Ok(sessions),
+        }
+    }
+}
+
+fn show(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
+    let found = held(path, meant)?;
+    let [session] = found.as_slice() else {
+        return Err(failed("there is no session with that id"));
+    };
+    if json {
+        return say_json(session);
+    }
+    say(&line(&session.listed));
+    for (name, value) in &session.attributes {
+        say(&format!("  {name} = {}", value.escape_debug()));
+    }
+    for item in &session.cart {
+        say(&format!("  in the cart: {} × {}", item.count, item.item));
+    }
+    for view in &session.viewed {
+        say(&format!("  viewed {:.0} s ago: {}", (unix_now() - view.at).max(0.0), view.item));
+    }
+    Ok(())
+}
+
+/// Until a piece is the last.
+fn removed(path: &Path, target: &str, mut meant: SessionsMeant) -> Result<Removed, u8> {
+    let mut all = Removed::default();
+    loop {
+        let piece: Removed = ask(path, target, &meant)?;
+        all.sessions += piece.sessions;
+        all.cart_items += piece.cart_items;
+        all.views += piece.views;
+        all.handed_on += piece.handed_on;
+        match piece.next {
+            Some(next) => meant.from = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn revoke(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
+    let is_one = meant.id.is_some();
+    let Removed { sessions, .. } = removed(path, "/sessions/revoke", meant)?;
+    if is_one && sessions == 0 {
+        return Err(failed("there is no session with that id"));
+    }
+    if json {
+        return say_json(&serde_json::json!({ "revoked": sessions }));
+    }
+    say(&format!("revoked: {sessions} sessions; every proxy on the store follows within a second"));
+    Ok(())
+}
+
+fn export(path: &Path, name: &str) -> Result<(), u8> {
+    let meant = SessionsMeant { user: Some(name.to_owned()), ..SessionsMeant::default() };
+    let sessions = held(path, meant)?;
+    say_json(&serde_json::json!({ "user": name, "sessions": sessions }))
+}
+
+/// Removes, until a look finds nothing more: he may have logged in meanwhile.
+fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
+    let meant = SessionsMeant { user: Some(name.to_owned()), ..SessionsMeant::default() };
+    let mut all = Removed::default();
+    for _ in 0..LOOKS {
+        let found = removed(path, "/user/delete", meant.clone())?;
+        if found == Removed::default() {
+            let Removed { sessions, cart_items, views, handed_on, .. } = all;
+            if json {
+                return say_json(&serde_json::json!({
+                    "user": name, "sessions": sessions, "cart_items": cart_items,
+                    "views": views, "handed_on": handed_on, "left": 0,
+                }));
+            }
+            say(&format!(
+                "removed: {sessions} sessions, {cart_items} items in carts, {views} views, \
+                 {handed_on} carts handed on; a second look finds nothing"
+            ));
+            return Ok(());
+        }
+        all.sessions += found.sessions;
+        all.cart_items += found.cart_items;
+        all.views += found.views;
+        all.handed_on += found.handed_on;
+    }
+    Err(failed("he logs in again and again: have the app lock his account first"))
+}

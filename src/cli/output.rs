@@ -1,0 +1,73 @@
+//! What the command prints about itself, and the exit codes that go with it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anteroom::config::{Overrides, Plan, Sources, Warning};
+
+use crate::cli::args::PlanArgs;
+
+/// `EX_USAGE` of sysexits.h: the configuration is wrong.
+const BAD_CONFIGURATION: u8 = 64;
+
+/// Reads the plan; its warnings and problems go to standard error, a line each.
+pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
+    let (plan, warnings) = plan(args.config.as_deref(), args.overrides)?;
+    for warning in warnings {
+        complain(&format!("warning: {warning}"));
+    }
+    Ok(plan)
+}
+
+/// Reads the plan, and takes no warning lightly that says it does not work as it is.
+pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
+    let (_, warnings) = plan(args.config.as_deref(), args.overrides)?;
+    let (fatal, light): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|one| one.fails_check);
+    for warning in light {
+        complain(&format!("warning: {warning}"));
+    }
+    if fatal.is_empty() { Ok(()) } else { Err(bad_configuration(&fatal)) }
+}
+
+/// Reads the plan and its warnings; problems go to standard error, a line each.
+///
+/// # Errors
+/// The exit code, where there are problems.
+pub(crate) fn plan(file: Option<&Path>, overrides: Overrides) -> Result<(Plan, Vec<Warning>), u8> {
+    let sources =
+        Sources::gather(file, overrides).map_err(|problem| bad_configuration(&[problem]))?;
+    Plan::read(&sources).map_err(|problems| bad_configuration(&problems))
+}
+
+/// Where the socket of the data commands is, if there is one.
+///
+/// # Errors
+/// The exit code, where there are problems.
+pub(crate) fn socket(file: Option<&Path>) -> Result<Option<PathBuf>, u8> {
+    let sources = Sources::gather(file, Overrides::default())
+        .map_err(|problem| bad_configuration(&[problem]))?;
+    Plan::socket(&sources).map_err(|problems| bad_configuration(&problems))
+}
+
+fn bad_configuration(problems: &[impl std::fmt::Display]) -> u8 {
+    for problem in problems {
+        complain(&problem.to_string());
+    }
+    BAD_CONFIGURATION
+}
+
+/// Tells why a command failed; returns its exit code.
+pub(crate) fn failed(error: impl std::fmt::Display) -> u8 {
+    complain(&format!("anteroom: {error}"));
+    1
+}
+
+/// Prints to standard output; whoever reads it may have left.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _closed = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+fn complain(text: &str) {
+    let _closed = writeln!(std::io::stderr().lock(), "{text}");
+}

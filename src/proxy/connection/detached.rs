@@ -1,0 +1,163 @@
+//! Requests that change something go on when their client leaves: what the origin does with one has to
+//! reach the pages, the session and the cart whether or not somebody waits to hear of it.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+
+/// So many requests of a thread go on without their clients. A further one ends with its client, as if
+/// the origin had failed: the proxy's memory and the origin's connections are not for who only leaves.
+const LEFT_MAX: usize = 256;
+
+/// The requests of a thread that go on when their clients leave.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// Those whose clients have left.
+    count: Cell<usize>,
+    tasks: TaskTracker,
+}
+
+impl Left {
+    /// Carries out what is left of a request that was answered.
+    pub(in crate::proxy) fn carry_on(&self, work: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn_local(work);
+    }
+
+    /// The same, unless the thread is ending: where work is dropped with its runtime none may begin.
+    pub(in crate::proxy) fn carry_on_while_open(&self, work: impl Future<Output = ()> + 'static) {
+        if !self.tasks.is_closed() {
+            self.tasks.spawn_local(work);
+        }
+    }
+
+    /// Returns when all have ended. None may begin any more.
+    pub async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// What ties a request's work to its client once it is known that his leaving calls it off.
+#[derive(Clone, Debug, Default)]
+pub(in crate::proxy) struct Tie(Rc<Cell<bool>>);
+
+impl Tie {
+    /// The work ends with its client.
+    pub(in crate::proxy) fn bind(&self) {
+        self.0.set(true);
+    }
+}
+
+/// A request's work, which goes on when this is dropped, unless it is tied to its client.
+pub(in crate::proxy) struct Outliving<T> {
+    task: JoinHandle<T>,
+    tie: Tie,
+    left: Rc<Left>,
+    /// Whether the client has left.
+    has_left: Rc<Cell<bool>>,
+}
+
+impl<T: 'static> Outliving<T> {
+    /// Begins the work.
+    pub(in crate::proxy) fn begin(
+        left: &Rc<Left>,
+        tie: Tie,
+        work: impl Future<Output = T> + 'static,
+    ) -> Self {
+        let has_left = Rc::new(Cell::new(false));
+        let place = Place { left: Rc::clone(left), has_left: Rc::clone(&has_left) };
+        let task = left.tasks.spawn_local(async move {
+            let _place = place;
+            work.await
+        });
+        Self { task, tie, left: Rc::clone(left), has_left }
+    }
+}
+
+impl<T> Future for Outliving<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        Pin::new(&mut self.task).poll(cx).map(|done| match done {
+            Ok(done) => done,
+            // A panic goes where it would have gone without a task. Nobody else cancels.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        })
+    }
+}
+
+impl<T> Drop for Outliving<T> {
+    fn drop(&mut self) {
+        if self.task.is_finished() {
+            return;
+        }
+        if self.tie.0.get() {
+            self.task.abort();
+        } else if self.left.count.get() < LEFT_MAX {
+            self.left.count.update(|left| left + 1);
+            self.has_left.set(true);
+        } else {
+            tracing::debug!("too many clients have left: a request ends with its own");
+            self.task.abort();
+        }
+    }
+}
+
+/// A request's place among those that were left, if it comes to that.
+struct Place {
+    left: Rc<Left>,
+    has_left: Rc<Cell<bool>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.has_left.get() {
+            self.left.count.update(|left| left - 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_left_goes_on_and_only_so_many_do() {
+        LocalSet::new()
+            .run_until(async {
+                let left = Rc::new(Left::default());
+                assert_eq!(Outliving::begin(&left, Tie::default(), async { 7 }).await, 7);
+                let done = Rc::new(Cell::new(0));
+                let gates: Vec<_> = (0..LEFT_MAX + 1)
+                    .map(|_| {
+                        let (open, gate) = oneshot::channel::<()>();
+                        let done = Rc::clone(&done);
+                        drop(Outliving::begin(&left, Tie::default(), async move {
+                            if gate.await.is_ok() {
+                                done.update(|done| done + 1);
+                            }
+                        }));
+                        open
+                    })
+                    .collect();
+                assert_eq!(left.count.get(), LEFT_MAX);
+                while !gates[LEFT_MAX].is_closed() {
+                    tokio::task::yield_now().await;
+                }
+                let open = gates.into_iter().filter_map(|open| open.send(()).ok()).count();
+                assert_eq!(open, LEFT_MAX, "the last went with its client");
+                while left.count.get() > 0 {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(done.get(), LEFT_MAX);
+            })
+            .await;
+    }
+}

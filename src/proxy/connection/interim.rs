@@ -1,0 +1,191 @@
+//! Interim responses of the origin (RFC 9110 §15.2) on their way to the visitor whose request it is.
+//!
+//! hyper's server sends none. So they go past it, onto the client's socket, while hyper has nothing to
+//! send: behind the response before, and before the head of this one. What comes too late is dropped.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use ::http::header::{CONTENT_LENGTH, SET_COOKIE};
+use ::http::{HeaderMap, Request, StatusCode, Version};
+use bytes::{Bytes, BytesMut};
+
+use super::client::Pulse;
+use crate::http::hop;
+use crate::http::set_cookie::CLEAR_SITE_DATA;
+use crate::http::tags::strip_tags;
+use crate::origin::Outgoing;
+use crate::proxy::deliver;
+use crate::telemetry::metrics::{Count, Sheet};
+
+/// The most interim responses that are passed on for one request.
+const EACH_MAX: usize = 8;
+/// The most bytes of them that wait for a client's socket.
+const WAITING_MAX: usize = 16 * 1024;
+
+/// What waits for a client's socket.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: BytesMut,
+    waker: Option<Waker>,
+}
+
+/// The way from a request's origin connection to its client's socket. One for each request: what comes
+/// for one that is over finds nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Line(Arc<Mutex<Waiting>>);
+
+impl Line {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a head for the socket; false where it has no room.
+    fn leave(&self, head: &[u8]) -> bool {
+        let mut waiting = self.waiting();
+        if waiting.bytes.len() + head.len() > WAITING_MAX {
+            return false;
+        }
+        waiting.bytes.extend_from_slice(head);
+        if let Some(waker) = waiting.waker.take() {
+            waker.wake();
+        }
+        true
+    }
+
+    /// What is to be sent now. Wakes whoever asks when there is more.
+    #[must_use]
+    pub fn take(&self, waker: &Waker) -> Bytes {
+        let mut waiting = self.waiting();
+        waiting.waker = Some(waker.clone());
+        waiting.bytes.split().freeze()
+    }
+}
+
+/// Passes on what comes before the response, until this is dropped.
+#[derive(Debug)]
+pub(in crate::proxy) struct Open<'p>(&'p Pulse);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.hang_up();
+    }
+}
+
+/// Passes on the interim responses to `request`, which is the visitor's own, for as long as what comes
+/// back is kept. A client of HTTP/1.0 knows of none, and one of HTTP/2 gets none.
+pub(in crate::proxy) fn pass_on<'p>(
+    request: &mut Request<Outgoing>,
+    pulse: &'p Rc<Pulse>,
+    version: Version,
+    sheet: &Arc<Sheet>,
+) -> Open<'p> {
+    let line = (version == Version::HTTP_11).then(Line::default);
+    if let Some(line) = &line {
+        pulse.listen(line.clone());
+    }
+    let sheet = Arc::clone(sheet);
+    let passed = AtomicUsize::new(0);
+    hyper::ext::on_informational(request, move |response| {
+        let Some(phrase) = phrase(response.status()) else { return };
+        let is_within = passed.fetch_add(1, Ordering::Relaxed) < EACH_MAX;
+        let left = line.as_ref().filter(|_| is_within).is_some_and(|line| {
+            line.leave(&head(response.status(), phrase, response.headers().clone()))
+        });
+        if !left {
+            sheet.count(Count::InterimDropped);
+        }
+    });
+    Open(pulse)
+}
+
+/// What is passed on. 100 is between us and the origin, and the client; 101 is no answer to anything.
+fn phrase(status: StatusCode) -> Option<&'static str> {
+    match status.as_u16() {
+        102 => Some("Processing"),
+        103 => Some("Early Hints"),
+        _ => None,
+    }
+}
+
+/// A head as it goes out: without what holds for a connection, and what only a response may say.
+fn head(status: StatusCode, phrase: &str, mut headers: HeaderMap) -> BytesMut {
+    hop::strip_hop_by_hop(&mut headers);
+    deliver::remove_own(&mut headers);
+    strip_tags(&mut headers);
+    for name in [&SET_COOKIE, &CONTENT_LENGTH, &CLEAR_SITE_DATA] {
+        headers.remove(name);
+    }
+    let mut bytes = BytesMut::with_capacity(256);
+    bytes.extend_from_slice(format!("HTTP/1.1 {} {phrase}\r\n", status.as_u16()).as_bytes());
+    for (name, value) in &headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+/// Where a connection's socket finds the line of the request in work.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Receiver {
+    line: RefCell<Option<Line>>,
+    /// The connection's task: a request that another task answers is not seen to begin by the socket.
+    socket: RefCell<Option<Waker>>,
+}
+
+impl Receiver {
+    pub(in crate::proxy) fn set(&self, line: Option<Line>) {
+        if let (Some(line), Some(socket)) = (&line, &*self.socket.borrow()) {
+            line.waiting().waker = Some(socket.clone());
+        }
+        self.line.replace(line);
+    }
+
+    pub(in crate::proxy) fn take(&self, waker: &Waker) -> Bytes {
+        let mut socket = self.socket.borrow_mut();
+        // PERF: it is the same task all along, as a rule.
+        if !socket.as_ref().is_some_and(|socket| socket.will_wake(waker)) {
+            *socket = Some(waker.clone());
+        }
+        self.line.borrow().as_ref().map_or_else(Bytes::new, |line| line.take(waker))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_holds_what_any_client_may_know() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("link", "</a.css>; rel=preload"),
+            ("set-cookie", "a=b"),
+            ("clear-site-data", "\"*\""),
+            ("anteroom-login", "root"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("content-length", "5"),
+            ("transfer-encoding", "chunked"),
+            ("surrogate-key", "a"),
+        ] {
+            headers.insert(name, value.parse().unwrap());
+        }
+        let bytes = head(StatusCode::EARLY_HINTS, "Early Hints", headers);
+        assert_eq!(bytes, "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n");
+    }
+
+    #[test]
+    fn what_waits_has_a_bound() {
+        let line = Line::default();
+        let head = vec![b'x'; WAITING_MAX / 2];
+        assert!(line.leave(&head) && line.leave(&head) && !line.leave(&head));
+        assert_eq!(line.take(Waker::noop()).len(), WAITING_MAX);
+        assert!(line.leave(&head));
+    }
+}

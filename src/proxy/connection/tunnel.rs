@@ -1,0 +1,360 @@
+//! A tunnel: what a client and the origin say to each other once they speak another protocol than HTTP.
+//!
+//! Bytes go both ways as they come, and nobody looks into them. Each way holds one part at most, so that
+//! who does not read holds up the other; a tunnel on which nothing moves holds nothing.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::client::Client;
+use super::counter::Place;
+use crate::origin::Switched;
+use crate::proxy::Room;
+use crate::proxy::record::Trail;
+use crate::telemetry::metrics::{Count, Sheet, TunnelEnd};
+
+/// The most that is read at once, and so what each way holds.
+const PART: usize = 16 * 1024;
+/// So many parts go one way before others of the thread have their turn.
+const PARTS_MAX: usize = 16;
+
+/// What a tunnel is made of, while its request is being answered.
+#[derive(Debug)]
+pub(in crate::proxy) struct Opened {
+    pub(in crate::proxy) origin: Switched,
+    pub(in crate::proxy) is_websocket: bool,
+    pub(in crate::proxy) place: Place,
+    /// The stream of HTTP/2 that becomes the tunnel; else the client's connection does.
+    pub(in crate::proxy) stream: Option<OnUpgrade>,
+}
+
+/// Where whoever runs a client's connection finds the tunnel that it becomes.
+pub type TunnelSlot = Rc<RefCell<Option<Box<Tunnel>>>>;
+
+/// A tunnel to the origin whose client has been told so. It ends when it is dropped, and is logged then.
+#[derive(Debug)]
+pub struct Tunnel {
+    sheet: Arc<Sheet>,
+    /// How long nothing may move, and what nobody takes may wait. Not the room, which goes at a reload.
+    idle: Duration,
+    stall: Duration,
+    origin: Switched,
+    is_websocket: bool,
+    trail: Box<Trail>,
+    up: Flow,
+    down: Flow,
+    end: TunnelEnd,
+    _place: Place,
+}
+
+impl Tunnel {
+    /// Begins one, and sees to it that it is carried once its client has been told.
+    pub(in crate::proxy) fn begin(
+        mut opened: Opened,
+        trail: Box<Trail>,
+        room: &Room,
+        client: &Client,
+    ) {
+        let stream = opened.stream.take();
+        let tunnel = Self::new(opened, trail, room);
+        match stream {
+            Some(stream) => room.left.carry_on(tunnel.carry_stream(stream)),
+            None => client.become_tunnel(tunnel),
+        }
+    }
+
+    /// Where the client has left, there is no stream.
+    async fn carry_stream(self, stream: OnUpgrade) {
+        match stream.await {
+            Ok(stream) => drop(self.carry(&mut TokioIo::new(stream), Bytes::new()).await),
+            Err(error) => tracing::debug!(%error, "a client left before its tunnel was open"),
+        }
+    }
+
+    fn new(opened: Opened, trail: Box<Trail>, room: &Room) -> Self {
+        let Opened { origin, is_websocket, place, .. } = opened;
+        room.sheet.count(Count::TunnelsOpened);
+        let (up, down) = (Flow::default(), Flow::default());
+        // Until it is carried, a client who leaves is all that can end it.
+        let end = TunnelEnd::Client;
+        Self {
+            sheet: Arc::clone(&room.sheet),
+            idle: room.settings.tunnel_idle,
+            stall: room.settings.stall,
+            origin,
+            is_websocket,
+            trail,
+            up,
+            down,
+            end,
+            _place: place,
+        }
+    }
+
+    /// Carries bytes both ways until both sides have ended, one broke, or nothing moved for too long.
+    /// `early` is what the client said before it had the answer. Returns whether the client may be let
+    /// go in the usual way: else what it got would pass for all that there was.
+    pub async fn carry<S>(mut self, client: &mut S, early: Bytes) -> bool
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.up.held = early;
+        self.end = TunnelEnd::Cut;
+        let mut rest = Rest::new();
+        let end = std::future::poll_fn(|cx| self.poll(cx, client, &mut rest)).await;
+        self.end = end;
+        let is_over = self.up.is_over() && self.down.is_over();
+        if is_over {
+            self.trail.whole();
+        }
+        // WebSocket says itself where it ends (RFC 6455 §5.5.1).
+        is_over || self.is_websocket
+    }
+
+    fn poll<S>(&mut self, cx: &mut Context<'_>, client: &mut S, rest: &mut Rest) -> Poll<TunnelEnd>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let before = (self.up.stands(), self.down.stands());
+        let up = self.up.poll(cx, client, &mut self.origin);
+        if let Poll::Ready(Err(broke)) = up {
+            return Poll::Ready(broke.from(TunnelEnd::Client, TunnelEnd::Origin));
+        }
+        let down = self.down.poll(cx, &mut self.origin, client);
+        if let Poll::Ready(Err(broke)) = down {
+            return Poll::Ready(broke.from(TunnelEnd::Origin, TunnelEnd::Client));
+        }
+        let after = (self.up.stands(), self.down.stands());
+        if before != after {
+            self.sheet.add(Count::TunnelBytesReceived, after.0.0 - before.0.0);
+            self.sheet.add(Count::TunnelBytesSent, after.1.0 - before.1.0);
+            rest.moved();
+        }
+        if rest.first.is_none() {
+            let ended = [(up, TunnelEnd::Client), (down, TunnelEnd::Origin)];
+            rest.first = ended.into_iter().find(|(way, _)| way.is_ready()).map(|(_, end)| end);
+        }
+        match rest.first {
+            Some(first) if self.up.is_over() && self.down.is_over() => Poll::Ready(first),
+            _ => rest.poll(cx, self.patience()).map(|()| TunnelEnd::Idle),
+        }
+    }
+
+    /// For how long nothing may move. A WebSocket of which one side has ended has nothing more to say. And
+    /// who does not take what is there for him, be it the end, may be gone: while a way waits for its
+    /// receiver nobody listens to its sender, who may be gone as well.
+    fn patience(&self) -> Duration {
+        let ways = [&self.up, &self.down];
+        let has_half_ended = ways.iter().any(|way| way.phase != Phase::Open);
+        let waits = ways.iter().any(|way| way.waits_for_receiver());
+        if waits || (has_half_ended && self.is_websocket) {
+            self.idle.min(self.stall)
+        } else {
+            self.idle
+        }
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.trail.tunnelled(self.up.moved, self.down.moved);
+        self.sheet.tunnel_ended(self.end);
+    }
+}
+
+/// Since when nothing moves, and who ended first.
+struct Rest {
+    since: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+    first: Option<TunnelEnd>,
+}
+
+impl Rest {
+    fn new() -> Self {
+        Self { since: Instant::now(), timer: None, first: None }
+    }
+
+    fn moved(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// Ready when nothing moved for `patience`.
+    ///
+    /// PERF: the timer is set anew only when it must ring earlier, or rang too early.
+    fn poll(&mut self, cx: &mut Context<'_>, patience: Duration) -> Poll<()> {
+        let deadline = self.since + patience;
+        let sleep = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+/// Which end of a way broke.
+enum Broke {
+    Reading,
+    Writing,
+}
+
+impl Broke {
+    fn from(self, reader: TunnelEnd, writer: TunnelEnd) -> TunnelEnd {
+        match self {
+            Self::Reading => reader,
+            Self::Writing => writer,
+        }
+    }
+}
+
+/// How far one way is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    /// The sender has ended; the receiver is to be told.
+    Ending,
+    Over,
+}
+
+/// One way of a tunnel.
+#[derive(Debug, Default)]
+struct Flow {
+    phase: Phase,
+    /// What was read and not yet written.
+    held: Bytes,
+    /// How many bytes were written.
+    moved: u64,
+    /// Whether some of them may still lie in a buffer.
+    needs_flush: bool,
+}
+
+impl Flow {
+    /// How much was moved and is held, and whether an end has come: what changes when anything happens.
+    fn stands(&self) -> (u64, usize, Phase) {
+        (self.moved, self.held.len(), self.phase)
+    }
+
+    fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Whether there is something that the receiver has not taken: bytes, or the end.
+    fn waits_for_receiver(&self) -> bool {
+        !self.held.is_empty() || self.phase == Phase::Ending
+    }
+
+    /// Moves what there is; ready when the sender has ended and the receiver knows.
+    fn poll<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut W,
+    ) -> Poll<Result<(), Broke>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        for _ in 0..PARTS_MAX {
+            if !self.held.is_empty() {
+                ready!(self.write(cx, to))?;
+                continue;
+            }
+            match self.phase {
+                Phase::Open => ready!(self.pass(cx, from, to))?,
+                Phase::Ending => ready!(self.end(cx, to))?,
+                Phase::Over => return Poll::Ready(Ok(())),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Reads a part and writes as much of it as is taken at once.
+    fn pass<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut W,
+    ) -> Poll<Result<(), Broke>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let mut space = [const { MaybeUninit::uninit() }; PART];
+        let mut part = ReadBuf::uninit(&mut space);
+        let Poll::Ready(read) = Pin::new(from).poll_read(cx, &mut part) else {
+            if self.needs_flush {
+                ready!(Pin::new(to).poll_flush(cx)).map_err(|_| Broke::Writing)?;
+                self.needs_flush = false;
+            }
+            return Poll::Pending;
+        };
+        read.map_err(|_| Broke::Reading)?;
+        if part.filled().is_empty() {
+            self.phase = Phase::Ending;
+            return Poll::Ready(Ok(()));
+        }
+        let written = match Pin::new(to).poll_write(cx, part.filled()) {
+            Poll::Ready(written) => written.map_err(|_| Broke::Writing)?,
+            Poll::Pending => 0,
+        };
+        self.wrote(written);
+        self.held = Bytes::copy_from_slice(&part.filled()[written..]);
+        Poll::Ready(Ok(()))
+    }
+
+    fn write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), Broke>>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        let written = match ready!(Pin::new(to).poll_write(cx, &self.held)) {
+            Ok(written) if written > 0 => written,
+            _ => return Poll::Ready(Err(Broke::Writing)),
+        };
+        self.held.advance(written);
+        if self.held.is_empty() {
+            // What is empty may still hold its buffer.
+            self.held = Bytes::new();
+        }
+        self.wrote(written);
+        Poll::Ready(Ok(()))
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.moved += bytes as u64;
+        self.needs_flush |= bytes > 0;
+    }
+
+    /// Tells the receiver of the end. One that has left need not be told.
+    fn end<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), Broke>>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        match ready!(Pin::new(to).poll_shutdown(cx)) {
+            Err(error) if error.kind() != io::ErrorKind::NotConnected => {
+                return Poll::Ready(Err(Broke::Writing));
+            }
+            _ => self.phase = Phase::Over,
+        }
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,254 @@
+//! The cookies of all visitors: on how many requests and pages each was seen, what it is by the rules, and
+//! what would help where it keeps pages out of the cache.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::stage::identify::CookieRules;
+use crate::telemetry::metrics::{Cookies, Tally};
+
+/// So many in a hundred pages set a cookie that is a habit of the app's, and so many in a hundred requests
+/// are kept from the cache by one of which the log tells.
+const MANY: u64 = 10;
+/// So few in a hundred answers from the cache that the log tells why.
+const FEW_HITS: u64 = 25;
+/// Before so many requests nothing is told in the log.
+const REQUESTS_MIN: u64 = 1_000;
+
+/// What cookies are, on any route.
+#[derive(Clone, Debug)]
+pub struct CookieKinds {
+    /// The rules for all routes.
+    pub rules: CookieRules,
+    /// Those that are part of the key on some route.
+    pub keyed: Vec<String>,
+}
+
+impl CookieKinds {
+    fn of(&self, name: &[u8]) -> &'static str {
+        if self.rules.session.iter().any(|pattern| pattern.matches(name)) {
+            "session"
+        } else if self.rules.is_harmless(name) {
+            "harmless"
+        } else if self.keyed.iter().any(|keyed| keyed.as_bytes() == name) {
+            "keyed"
+        } else {
+            "unknown"
+        }
+    }
+}
+
+/// The cookies of all visitors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CookieReport {
+    /// Requests since the start.
+    pub requests: u64,
+    /// Those that were answered from the cache.
+    pub hits: u64,
+    /// Html pages with which the app answered.
+    pub pages: u64,
+    /// The cookies, those that came most often in front.
+    pub cookies: Vec<SeenCookie>,
+    /// All for which there was no room.
+    pub others: SeenCookie,
+}
+
+/// A cookie as it was seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenCookie {
+    /// Its name, cut where it is long; `*` stands for an id at its end.
+    pub name: String,
+    /// `session`, `harmless`, `keyed` or `unknown`.
+    pub class: String,
+    /// Requests with which it came.
+    pub requests: u64,
+    /// The same in a hundred requests.
+    pub requests_percent: f64,
+    /// Pages that set it.
+    pub pages: u64,
+    /// The same in a hundred pages.
+    pub pages_percent: f64,
+    /// Requests that it kept from the cache.
+    pub bypasses: u64,
+    /// What would help.
+    pub hint: Option<String>,
+}
+
+/// What was counted, with what it means.
+#[must_use]
+pub fn cookie_report(kinds: &CookieKinds, counted: &Cookies) -> CookieReport {
+    let seen = |name: &str, class: &str, tally: &Tally| SeenCookie {
+        name: name.to_owned(),
+        class: class.to_owned(),
+        requests: tally.came,
+        requests_percent: percent(tally.came, counted.requests),
+        pages: tally.set,
+        pages_percent: percent(tally.set, counted.pages),
+        bypasses: tally.blocked,
+        hint: None,
+    };
+    let cookies = counted.names.iter().map(|(name, tally)| {
+        let cookie = seen(name, kinds.of(name.as_bytes()), tally);
+        SeenCookie { hint: advice(&cookie).map(|advice| hint(&cookie, &advice)), ..cookie }
+    });
+    CookieReport {
+        requests: counted.requests,
+        hits: counted.hits,
+        pages: counted.pages,
+        cookies: cookies.collect(),
+        others: seen("(other)", "unknown", &counted.others),
+    }
+}
+
+/// What the log tells: of cookies for which few pages come from the cache, once there have been many
+/// requests.
+#[must_use]
+pub fn cookie_hints(report: &CookieReport) -> Vec<&SeenCookie> {
+    if report.requests < REQUESTS_MIN || report.hits * 100 >= report.requests * FEW_HITS {
+        return Vec::new();
+    }
+    let blocks = |cookie: &&SeenCookie| cookie.bypasses * 100 >= report.requests * MANY;
+    report.cookies.iter().filter(|cookie| cookie.hint.is_some()).filter(blocks).collect()
+}
+
+const STRIP: &str =
+    "[[route]] set_cookie = \"strip_for_anonymous\" keeps it from visitors who need none";
+
+/// What would help against a cookie.
+fn advice(cookie: &SeenCookie) -> Option<String> {
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    let is_habit = cookie.pages > 0 && cookie.pages_percent >= MANY as f64;
+    match cookie.class.as_str() {
+        "unknown" if cookie.bypasses == 0 && !is_habit => None,
+        "unknown" if means_session(&cookie.name) => {
+            let name = "name it in [session] cookie with [session.verify]";
+            Some(if is_habit { format!("{name}; {STRIP}") } else { name.to_owned() })
+        }
+        "unknown" => Some(
+            "add it to [cache] ignore_cookies where no page depends on it, to [[route]] key_cookies \
+             where one does, to [session] cookie where it means that somebody is logged in"
+                .to_owned(),
+        ),
+        "session" if is_habit => Some(STRIP.to_owned()),
+        _ if is_habit => Some(format!("[[route]] strip_set_cookie = [\"{}\"]", cookie.name)),
+        _ => None,
+    }
+}
+
+/// Whether a name is one that frameworks give the session's cookie.
+fn means_session(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let words = ["sess", "auth", "logged_in", "login", "remember", "cfid", "cftoken"];
+    words.iter().any(|word| name.contains(word)) || name.ends_with("sid") || name.ends_with(".sid")
+}
+
+fn hint(cookie: &SeenCookie, advice: &str) -> String {
+    let SeenCookie { name, requests_percent, pages_percent, .. } = cookie;
+    format!(
+        "{name} came on {requests_percent:.0} % of requests and is set on {pages_percent:.0} % of \
+         pages: {advice}"
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a percentage")]
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { (part as f64 * 1000.0 / whole as f64).round() / 10.0 }
+}
+
+impl fmt::Display for CookieReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hits = percent(self.hits, self.requests);
+        writeln!(
+            f,
+            "{} requests, {hits:.0} % of them answered from the cache; {} pages of the app",
+            self.requests, self.pages
+        )?;
+        let (came, set, blocked) = ("came with", "set by", "bypasses");
+        writeln!(f, "\n{:<32} {came:>9}  {set:>6}  {blocked:>10}  is", "cookie")?;
+        let others = Some(&self.others).filter(|others| others.requests + others.pages > 0);
+        for cookie in self.cookies.iter().chain(others) {
+            let SeenCookie { name, class, requests_percent, pages_percent, bypasses, .. } = cookie;
+            writeln!(
+                f,
+                "{name:<32} {requests_percent:>7.1} %  {pages_percent:>4.0} %  {bypasses:>10}  {class}"
+            )?;
+            if let Some(hint) = &cookie.hint {
+                writeln!(f, "    {hint}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::pattern::Pattern;
+    use crate::proxy::stage::identify::TokenFrom;
+
+    fn kinds() -> CookieKinds {
+        let session = vec![Pattern::Exact("login".to_owned())];
+        let rules = CookieRules {
+            session,
+            minted: false,
+            token: TokenFrom::default(),
+            ignored: Vec::new(),
+            unknown_bypass: true,
+        };
+        CookieKinds { rules, keyed: vec!["lang".to_owned()] }
+    }
+
+    fn report(names: &[(&str, [u64; 3])], hits: u64) -> CookieReport {
+        let tally = |[came, set, blocked]: [u64; 3]| Tally { came, set, blocked };
+        let names = names.iter().map(|(name, counts)| ((*name).to_owned(), tally(*counts)));
+        let counted = Cookies {
+            requests: 1_000,
+            hits,
+            pages: 100,
+            names: names.collect(),
+            others: Tally::default(),
+        };
+        cookie_report(&kinds(), &counted)
+    }
+
+    #[test]
+    fn each_cookie_has_the_hint_that_fits_it() {
+        for (name, counts, class, hint) in [
+            ("PHPSESSID", [930, 88, 930], "unknown", "[session] cookie with [session.verify]; "),
+            ("connect.sid", [930, 0, 930], "unknown", "[session] cookie with [session.verify]"),
+            ("consent", [500, 0, 500], "unknown", "[cache] ignore_cookies"),
+            ("quiet", [0, 1, 0], "unknown", ""),
+            ("login", [500, 50, 500], "session", "strip_for_anonymous"),
+            ("login", [500, 0, 500], "session", ""),
+            ("lang", [500, 50, 0], "keyed", "strip_set_cookie = [\"lang\"]"),
+            ("_ga", [900, 0, 0], "harmless", ""),
+        ] {
+            let told = report(&[(name, counts)], 0);
+            let cookie = &told.cookies[0];
+            assert_eq!(cookie.class, class, "{name}");
+            let said = cookie.hint.clone().unwrap_or_default();
+            assert!(said.contains(hint) && said.is_empty() == hint.is_empty(), "{name}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_session_that_nobody_has_named_is_told_in_numbers() {
+        let told = report(&[("PHPSESSID", [930, 88, 930])], 0);
+        let said = told.cookies[0].hint.clone().unwrap();
+        let start = "PHPSESSID came on 93 % of requests and is set on 88 % of pages: name it in ";
+        assert!(said.starts_with(start), "{said}");
+        let text = told.to_string();
+        assert!(text.contains("PHPSESSID") && text.contains("93.0 %"), "{text}");
+    }
+
+    #[test]
+    fn the_log_tells_of_what_keeps_many_requests_from_the_cache() {
+        let blocking = [("PHPSESSID", [930, 88, 930])];
+        assert_eq!(cookie_hints(&report(&blocking, 249)).len(), 1);
+        assert_eq!(cookie_hints(&report(&blocking, 250)).len(), 0, "hits are many");
+        assert_eq!(cookie_hints(&report(&[("consent", [99, 0, 99])], 0)).len(), 0, "too few");
+        let early = CookieReport { requests: 999, ..report(&blocking, 0) };
+        assert_eq!(cookie_hints(&early).len(), 0, "too early");
+    }
+}

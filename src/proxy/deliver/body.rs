@@ -1,0 +1,285 @@
+//! The body of a response to a client, whatever it comes from; its end is the request's end.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use ::http::HeaderMap;
+use ::http::header::SET_COOKIE;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use super::fragments::Filling;
+use crate::cache::flight::{CutOff, Seat};
+use crate::http::set_cookie::CLEAR_SITE_DATA;
+use crate::http::{forwarded, hop};
+use crate::origin::{OriginBody, OriginError};
+use crate::proxy::record::Trail;
+
+/// The body of a response.
+#[derive(Debug)]
+pub struct Body {
+    from: From,
+    trail: Option<Box<Trail>>,
+}
+
+#[derive(Debug)]
+enum From {
+    Nothing,
+    Bytes(Bytes),
+    Parts(VecDeque<Bytes>),
+    Origin(OriginBody),
+    Flight { seat: Seat, left: Option<u64> },
+    Begun(Box<Begun>),
+    Filling(Box<Filling>),
+}
+
+/// A body that was looked at before its turn.
+#[derive(Debug)]
+struct Begun {
+    /// What had come; `None`: the end.
+    first: Option<Frame<Bytes>>,
+    rest: From,
+}
+
+impl From {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Poll::Ready(match self {
+            Self::Nothing => None,
+            Self::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Nothing;
+                Some(Ok(Frame::data(bytes)))
+            }
+            Self::Parts(parts) => parts.pop_front().map(|part| Ok(Frame::data(part))),
+            Self::Origin(body) => ready!(http_body::Body::poll_frame(Pin::new(body), cx))
+                .map(|frame| frame.map_err(BodyError::from)),
+            Self::Flight { seat, left } => match ready!(Pin::new(seat).poll_part(cx)) {
+                Some(Ok(part)) => {
+                    if let Some(left) = left {
+                        *left = left.saturating_sub(part.len() as u64);
+                    }
+                    Some(Ok(Frame::data(part)))
+                }
+                Some(Err(cut)) => Some(Err(cut.into())),
+                None => None,
+            },
+            Self::Begun(begun) => {
+                let first = begun.first.take();
+                let rest = std::mem::replace(&mut begun.rest, Self::Nothing);
+                *self = if first.is_some() { rest } else { Self::Nothing };
+                first.map(Ok)
+            }
+            Self::Filling(filling) => ready!(filling.poll_part(cx)),
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Nothing => SizeHint::with_exact(0),
+            Self::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Parts(parts) => {
+                SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
+            }
+            Self::Origin(body) => http_body::Body::size_hint(body),
+            Self::Flight { left: Some(left), .. } => SizeHint::with_exact(*left),
+            Self::Flight { left: None, .. } | Self::Filling(_) => SizeHint::default(),
+            Self::Begun(begun) => {
+                let first = begun.first.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+                let rest = begun.rest.size_hint().exact();
+                rest.map_or_else(SizeHint::default, |rest| {
+                    SizeHint::with_exact(rest + first as u64)
+                })
+            }
+        }
+    }
+}
+
+/// Why a body broke off. The client sees a broken connection.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// At the origin.
+    #[error(transparent)]
+    Origin(#[from] OriginError),
+    /// At the origin, in a fetch shared with others.
+    #[error(transparent)]
+    Flight(#[from] CutOff),
+    /// While its holes were filled.
+    #[error("the page could not be coded")]
+    Coder(#[source] std::io::Error),
+}
+
+impl Body {
+    fn new(from: From) -> Self {
+        Self { from, trail: None }
+    }
+
+    /// No body.
+    pub(in crate::proxy) fn empty() -> Self {
+        Self::new(From::Nothing)
+    }
+
+    /// These bytes.
+    pub(in crate::proxy) fn full(bytes: Bytes) -> Self {
+        Self::new(if bytes.is_empty() { From::Nothing } else { From::Bytes(bytes) })
+    }
+
+    /// These bytes, one after the other. None of them is empty.
+    pub(in crate::proxy) fn parts(parts: VecDeque<Bytes>) -> Self {
+        Self::new(From::Parts(parts))
+    }
+
+    /// What comes from the origin.
+    /// Whether it is the origin's answer to one visitor's own request.
+    pub(in crate::proxy) fn is_ones_own(&self) -> bool {
+        match &self.from {
+            From::Origin(_) => true,
+            From::Begun(begun) => matches!(begun.rest, From::Origin(_)),
+            From::Nothing
+            | From::Bytes(_)
+            | From::Parts(_)
+            | From::Flight { .. }
+            | From::Filling(_) => false,
+        }
+    }
+
+    pub(in crate::proxy) fn origin(body: OriginBody) -> Self {
+        Self::new(From::Origin(body))
+    }
+
+    /// What a flight brings, of this length where it is known.
+    pub(in crate::proxy) fn flight(seat: Seat, length: Option<u64>) -> Self {
+        Self::new(From::Flight { seat, left: length })
+    }
+
+    /// A page whose holes are filled on its way.
+    pub(in crate::proxy) fn filling(filling: Filling) -> Self {
+        Self::new(From::Filling(Box::new(filling)))
+    }
+
+    /// Looks whether a body that somebody sends us has broken off before it began: its client can still be
+    /// told so, while hyper would throw the response's head away with it, and he would hear nothing at all.
+    /// What has not come yet is not waited for.
+    ///
+    /// # Errors
+    /// When it has.
+    pub(in crate::proxy) async fn begin(&mut self) -> Result<(), BodyError> {
+        let comes = matches!(self.from, From::Origin(_) | From::Flight { .. });
+        if !comes || http_body::Body::is_end_stream(self) {
+            return Ok(());
+        }
+        let looked = poll_fn(|cx| Poll::Ready(self.from.poll_frame(cx))).await;
+        let Poll::Ready(first) = looked else { return Ok(()) };
+        let first = first.transpose()?;
+        let rest = std::mem::replace(&mut self.from, From::Nothing);
+        self.from = From::Begun(Box::new(Begun { first, rest }));
+        Ok(())
+    }
+
+    /// Leaves nothing of what is ours; its length, where there was something and that is known. What the
+    /// origin sends it has sent to the same HEAD, and it is not ended early.
+    pub(in crate::proxy) fn leave_out(&mut self) -> Option<u64> {
+        if matches!(self.from, From::Nothing | From::Origin(_) | From::Begun(_)) {
+            return None;
+        }
+        let length = http_body::Body::size_hint(self).exact();
+        self.from = From::Nothing;
+        length
+    }
+
+    /// Ties the request's trail to the end of the body.
+    pub(in crate::proxy) fn with_trail(mut self, mut trail: Box<Trail>) -> Self {
+        if http_body::Body::is_end_stream(&self) {
+            trail.whole();
+        }
+        self.trail = Some(trail);
+        self
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        let ended = http_body::Body::is_end_stream(self);
+        let Some(trail) = &mut self.trail else { return };
+        trail.sent(bytes as u64);
+        if ended {
+            trail.whole();
+        }
+    }
+
+    /// So many bytes that were handed over are not sent any more.
+    pub fn take_back(&mut self, bytes: usize) {
+        if let Some(trail) = &mut self.trail {
+            trail.take_back(bytes as u64);
+        }
+    }
+
+    fn ended(&mut self) {
+        if let Some(trail) = &mut self.trail {
+            trail.whole();
+        }
+    }
+}
+
+/// Trailers must not say what heads may not, and nothing of the browser's memory (RFC 9110 §6.5.1).
+fn clean(trailers: &mut HeaderMap) {
+    hop::strip_hop_by_hop(trailers);
+    trailers.remove(SET_COOKIE);
+    trailers.remove(&CLEAR_SITE_DATA);
+    let own: Vec<_> =
+        trailers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    for name in own {
+        trailers.remove(name);
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        match ready!(this.from.poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                let frame = match frame.into_trailers() {
+                    Ok(mut trailers) => {
+                        clean(&mut trailers);
+                        Frame::trailers(trailers)
+                    }
+                    Err(frame) => frame,
+                };
+                this.sent(frame.data_ref().map_or(0, Bytes::len));
+                Poll::Ready(Some(Ok(frame)))
+            }
+            None => {
+                this.ended();
+                Poll::Ready(None)
+            }
+            broken @ Some(Err(_)) => {
+                if let Some(trail) = &mut this.trail {
+                    trail.broke_off();
+                }
+                Poll::Ready(broken)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.from {
+            From::Nothing => true,
+            From::Bytes(_) | From::Begun(_) | From::Filling(_) => false,
+            From::Parts(parts) => parts.is_empty(),
+            From::Origin(body) => http_body::Body::is_end_stream(body),
+            From::Flight { left, .. } => *left == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.from.size_hint()
+    }
+}

@@ -1,0 +1,423 @@
+//! Asking for the content of a hole: a request of the visitor's own, by the way of all his requests, which
+//! ends here instead of on a socket.
+//!
+//! Of the answer its body counts and nothing else: cookies in it, and what the app says to us beside it, are
+//! dropped, for the page's head has left already.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::http::header::{CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use ::http::request::Parts;
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderName, Method, Response, StatusCode, Uri, Version};
+use bytes::{Bytes, BytesMut};
+use encoding_rs::{Encoding, UTF_8};
+use tokio::task::JoinHandle;
+
+use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own, target};
+use crate::cache::recoded;
+use crate::cache::rules::fragments;
+use crate::cache::rules::fragments::esi::Include;
+use crate::clock::unix_now;
+use crate::http::apply_set_cookie::Aftermath;
+use crate::http::cookie::cookies;
+use crate::http::media::{self, Kind};
+use crate::http::template::escape_html;
+use crate::http::{forwarded, path};
+use crate::ident::VisitorToken;
+use crate::policy::route::{Fill, Fragment, Route, Share};
+use crate::proxy::connection::client::Client;
+use crate::proxy::error::Error;
+use crate::proxy::record::Trail;
+use crate::proxy::settle::app_login::Heard;
+use crate::proxy::settle::visitor_token::Held;
+use crate::proxy::source::{endpoint, forward, origin_request};
+use crate::proxy::stage::admit::Admitted;
+use crate::proxy::stage::identify;
+use crate::proxy::stage::identify::Visitor;
+use crate::proxy::stage::limit;
+use crate::proxy::stage::verify::Asking;
+use crate::proxy::{Body, Case, Room, asked, reply, route_of};
+use crate::telemetry::metrics::Count;
+
+/// Who asks for the contents of a page's holes.
+pub(super) struct Asker {
+    room: Rc<Room>,
+    client: Rc<Client>,
+    /// The head of the requests, but for their targets.
+    head: Parts,
+    /// The target of the page, or of the part of it, whose holes these are: others are resolved against it.
+    base: String,
+    admitted: Admitted,
+    /// The page's own.
+    route: Arc<Route>,
+    /// What the page's answer does to the visitor's cookies.
+    aftermath: Rc<Aftermath>,
+    /// The token by which he has what he has without a login, behind that answer.
+    token: Option<VisitorToken>,
+    /// The page's charset, into which contents are brought.
+    encoding: &'static Encoding,
+    depth: usize,
+    /// What may still be asked for, for the page and all within it.
+    left: Rc<Cell<usize>>,
+}
+
+/// The content of a hole.
+pub(super) struct Content {
+    pub(super) bytes: Bytes,
+    _room: Charge,
+}
+
+/// A content on its way. It is called off when this is dropped.
+pub(super) struct Coming(JoinHandle<Option<Content>>);
+
+impl Coming {
+    /// The content; `None`: it failed.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Content>> {
+        Pin::new(&mut self.0).poll(cx).map(|done| {
+            done.unwrap_or_else(|error| {
+                tracing::error!(%error, "a hole was not filled");
+                None
+            })
+        })
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Why a hole is not filled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unfilled {
+    #[error("its source is no page of this site")]
+    Elsewhere,
+    #[error("there is nobody for whom it could be")]
+    Nobody,
+    #[error("too many holes in one page, or too deep")]
+    TooMany,
+    #[error("the store could not say what belongs there")]
+    Store,
+    #[error(transparent)]
+    Refused(#[from] Error),
+    #[error("the answer has the status {0}")]
+    Status(StatusCode),
+    #[error("the answer is of no type that can stand in a page")]
+    Type,
+    #[error("the answer cannot be read")]
+    Unreadable,
+    #[error("the answer broke off")]
+    BrokenOff,
+    #[error("the answer is too large, or there is no room for it")]
+    TooLarge,
+}
+
+/// What may stand in a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// Html, and plain text, which is escaped.
+    Html,
+    /// Any text, as it is.
+    Text,
+}
+
+impl Asker {
+    pub(super) fn new(
+        case: &Case<'_>,
+        encoding: &'static Encoding,
+        aftermath: Aftermath,
+    ) -> Rc<Self> {
+        let limits = &case.room.settings.holes;
+        Rc::new(Self {
+            room: Rc::clone(case.room),
+            client: case.client.beside(),
+            head: head(case),
+            base: target(case),
+            admitted: case.admitted.clone(),
+            route: Arc::clone(case.route),
+            aftermath: Rc::new(aftermath),
+            token: case.held.token(&case.visitor),
+            encoding,
+            depth: 0,
+            left: Rc::new(Cell::new(limits.count)),
+        })
+    }
+
+    /// The same for holes within the content of a hole that is at `base`.
+    pub(super) fn within(&self, base: String, encoding: &'static Encoding) -> Rc<Self> {
+        Rc::new(Self {
+            room: Rc::clone(&self.room),
+            client: Rc::clone(&self.client),
+            head: self.head.clone(),
+            base,
+            admitted: self.admitted.clone(),
+            route: Arc::clone(&self.route),
+            aftermath: Rc::clone(&self.aftermath),
+            token: self.token.clone(),
+            encoding,
+            depth: self.depth + 1,
+            left: Rc::clone(&self.left),
+        })
+    }
+
+    /// The visitor as the page's answer leaves him.
+    pub(super) async fn visitor(&self, route: &Route, now: f64) -> Visitor {
+        let mut head = self.head.clone();
+        self.aftermath.apply(&mut head.headers, head.uri.path());
+        let asking = Asking::Of(&self.client, &self.admitted);
+        let visitor =
+            identify::recognise(&self.room, (&head, &self.admitted.site), route, now, asking).await;
+        visitor.over(self.admitted.certificate(&self.client))
+    }
+
+    /// Whether the visitor has a session cookie, as the page's answer leaves him.
+    pub(super) fn has_session(&self) -> bool {
+        let mut headers = self.head.headers.clone();
+        self.aftermath.apply(&mut headers, self.head.uri.path());
+        let rules = &self.room.settings.cookies;
+        cookies(&headers).any(|(name, _)| rules.is_session(name))
+    }
+
+    /// A text in the page's charset.
+    pub(super) fn encoded(&self, text: &str) -> Bytes {
+        Bytes::from(self.encoding.encode(text).0.into_owned())
+    }
+
+    /// Begins to ask for what a fragment names.
+    pub(super) fn fragment(
+        self: &Rc<Self>,
+        fragment: &Fragment,
+        visitor: &Rc<Visitor>,
+    ) -> Option<Coming> {
+        let (this, share) = (Rc::clone(self), fragment.share);
+        match &fragment.fill {
+            Fill::From(target) => {
+                let target = target.to_string();
+                self.begin(async move { this.content(&target, share, Takes::Html).await })
+            }
+            own @ (Fill::User | Fill::CartCount | Fill::Recent(_)) => {
+                let (own, visitor) = (own.clone(), Rc::clone(visitor));
+                self.begin(async move {
+                    let whose = (&*visitor, this.token.as_ref());
+                    let text = own::html(&own, whose, &this.room).await?;
+                    this.charged(this.encoded(&text))
+                })
+            }
+        }
+    }
+
+    /// Begins to ask for what an include names.
+    pub(super) fn include(self: &Rc<Self>, include: Include) -> Option<Coming> {
+        let this = Rc::clone(self);
+        self.begin(async move {
+            let first = this.included(&include.src).await;
+            match (first, &include.alt) {
+                (Err(error), Some(alt)) => {
+                    tracing::debug!(%error, "an include is tried by its alt");
+                    this.included(alt).await
+                }
+                (first, _) => first,
+            }
+        })
+    }
+
+    async fn included(&self, source: &str) -> Result<Content, Unfilled> {
+        let target = forward::same_site(&self.admitted, &self.base, source);
+        self.content(&target.ok_or(Unfilled::Elsewhere)?, None, Takes::Text).await
+    }
+
+    /// `None`: no more are asked for.
+    fn begin(
+        self: &Rc<Self>,
+        work: impl Future<Output = Result<Content, Unfilled>> + 'static,
+    ) -> Option<Coming> {
+        let sheet = Arc::clone(&self.room.sheet);
+        let left = self.left.get();
+        if left == 0 || self.depth >= DEPTH_MAX {
+            let error = Unfilled::TooMany;
+            tracing::debug!(%error, "a hole is not filled");
+            sheet.count(Count::HolesUnfilled);
+            return None;
+        }
+        self.left.set(left - 1);
+        let limit = self.room.settings.holes.timeout;
+        Some(Coming(tokio::task::spawn_local(async move {
+            match tokio::time::timeout(limit, work).await {
+                Ok(Ok(content)) => {
+                    sheet.count(Count::HolesFilled);
+                    return Some(content);
+                }
+                // A stranger's name is missing on every page, and nothing has failed.
+                Ok(Err(Unfilled::Nobody)) => return None,
+                Ok(Err(error)) => tracing::debug!(%error, "a hole is not filled"),
+                Err(_) => tracing::debug!("a hole is not filled: its content took too long"),
+            }
+            sheet.count(Count::HolesUnfilled);
+            None
+        })))
+    }
+
+    /// What is at `target` for the visitor.
+    async fn content(
+        &self,
+        target: &str,
+        share: Option<Share>,
+        takes: Takes,
+    ) -> Result<Content, Unfilled> {
+        let response = self.answer(target, share).await?;
+        let (head, body) = response.into_parts();
+        let is_plain = match (head.status, media::kind(&head.headers)) {
+            (StatusCode::NO_CONTENT, _) => return self.charged(Bytes::new()),
+            (StatusCode::OK, Kind::Html) => false,
+            (StatusCode::OK, _) if takes == Takes::Text => {
+                media::is_compressible(&head.headers).then_some(false).ok_or(Unfilled::Type)?
+            }
+            (StatusCode::OK, _) => {
+                media::is_plain(&head.headers).then_some(true).ok_or(Unfilled::Type)?
+            }
+            (status, _) => return Err(Unfilled::Status(status)),
+        };
+        let (bytes, room) = self.read(body).await?;
+        let most = self.room.settings.holes.size;
+        let bytes = recoded::plain(&head.headers, &bytes, most).ok_or(Unfilled::Unreadable)?;
+        let from = fragments::encoding(&head.headers).ok_or(Unfilled::Unreadable)?;
+        let bytes = self.converted(bytes, from, is_plain);
+        // What grew by that has its place in memory, too.
+        let room = if bytes.len() > room.bytes { self.charge(bytes.len())? } else { room };
+        Ok(Content { bytes, _room: room })
+    }
+
+    /// The bytes as they can stand in the page.
+    fn converted(&self, bytes: Bytes, from: &'static Encoding, is_plain: bool) -> Bytes {
+        const MARK: &[u8] = b"\xef\xbb\xbf";
+        if !is_plain && from == self.encoding {
+            let marked = from == UTF_8 && bytes.starts_with(MARK);
+            return if marked { bytes.slice(MARK.len()..) } else { bytes };
+        }
+        let (text, _) = from.decode_with_bom_removal(&bytes);
+        if !is_plain {
+            return self.encoded(&text);
+        }
+        let mut html = String::with_capacity(text.len());
+        escape_html(&text, &mut html);
+        self.encoded(&html)
+    }
+
+    async fn read(&self, mut body: Body) -> Result<(Bytes, Charge), Unfilled> {
+        let limits = &self.room.settings.holes;
+        let mut charge = Charge::new(&self.room.holes);
+        let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
+        if http_body::Body::size_hint(&body).lower() > limits.size as u64 {
+            return Err(Unfilled::TooLarge);
+        }
+        while let Some(frame) =
+            poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx)).await
+        {
+            let Ok(part) = frame.map_err(|_| Unfilled::BrokenOff)?.into_data() else { continue };
+            let is_over = charge.bytes + part.len() > limits.size;
+            if is_over || !charge.grow(part.len(), limits.memory) {
+                return Err(Unfilled::TooLarge);
+            }
+            // PERF: what is stored comes in one part, and is not copied.
+            if first.is_empty() && rest.is_empty() {
+                first = part;
+            } else {
+                rest.extend_from_slice(&std::mem::take(&mut first));
+                rest.extend_from_slice(&part);
+            }
+        }
+        Ok((if rest.is_empty() { first } else { rest.freeze() }, charge))
+    }
+
+    fn charge(&self, bytes: usize) -> Result<Charge, Unfilled> {
+        let mut charge = Charge::new(&self.room.holes);
+        let has_room = charge.grow(bytes, self.room.settings.holes.memory);
+        has_room.then_some(charge).ok_or(Unfilled::TooLarge)
+    }
+
+    fn charged(&self, bytes: Bytes) -> Result<Content, Unfilled> {
+        let room = self.charge(bytes.len())?;
+        Ok(Content { bytes, _room: room })
+    }
+
+    /// The answer to the visitor's request for `target`: the steps of a request's life that are his own. What
+    /// was asked of the page's request before them holds for this one: whether the site is served, and its
+    /// visitor.
+    async fn answer(&self, target: &str, share: Option<Share>) -> Result<Response<Body>, Unfilled> {
+        let room = &self.room;
+        let now = unix_now();
+        let is_longer = target.len() > room.settings.uri_max;
+        let target = PathAndQuery::try_from(target).ok().filter(|_| !is_longer);
+        let mut head = self.head.clone();
+        head.uri = Uri::from(target.ok_or(Unfilled::Elsewhere)?);
+        let path = head.uri.path();
+        self.aftermath.apply(&mut head.headers, path);
+        if endpoint::is_ours(path) || !path.starts_with('/') {
+            return Err(Unfilled::Elsewhere);
+        }
+        let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
+        let admitted = Admitted { path, ..self.admitted.clone() };
+        limit::admit_to_route(room, &head, &admitted)?;
+        let turn = limit::Turn { room, address: admitted.address, has_body: false };
+        // The page was counted among all requests; its holes count where they lead.
+        let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
+        limits.iter().try_for_each(|limits| turn.count(limits))?;
+        let (route, item) = route_of(room, &head, &admitted);
+        let route = &shared_as(route, share, &self.route);
+        let asking = Asking::Of(&self.client, &admitted);
+        let visitor = identify::recognise(room, (&head, &admitted.site), route, now, asking).await;
+        let visitor = visitor.over(admitted.certificate(&self.client));
+        limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
+        let client = &self.client;
+        let (heard, is_hole, held) = (Heard::default(), true, &Held::default());
+        let case =
+            Case { room, client, head: &head, admitted, route, visitor, held, now, heard, is_hole };
+        let mut trail = Trail::of_hole(room, client, &head);
+        let response = reply(&case, item.as_ref(), None, &mut trail).await?;
+        Ok(fill_within(&case, response, self))
+    }
+}
+
+/// The route, shared as the hole says.
+fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Route> {
+    match share {
+        Some(share) if share != route.share => Arc::new(route.shared_as(share, page)),
+        _ => Arc::clone(route),
+    }
+}
+
+/// The head of the visitor's requests for contents: that of his request for the page, as a GET of a whole page
+/// in no coding.
+fn head(case: &Case<'_>) -> Parts {
+    let mut head = case.head.clone();
+    head.method = Method::GET;
+    head.version = Version::HTTP_11;
+    head.extensions.clear();
+    let gone: Vec<HeaderName> =
+        head.headers.keys().filter(|name| is_of_the_page(name)).cloned().collect();
+    for name in gone {
+        head.headers.remove(name);
+    }
+    head.headers.insert(HOST, forwarded::host(&case.admitted.host));
+    origin_request::in_no_coding(&mut head.headers);
+    head
+}
+
+/// What a request says that is none for a content.
+fn is_of_the_page(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    [CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
+        || OF_A_PART.contains(name)
+        || text.starts_with("content-")
+        || text.starts_with("if-")
+        // SECURITY: they would make the app read another path or method than was looked at.
+        || forwarded::is_detour(text)
+        || forwarded::is_other_method(text)
+}

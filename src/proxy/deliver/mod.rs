@@ -1,0 +1,377 @@
+//! What the client is sent: connection fields out, `Age`, `Cache-Status` and privacy in.
+
+pub(in crate::proxy) mod body;
+pub(in crate::proxy) mod content_coding;
+pub(in crate::proxy) mod fragments;
+
+use ::http::header::{
+    AGE, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    COOKIE, SET_COOKIE, TRAILER, VARY,
+};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
+use hyper::ext::ReasonPhrase;
+
+use super::deliver::content_coding::Ready;
+use super::source::origin_request::StatusDetail;
+use super::{Body, Case, Room};
+use crate::cache::entry::Entry;
+use crate::cache::recoded;
+use crate::http::cache_control::CacheControl;
+use crate::http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
+use crate::http::conditional::{self, Condition};
+use crate::http::harden::harden;
+use crate::http::host::Scheme;
+use crate::http::range::{self, Multipart, Selection};
+use crate::http::tags::strip_tags;
+use crate::http::targeted::CDN_CACHE_CONTROL;
+use crate::http::vary::Vary;
+use crate::http::{forwarded, hop, set_cookie};
+use crate::origin::OriginBody;
+use crate::telemetry::access_log::VisitorClass;
+use crate::telemetry::reason::Reason;
+
+/// Whether a field outweighs `Cache-Control` for some cache: targeted ones (RFC 9213), each with the name of
+/// its network in front, Fastly's, Akamai's, and nginx's.
+fn is_for_a_shared_cache(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.ends_with("-cache-control")
+        || matches!(name, "surrogate-control" | "edge-control" | "x-accel-expires")
+}
+
+/// `Cache-Status` of a request that was only forwarded.
+pub(in crate::proxy) fn bypassed(reason: Reason) -> CacheStatus<'static> {
+    let why = match reason {
+        Reason::Method => Forward::Method,
+        Reason::Vary => Forward::VaryMiss,
+        Reason::Miss | Reason::Head => Forward::UriMiss,
+        Reason::RequestNoStore | Reason::RequestDirective | Reason::Condition => Forward::Request,
+        _ => Forward::Bypass,
+    };
+    CacheStatus::forwarded(why, Some(reason.as_str()))
+}
+
+/// Adds our `Cache-Status` behind those of caches nearer to the origin (RFC 9211 §2).
+pub(in crate::proxy) fn put_status(room: &Room, headers: &mut HeaderMap, status: &CacheStatus<'_>) {
+    if let Some(value) = status_value(room, status) {
+        headers.append(&CACHE_STATUS, value);
+    }
+}
+
+/// As much of it as the operator wants to be said.
+pub(in crate::proxy) fn status_value(room: &Room, status: &CacheStatus<'_>) -> Option<HeaderValue> {
+    match room.settings.status {
+        StatusDetail::Full => Some(status.value()),
+        StatusDetail::Short => Some(status.short_value()),
+        StatusDetail::Off => None,
+    }
+}
+
+/// The origin's response to a visitor's own request.
+pub(in crate::proxy) fn own(
+    case: &Case<'_>,
+    response: Response<OriginBody>,
+    status: &CacheStatus<'_>,
+) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    let trailers: Vec<HeaderValue> = head.headers.get_all(TRAILER).iter().cloned().collect();
+    hop::strip_hop_by_hop(&mut head.headers);
+    if hop::te_trailers(&case.head.headers) {
+        for value in trailers {
+            head.headers.append(TRAILER, value);
+        }
+    }
+    remove_own(&mut head.headers);
+    strip_tags(&mut head.headers);
+    remove_sessions(case, &mut head.headers);
+    harden_cookies(case, &mut head.headers);
+    if case.visitor.class == VisitorClass::Known {
+        keep_private(&mut head.headers);
+    }
+    put_status(case.room, &mut head.headers, status);
+    let mut response = Response::from_parts(head, Body::origin(body));
+    fragments::note(case.route, &mut response);
+    response
+}
+
+/// Removes the sessions that an origin would give visitors which has no part in them, and what would end
+/// theirs. No origin has a part in visitors' tokens.
+pub(in crate::proxy) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
+    if let Some(tokens) = &case.room.settings.visitor_tokens {
+        set_cookie::remove_named(headers, |name| tokens.is_named(name));
+    }
+    if case.rules().is_apart {
+        let sessions = &case.room.settings.cookies;
+        set_cookie::remove_named(headers, |name| sessions.may_be_session(name));
+        if set_cookie::clears_logins(headers) {
+            headers.remove(&set_cookie::CLEAR_SITE_DATA);
+        }
+    }
+}
+
+/// Gives a visitor the cookies that the answer to his own session sets, beside a page that others may have
+/// without. They are none of a session's: the configuration lets no such page lose those.
+pub(in crate::proxy) fn give_cookies(
+    case: &Case<'_>,
+    headers: &mut HeaderMap,
+    cookies: Vec<HeaderValue>,
+) {
+    if cookies.is_empty() {
+        return;
+    }
+    for line in cookies {
+        headers.append(SET_COOKIE, line);
+    }
+    harden_cookies(case, headers);
+    keep_from_caches(headers);
+}
+
+/// Adds to the origin's cookies what the operator wants them to have.
+pub(in crate::proxy) fn harden_cookies(case: &Case<'_>, headers: &mut HeaderMap) {
+    let is_https = case.admitted.scheme == Scheme::Https;
+    harden(headers, &case.room.settings.hardening, is_https);
+}
+
+/// Removes what the origin says to us.
+pub(in crate::proxy) fn remove_own(headers: &mut HeaderMap) {
+    let own: Vec<HeaderName> =
+        headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    for name in own {
+        headers.remove(name);
+    }
+}
+
+/// A response to a known visitor, of which the origin says nothing to caches, was chosen by his
+/// login: caches between us and him are told so.
+pub(in crate::proxy) fn keep_private(headers: &mut HeaderMap) {
+    if headers.contains_key(CACHE_CONTROL) {
+        return;
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    headers.append(VARY, HeaderValue::from_name(COOKIE));
+}
+
+/// A response that belongs to one visitor goes to no cache, whatever the origin says of it.
+pub(in crate::proxy) fn keep_from_caches(headers: &mut HeaderMap) {
+    let control = CacheControl::parse(headers, &CACHE_CONTROL);
+    let leaves_room = headers.get_all(CACHE_CONTROL).iter().any(leaves_room);
+    if !control.private && !control.no_store || leaves_room {
+        headers.remove(CACHE_CONTROL);
+    }
+    remove_for_shared_caches(headers);
+    keep_private(headers);
+}
+
+/// Whether a cache may store a response all the same: `private` is said of fields alone (RFC 9111 §5.2.2.7), or
+/// `no-store` of caches that do not understand the status (§5.2.2.3).
+fn leaves_room(line: &HeaderValue) -> bool {
+    let line = line.as_bytes().to_ascii_lowercase();
+    let says = |part: &str| memchr::memmem::find(&line, part.as_bytes()).is_some();
+    says("private=") || says("must-understand")
+}
+
+/// Removes what only caches between us and the visitor would read.
+pub(in crate::proxy) fn remove_for_shared_caches(headers: &mut HeaderMap) {
+    let others: Vec<_> = headers.keys().filter(|n| is_for_a_shared_cache(n)).cloned().collect();
+    for name in others {
+        headers.remove(name);
+    }
+}
+
+/// A stored page that was chosen by who the visitor is goes to no cache that others are given pages from.
+pub(in crate::proxy) fn keep_for_one(headers: &mut HeaderMap) {
+    keep_from_caches(headers);
+    if !Vary::parse(headers).names(&COOKIE) {
+        headers.append(VARY, HeaderValue::from_name(COOKIE));
+    }
+}
+
+/// A stored page in the form that the visitor takes.
+pub(in crate::proxy) fn ready(
+    case: &Case<'_>,
+    ready: &Ready,
+    status: &CacheStatus<'_>,
+) -> Response<Body> {
+    let page = &ready.page;
+    if ready.in_parts {
+        whole(case, page, status)
+    } else {
+        stored(case, page, status, Body::full(page.body.clone()))
+    }
+}
+
+/// A stored page that is whole: by the request's conditions and ranges all of it, parts of it, or
+/// nothing. Its age is as right as the clock; everything else is as it came.
+fn whole(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let body = || Body::full(entry.body.clone());
+    if !is_not_modified(case, entry) && case.head.method == Method::GET && entry.status == 200 {
+        let asked = &case.head.headers;
+        let length = entry.body.len();
+        match range::select(asked, &entry.headers, length, case.now as u64) {
+            Selection::Whole => {}
+            Selection::One(part) => return one_part(case, entry, status, &part),
+            Selection::Several(parts) => {
+                if let Some(response) = several_parts(case, entry, status, parts) {
+                    return response;
+                }
+            }
+            Selection::Unsatisfiable => {
+                let mut response = partial(case, entry, status);
+                *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+                describe_no_more(response.headers_mut());
+                let there = range::unsatisfied_range(length);
+                response.headers_mut().insert(CONTENT_RANGE, there);
+                return response;
+            }
+        }
+    }
+    stored(case, entry, status, body())
+}
+
+fn one_part(
+    case: &Case<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    part: &std::ops::Range<usize>,
+) -> Response<Body> {
+    let mut response = partial(case, entry, status);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_RANGE, range::content_range(part, entry.body.len()));
+    response.map(|_| Body::full(entry.body.slice(part.clone())))
+}
+
+fn several_parts(
+    case: &Case<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    parts: Vec<std::ops::Range<usize>>,
+) -> Option<Response<Body>> {
+    let boundary = format!("{:032x}", fastrand::u128(..));
+    let kind = entry.headers.get(CONTENT_TYPE);
+    let framed = Multipart::new(parts, entry.body.len(), kind, &boundary)?;
+    let mut response = partial(case, entry, status);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, framed.content_type.clone());
+    let parts = framed
+        .parts
+        .iter()
+        .flat_map(|(head, range)| [head.clone(), entry.body.slice(range.clone())]);
+    let body = Body::parts(parts.chain([framed.end.clone()]).collect());
+    Some(response.map(|_| body))
+}
+
+/// The head of a 206, as far as it is the page's.
+fn partial(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let mut response = head(case, entry, status);
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    response.extensions_mut().remove::<ReasonPhrase>();
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response
+}
+
+/// What describes a body that is not sent.
+fn describe_no_more(headers: &mut HeaderMap) {
+    for name in [CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING] {
+        headers.remove(name);
+    }
+}
+
+/// Whether the client has the page already (RFC 9111 §4.3.2).
+pub(in crate::proxy) fn is_not_modified(case: &Case<'_>, entry: &Entry) -> bool {
+    let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
+    let asked = &case.head.headers;
+    conditional::judge(asked, status, &entry.headers, case.now as u64) == Condition::NotModified
+}
+
+/// A stored page with its body, or by the request's conditions without it.
+pub(in crate::proxy) fn stored(
+    case: &Case<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    body: Body,
+) -> Response<Body> {
+    let mut response = head(case, entry, status);
+    if is_not_modified(case, entry) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response.extensions_mut().remove::<ReasonPhrase>();
+        conditional::strip_for_not_modified(response.headers_mut());
+        return response;
+    }
+    if case.head.method != Method::HEAD {
+        return response.map(|_| body);
+    }
+    // RFC 9110 §8.6: a 204 says no length.
+    if let (Some(length), true) = (http_body::Body::size_hint(&body).exact(), entry.status != 204) {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    response
+}
+
+/// The answer to a HEAD: what a GET would be told of the body, and none of it (RFC 9110 §9.3.2). Over
+/// HTTP/2 the library would send it.
+pub(in crate::proxy) fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut head, mut body) = response.into_parts();
+    if let Some(length) = body.leave_out() {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    Response::from_parts(head, body)
+}
+
+/// To a client of HTTP/1.0 the end of a body without a length is the connection's: it is told so, and not
+/// that the connection stays.
+pub(in crate::proxy) fn end_where_length_is_unknown(response: &mut Response<Body>) {
+    let is_open = http_body::Body::size_hint(response.body()).exact().is_none();
+    if is_open || hop::connection_names(response.headers(), "close") {
+        // The library would say `keep-alive` in an answer of HTTP/1.1, if that is what was asked for.
+        *response.version_mut() = Version::HTTP_10;
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// The head of a stored page, and no body.
+fn head(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    // PERF: three fields more than stored fit without the map's growing.
+    let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
+    headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+    // RFC 9213 §2: it was for us, and is kept for the next 304.
+    headers.remove(&CDN_CACHE_CONTROL);
+    let age = entry.age(case.now as u64);
+    headers.insert(AGE, HeaderValue::from(age));
+    if case.room.coder.is_on() && recoded::recodable(&entry.headers).is_some() {
+        recoded::tell_choice(&mut headers);
+    }
+    put_status(case.room, &mut headers, status);
+    *response.headers_mut() = headers;
+    *response.status_mut() = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
+    if let Some(reason) = &entry.reason
+        && let Ok(phrase) = ReasonPhrase::try_from(reason.as_ref())
+    {
+        response.extensions_mut().insert(phrase);
+    }
+    fragments::note(case.route, &mut response);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_one_visitor_s_is_kept_from_every_cache() {
+        for (said, expected) in [
+            (None, "private, no-cache"),
+            (Some("max-age=600"), "private, no-cache"),
+            (Some("public, max-age=600"), "private, no-cache"),
+            (Some("private, max-age=600"), "private, max-age=600"),
+            (Some("no-store"), "no-store"),
+            (Some("max-age=600, Private=\"X-Foo\""), "private, no-cache"),
+            (Some("max-age=600, must-understand, no-store"), "private, no-cache"),
+        ] {
+            let mut headers = HeaderMap::new();
+            let field = said.map(HeaderValue::from_static);
+            headers.extend(field.map(|value| (CACHE_CONTROL, value)));
+            keep_from_caches(&mut headers);
+            assert_eq!(headers[CACHE_CONTROL], expected, "{said:?}");
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! `anteroom explain`: what would be done about a request, found out by the very functions that answer
+//! one, and without doing it. Nothing is sent to the origin, no visit is noted, nothing counts as used.
+//!
+//! What only the moment can say is left out: whether the fetch of a page is crowded, whether another
+//! proxy has it, whether a page in another coding can be made, and what the origin would answer.
+
+mod explanation;
+mod parts;
+mod print;
+mod question;
+mod words;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::Method;
+use ::http::request::Parts;
+
+use self::explanation::{Leak, Outcome, Uncacheable};
+use self::question::Imagined;
+use self::words::{Circumstances, hint, hints, why};
+use super::deliver::{content_coding, fragments};
+use super::error::Error;
+use super::settle::app_login::Heard;
+use super::settle::visitor_token::Held;
+use super::source::cache;
+use super::source::cache::{Step, Want};
+use super::source::{endpoint, purge_method, rows};
+use super::stage::verify::Asking;
+use super::stage::{admit, identify, limit};
+use super::{Case, Room, access, deliver, route_of, takes_stored_only};
+use crate::cache::entry::{Entry, LifetimeSource};
+use crate::cache::purge::Standing;
+use crate::cache::rules::key::ShareClass;
+use crate::cache::rules::verdict::{Access, Named, fragment_fields, named_by};
+use crate::cache::{From, Look, Lookup, Tier};
+use crate::clock::unix_now;
+use crate::http::cache_status::CacheStatus;
+use crate::ident::Item;
+use crate::policy::route::{Route, Share};
+use crate::telemetry::reason::Reason;
+
+pub use explanation::Explanation;
+pub use question::{Question, Unclear};
+
+/// Explains what would be done about a request.
+///
+/// # Errors
+/// When the question is not clear.
+pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation, Unclear> {
+    let Imagined { mut head, client, length, has_body, lost_https, site } =
+        question.imagine(&room.settings)?;
+    let held = &Held::default();
+    held.take(&room.settings, &mut head.headers);
+    let mut told = begin(&head, &site);
+    if lost_https {
+        let note = "taken for http: no proxy is trusted to say that it came by https";
+        told.notes.push(note.to_owned());
+        let text = "name the TLS proxy before Anteroom, which says X-Forwarded-Proto: https; or give \
+                    Anteroom a certificate: [listen.tls] cert";
+        told.hints.push(hint("[client] trusted_proxies", text));
+    }
+    let address = admit::address(&room.settings, &client, &head.headers);
+    if question.from.is_some()
+        && let Err(error) = limit::admit_guest(&room.settings, address)
+    {
+        told.refuse(room, &error);
+        return Ok(told);
+    }
+    let admitted = match admit::admit(&room.settings, &client, &head, (address, length)) {
+        Ok(admitted) => admitted,
+        Err(error) => {
+            told.refuse(room, &error);
+            return Ok(told);
+        }
+    };
+    told.url = parts::url(admitted.scheme, &admitted.site, &head.uri);
+    match limit::admit_to_route(room, &head, &admitted) {
+        Ok(()) => {}
+        Err(error) if question.from.is_some() => {
+            told.refuse(room, &error);
+            return Ok(told);
+        }
+        // Nobody asked for it: the question is what would be done about those who are served.
+        Err(_) => {
+            let note = "served to some addresses only ([[route]] allow_from), to others 403: --from \
+                        tells which";
+            told.notes.push(note.to_owned());
+        }
+    }
+    if purge_method::method(room, &head).is_some() {
+        told.own(room, Reason::Method, "a purge, where the peer and the token are right");
+        return Ok(told);
+    }
+    if endpoint::is_ours(head.uri.path()) {
+        told.own(room, Reason::Endpoint, why(Reason::Endpoint));
+        return Ok(told);
+    }
+    let now = unix_now();
+    let (route, item) = route_of(room, &head, &admitted);
+    let visitor = identify::recognise(room, (&head, &admitted.site), route, now, Asking::No).await;
+    // What it would be made to ask for is what is told.
+    if fragments::wanted(route, &mut head, has_body).is_some() {
+        let note =
+            "a page here is filled for each visitor: whole, in gzip or no coding, for no cache";
+        told.notes.push(note.to_owned());
+    }
+    let (heard, is_hole) = (Heard::default(), false);
+    let client = &client;
+    let case =
+        Case { room, client, head: &head, admitted, route, visitor, held, now, heard, is_hole };
+    told.route = Some(parts::route(&case, item.as_ref()));
+    told.visitor = Some(parts::visitor(&case));
+    told.cookies = parts::cookies(&case);
+    told.ask_cache(&case, item.as_ref(), has_body).await;
+    Ok(told)
+}
+
+/// What is known before anything is asked.
+fn begin(head: &Parts, site: &str) -> Explanation {
+    Explanation {
+        method: head.method.as_str().to_owned(),
+        url: format!("{site}{}", parts::target(&head.uri)),
+        outcome: Outcome::Forward,
+        reason: None,
+        why: String::new(),
+        cache_status: None,
+        notes: Vec::new(),
+        route: None,
+        visitor: None,
+        cookies: Vec::new(),
+        key: None,
+        fill: None,
+        memory: None,
+        store: None,
+        uncacheable: None,
+        leak: None,
+        page: None,
+        silent: None,
+        hints: Vec::new(),
+    }
+}
+
+/// The pages among which a request's page is, or would be were it a visitor's who may have it. None
+/// where nobody may.
+fn class_of(access: Access, route: &Route) -> Result<ShareClass, Reason> {
+    match (access, route.share) {
+        (Access::Shared(class), _) => Ok(class),
+        (Access::StaticOnly(_), _) => Ok(ShareClass::Anonymous),
+        (Access::Bypass(reason @ Reason::Method), _) => Err(reason),
+        (Access::Bypass(reason), Share::None | Share::User) => Err(reason),
+        (Access::Bypass(_), Share::Everyone) => Ok(ShareClass::Everyone),
+        (Access::Bypass(_), Share::Anonymous | Share::Segment) => Ok(ShareClass::Anonymous),
+    }
+}
+
+/// Whether a page is fresh by time and purges.
+fn is_current(want: &Want<'_>, page: &Entry) -> bool {
+    want.case.room.pages.standing(page, want.now()) == Standing::Current
+}
+
+/// What would be done, and the page that is held.
+struct Decided {
+    outcome: Outcome,
+    reason: Option<Reason>,
+    why: &'static str,
+    status: Option<CacheStatus<'static>>,
+    page: Option<Arc<Entry>>,
+}
+
+impl Decided {
+    fn forward(reason: Reason) -> Self {
+        let status = Some(deliver::bypassed(reason));
+        let (outcome, reason, why) = (Outcome::Forward, Some(reason), why(reason));
+        Self { outcome, reason, why, status, page: None }
+    }
+
+    fn not_stored() -> Self {
+        let why = "504: only-if-cached takes nothing but a stored page, and there is none for it";
+        let forwarded = Self::forward(Error::NotStored.reason());
+        Self { outcome: Outcome::Refuse, why, ..forwarded }
+    }
+
+    /// A request that the cache may not serve.
+    fn bypass(head: &Parts, reason: Reason) -> Self {
+        if takes_stored_only(head) { Self::not_stored() } else { Self::forward(reason) }
+    }
+}
+
+/// What is done about a request that the cache may serve.
+async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
+    let unreadable = |entry: &Entry| content_coding::recoding(want.case, want.class, entry).err();
+    match cache::decide(want, forwarded_for, Look::Peek).await {
+        Step::Forward(reason) => Decided::forward(reason),
+        Step::Head(held) => {
+            let page = held.map(|held| held.entry);
+            Decided { page, ..Decided::forward(Reason::Head) }
+        }
+        Step::NotStored => Decided::not_stored(),
+        Step::Hit(entry, from) => match unreadable(&entry) {
+            Some(reason) => Decided { page: Some(entry), ..Decided::forward(reason) },
+            None => Decided {
+                outcome: Outcome::Hit,
+                reason: None,
+                why: match from {
+                    From::Memory => "a fresh page is in memory",
+                    From::Store => "a fresh page is in the store",
+                },
+                status: Some(cache::hit_status(want, &entry, from)),
+                page: Some(entry),
+            },
+        },
+        Step::Stale { held, renews } => match unreadable(&held.entry) {
+            Some(reason) => Decided { page: Some(held.entry), ..Decided::forward(reason) },
+            None => Decided {
+                outcome: Outcome::Stale,
+                reason: None,
+                why: match renews {
+                    true => "a stale page may be served, while it is fetched anew",
+                    false => "a stale page may be served: the app failed at it a moment ago",
+                },
+                status: Some(cache::stale_status(want, &held.entry)),
+                page: Some(held.entry),
+            },
+        },
+        Step::Fetch { held, .. } => Decided {
+            outcome: Outcome::Fetch,
+            reason: None,
+            why: match &held {
+                Some(held) if is_current(want, &held.entry) => {
+                    "what is stored is not fresh enough for this request: it is fetched anew"
+                }
+                Some(_) => "what is stored is stale: it is fetched anew, once for all who wait",
+                None => "it is not stored: it is fetched, once for all who wait",
+            },
+            status: None,
+            page: held.map(|held| held.entry),
+        },
+    }
+}
+
+impl Explanation {
+    fn refuse(&mut self, room: &Room, error: &Error) {
+        let reason = error.reason();
+        self.settle(room, Outcome::Refuse, Some(reason), Some(&deliver::bypassed(reason)));
+        self.why = format!("{}: {}", error.status().as_u16(), error.sentence());
+        if matches!(error, Error::Denied) {
+            let text = "these say which addresses are served";
+            self.hints.push(hint("[client] allow and deny, [[route]] allow_from", text));
+        }
+        if matches!(error, Error::Misdirected) {
+            self.hints.push(hint("[origin] hosts", "name the site there, if it is one"));
+        }
+    }
+
+    fn own(&mut self, room: &Room, reason: Reason, why: &str) {
+        self.settle(room, Outcome::Own, Some(reason), Some(&deliver::bypassed(reason)));
+        why.clone_into(&mut self.why);
+    }
+
+    fn settle(
+        &mut self,
+        room: &Room,
+        outcome: Outcome,
+        reason: Option<Reason>,
+        status: Option<&CacheStatus<'_>>,
+    ) {
+        self.outcome = outcome;
+        self.reason = reason.map(|reason| reason.as_str().to_owned());
+        let value = status.and_then(|status| deliver::status_value(room, status));
+        self.cache_status = value.map(|value| parts::text(value.as_bytes()));
+    }
+
+    /// Whether the cache may serve the request, and what it holds.
+    async fn ask_cache(&mut self, case: &Case<'_>, item: Option<&Item>, has_body: bool) {
+        let room = case.room;
+        let access = access(case, item, has_body, Look::Peek).await;
+        if rows::find(case, item, has_body, Look::Peek).await.is_some() {
+            self.settle(room, Outcome::Row, None, Some(&rows::status()));
+            "the row is kept, and answered to everyone".clone_into(&mut self.why);
+            return;
+        }
+        if !case.head.method.is_safe() {
+            let note = "where the app answers 2xx or 3xx, the pages at this URL are removed, and what \
+                        purges on its route names is made stale";
+            self.notes.push(note.to_owned());
+        }
+        let class = match class_of(access, case.route) {
+            Ok(class) => class,
+            Err(reason) => {
+                self.conclude(case, &Decided::bypass(case.head, reason));
+                return self.help(case, &[reason], &[]);
+            }
+        };
+        let want = Want::new(case, class);
+        self.key = Some(parts::key(&want));
+        let memory = room.pages.held_in_memory(&want.key, want.sent());
+        let store = room.pages.held_in_store(&room.store, &want.key, want.sent(), want.now()).await;
+        let mut decided = match access {
+            Access::Shared(_) => decide(&want, None).await,
+            Access::StaticOnly(reason) => decide(&want, Some(reason)).await,
+            Access::Bypass(reason) => Decided::bypass(case.head, reason),
+        };
+        if decided.page.is_none() {
+            let stored = store.as_ref().ok().and_then(|tier| tier.page.clone());
+            decided.page = found(&want).await.or_else(|| memory.page.clone()).or(stored);
+        }
+        self.memory = Some(parts::tier(&want, &memory));
+        self.store = Some(match &store {
+            Ok(tier) => parts::tier(&want, tier),
+            Err(error) => parts::unreadable(error),
+        });
+        self.look_at(&want, access, &decided, &memory);
+        let reasons = reasons(&want, &decided);
+        let unsent = decided.page.as_ref().map_or_else(Vec::new, |page| unsent(&want, page));
+        self.conclude(case, &decided);
+        self.help(case, &reasons, &unsent);
+    }
+
+    fn conclude(&mut self, case: &Case<'_>, decided: &Decided) {
+        self.settle(case.room, decided.outcome, decided.reason, decided.status.as_ref());
+        decided.why.clone_into(&mut self.why);
+    }
+
+    /// What is held, what is remembered, and what a fill would be.
+    fn look_at(&mut self, want: &Want<'_>, access: Access, decided: &Decided, memory: &Tier) {
+        let (pages, now) = (&want.case.room.pages, want.now());
+        let remembered = pages.memory().peek_uncacheable(&want.key, now);
+        self.uncacheable = remembered.map(|(reason, seconds)| Uncacheable {
+            reason: reason.as_str().to_owned(),
+            why: why(reason).to_owned(),
+            seconds,
+        });
+        self.leak = pages.memory().leak(&want.key, now).map(|(reason, seconds)| Leak {
+            reason: reason.as_str().to_owned(),
+            why: why(reason).to_owned(),
+            seconds,
+        });
+        self.page = decided.page.as_ref().map(|page| parts::page(want, page));
+        if matches!(access, Access::Shared(_)) && want.case.head.method == Method::GET {
+            self.fill = Some(parts::fill(want, decided.page.as_deref()));
+        }
+        if decided.outcome == Outcome::Fetch {
+            self.silent = Some(parts::silent(want));
+        }
+        if pages.is_changed(&want.key, now, Look::Peek) {
+            let note = "the page was changed a moment ago: the store is not believed about it yet";
+            self.notes.push(note.to_owned());
+        }
+        if pages.purged.is_cut_off() {
+            let note = "purges by other proxies may be missing: pages are fresh for a second only";
+            self.notes.push(note.to_owned());
+        }
+        let is_elsewhere = decided.outcome == Outcome::Hit
+            && want.case.route.trust_public
+            && want.class == ShareClass::Anonymous
+            && memory.page.is_none();
+        if is_elsewhere && self.store.as_ref().is_some_and(|store| store.page.is_none()) {
+            self.notes.push("the page is one that the app calls public".to_owned());
+        }
+    }
+
+    /// Names what would help against what stands in the way.
+    fn help(&mut self, case: &Case<'_>, reasons: &[Reason], unsent: &[String]) {
+        let cookies = self.cookies.iter().filter(|cookie| cookie.class == parts::UNKNOWN);
+        let mut unknown_cookies: Vec<String> = cookies.map(|cookie| cookie.name.clone()).collect();
+        unknown_cookies.sort_unstable();
+        unknown_cookies.dedup();
+        let fragments: Vec<String> =
+            fragment_fields(&case.head.headers, case.route).map(ToString::to_string).collect();
+        let about =
+            Circumstances { unknown_cookies: &unknown_cookies, fragments: &fragments, unsent };
+        for hint in reasons.iter().flat_map(|reason| hints(*reason, &about)) {
+            if !self.hints.contains(&hint) {
+                self.hints.push(hint);
+            }
+        }
+    }
+}
+
+/// All that stands in the way of a hit: now, lately, and in the page that is held.
+fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
+    // A refusal is the request's own wish.
+    let reason = decided.reason.filter(|_| decided.outcome != Outcome::Refuse);
+    let mut reasons: Vec<Reason> = reason.into_iter().collect();
+    let memory = want.case.room.pages.memory();
+    let (key, now) = (&want.key, want.now());
+    let learnt = memory.peek_uncacheable(key, now).into_iter().chain(memory.leak(key, now));
+    reasons.extend(learnt.map(|(reason, _)| reason));
+    if let Some(page) = &decided.page {
+        reasons.extend(want.suits(page).err());
+        if decided.outcome == Outcome::Fetch && is_current(want, page) {
+            reasons.push(Reason::RequestDirective);
+        }
+        let is_explicit = page.source == LifetimeSource::Explicit;
+        if is_explicit && named_by(&page.headers, page.stored_at).what == Some(Named::NoCache) {
+            reasons.push(Reason::NoCache);
+        }
+    }
+    reasons
+}
+
+/// The fields, by which a page was chosen, that stand in the way of this visitor.
+fn unsent(want: &Want<'_>, page: &Entry) -> Vec<String> {
+    let fields = page.vary.iter().filter(|name| want.is_unsent(page, name));
+    fields.map(ToString::to_string).collect()
+}
+
+/// The page that a request would find, whoever asks.
+async fn found(want: &Want<'_>) -> Option<Arc<Entry>> {
+    let room = want.case.room;
+    let found = room.pages.look(&room.store, &want.key, want.sent(), want.now(), Look::Peek).await;
+    match found {
+        Ok(Lookup::Fresh(page, _) | Lookup::Stale(page, _, _)) => Some(page),
+        Ok(Lookup::Absent(_)) | Err(_) => None,
+    }
+}

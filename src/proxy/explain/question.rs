@@ -1,0 +1,189 @@
+//! What is asked: a request that nobody sends, as words of an operator.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
+
+use ::http::header::{CONTENT_LENGTH, COOKIE, HOST, TRANSFER_ENCODING};
+use ::http::request::Parts;
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use serde::{Deserialize, Serialize};
+
+use crate::http::forwarded::{X_FORWARDED_FOR, X_FORWARDED_PROTO, x_forwarded_for};
+use crate::http::host::{Host, Scheme};
+use crate::http::peer::{Peer, Peers};
+use crate::http::reference::{absolute, resolve};
+use crate::proxy::Settings;
+use crate::proxy::connection::client::{Client, Pulse, Secured};
+
+/// The most fields of a request, its cookies as one.
+const FIELDS_MAX: usize = 256;
+/// The most bytes of a question: twice the head of a request by default. The thread that explains has
+/// other work.
+const BYTES_MAX: usize = 64 * 1024;
+/// A visitor from nowhere (RFC 5737): no peer that is trusted by itself.
+const SOMEBODY: Peer = Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+/// Where he is accepted.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// A request to be explained.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Question {
+    /// `http://host/path?query`, or `/path?query` on the first of `[origin] hosts`.
+    pub url: String,
+    /// The method; empty: GET.
+    pub method: String,
+    /// Cookies: `name=value`.
+    pub cookies: Vec<String>,
+    /// Fields: a name and a value.
+    pub headers: Vec<(String, String)>,
+    /// The visitor's address; `None`: somebody's, whom nobody has named.
+    pub from: Option<IpAddr>,
+}
+
+/// Cookies and fields may be secrets.
+impl std::fmt::Debug for Question {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Question").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+/// Why a question cannot be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum Unclear {
+    /// The URL.
+    #[error("write the whole URL, such as http://example.com/path, percent-encoded")]
+    Url,
+    /// The method.
+    #[error("that is no method")]
+    Method,
+    /// A cookie; which one is not told, for it may be a secret.
+    #[error("write each cookie by itself, as NAME=VALUE")]
+    Cookie,
+    /// A field.
+    #[error("write a field as \"Name: value\"")]
+    Field,
+    /// A `Host`.
+    #[error("the URL says the Host")]
+    Host,
+    /// Too many fields.
+    #[error("at most {FIELDS_MAX} fields and {FIELDS_MAX} cookies are looked at")]
+    TooMany,
+    /// Too much to look at.
+    #[error("at most {BYTES_MAX} bytes are looked at")]
+    TooLarge,
+}
+
+/// A request as it would come.
+pub(super) struct Imagined {
+    pub(super) head: Parts,
+    pub(super) client: Rc<Client>,
+    /// The length of its body, where that is known.
+    pub(super) length: Option<u64>,
+    pub(super) has_body: bool,
+    /// Whether it was to come by https, and no proxy is trusted to say so.
+    pub(super) lost_https: bool,
+    /// `scheme://host`, as it was written.
+    pub(super) site: String,
+}
+
+impl Question {
+    /// The request that is meant.
+    pub(super) fn imagine(&self, settings: &Settings) -> Result<Imagined, Unclear> {
+        if self.bytes() > BYTES_MAX {
+            return Err(Unclear::TooLarge);
+        }
+        let (scheme, host, target) = self.place(settings)?;
+        let site = format!("{}://{}", scheme.as_str(), host.as_str());
+        let mut headers = self.fields()?;
+        let host = HeaderValue::from_str(host.as_str()).map_err(|_| Unclear::Url)?;
+        headers.insert(HOST, host);
+        let is_https = scheme == Scheme::Https;
+        let is_told = is_https && !settings.has_tls;
+        let proxy = settings.trusted_proxies.first().filter(|_| is_told);
+        if proxy.is_some() && !headers.contains_key(&X_FORWARDED_PROTO) {
+            headers.insert(&X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+        }
+        let secured = (is_https && settings.has_tls).then(Secured::default);
+        if let (Some(from), true) = (self.from, proxy.is_some())
+            && !headers.contains_key(&X_FORWARDED_FOR)
+        {
+            headers.insert(&X_FORWARDED_FOR, x_forwarded_for(from));
+        }
+        let peer = proxy.map_or_else(|| self.from.map_or(SOMEBODY, Peer::at), Peers::one);
+        let (mut head, ()) = self.request(&target)?.into_parts();
+        let is_chunked = headers.contains_key(TRANSFER_ENCODING);
+        let length =
+            headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        head.headers = headers;
+        Ok(Imagined {
+            head,
+            client: Client::entering(peer, HERE, Pulse::new(), Default::default(), secured),
+            length: if is_chunked { None } else { Some(length.unwrap_or(0)) },
+            has_body: is_chunked || length.is_some_and(|length| length > 0),
+            lost_https: is_told && proxy.is_none(),
+            site,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let cookies = self.cookies.iter().map(String::len);
+        let fields = self.headers.iter().map(|(name, line)| name.len() + line.len());
+        self.url.len() + self.method.len() + cookies.chain(fields).sum::<usize>()
+    }
+
+    fn place(&self, settings: &Settings) -> Result<(Scheme, Host, String), Unclear> {
+        if let (None, target) = resolve("/", &self.url)
+            && self.url.starts_with('/')
+            && let Some(site) = settings.hosts.first()
+        {
+            let host = Host::parse(site.as_bytes()).map_err(|_| Unclear::Url)?;
+            return Ok((Scheme::Http, host, target));
+        }
+        absolute(&self.url).ok_or(Unclear::Url)
+    }
+
+    fn request(&self, target: &str) -> Result<Request<()>, Unclear> {
+        let method = if self.method.is_empty() { "GET" } else { &self.method };
+        let mut request = Request::new(());
+        *request.method_mut() =
+            Method::from_bytes(method.as_bytes()).map_err(|_| Unclear::Method)?;
+        *request.uri_mut() = target.parse::<Uri>().map_err(|_| Unclear::Url)?;
+        Ok(request)
+    }
+
+    fn fields(&self) -> Result<HeaderMap, Unclear> {
+        if self.headers.len() > FIELDS_MAX || self.cookies.len() > FIELDS_MAX {
+            return Err(Unclear::TooMany);
+        }
+        let mut headers = HeaderMap::new();
+        for (name, line) in &self.headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Unclear::Field)?;
+            let value =
+                HeaderValue::from_bytes(line.trim().as_bytes()).map_err(|_| Unclear::Field)?;
+            if name == HOST {
+                return Err(Unclear::Host);
+            }
+            // What has no name would be told in its place.
+            let is_nameless = |pair: &str| !pair.trim().is_empty() && !is_cookie(pair.trim());
+            if name == COOKIE && line.split(';').any(is_nameless) {
+                return Err(Unclear::Cookie);
+            }
+            headers.append(name, value);
+        }
+        if self.cookies.iter().any(|cookie| !is_cookie(cookie)) {
+            return Err(Unclear::Cookie);
+        }
+        if !self.cookies.is_empty() {
+            let line = HeaderValue::from_bytes(self.cookies.join("; ").as_bytes());
+            headers.append(COOKIE, line.map_err(|_| Unclear::Cookie)?);
+        }
+        Ok(headers)
+    }
+}
+
+/// One cookie, and not several.
+fn is_cookie(text: &str) -> bool {
+    let is_named = text.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+    is_named && !text.contains(|c: char| c == ';' || c.is_control())
+}

@@ -1,0 +1,234 @@
+//! The trail of a request: what happened, told once at its end to the log and the counters.
+//!
+//! The end is when the body is dropped, whole or not, or when the request's future is: so a client
+//! who leaves is noted, too.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::header::{REFERER, USER_AGENT};
+use ::http::request::Parts;
+use ::http::{HeaderMap, Method, Request, Response, Uri, Version};
+use tokio::time::Instant;
+
+use super::connection::client::Client;
+use super::connection::tunnel::{Opened, Tunnel};
+use super::stage::admit::Admitted;
+use super::stage::identify::Visitor;
+use super::{Body, Room};
+use crate::clock::unix_now;
+use crate::ident::User;
+use crate::telemetry::access_log::{Pen, Record, VisitorClass};
+use crate::telemetry::metrics::{Count, Outcome, Sheet};
+use crate::telemetry::reason::Reason;
+
+/// The status that is logged when the client left before there was one (nginx's custom).
+const CLIENT_LEFT: u16 = 499;
+
+/// What happened to a request so far.
+#[derive(Debug)]
+pub(in crate::proxy) struct Trail {
+    /// Not the room, which a tunnel would keep through reloads.
+    sheet: Arc<Sheet>,
+    pen: Option<Arc<Pen>>,
+    client: Rc<Client>,
+    begun: Instant,
+    at: f64,
+    address: Option<IpAddr>,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    headers: (Option<::http::HeaderValue>, Option<::http::HeaderValue>),
+    host: Option<Arc<str>>,
+    route: Option<Arc<str>>,
+    visitor: VisitorClass,
+    user: Option<User>,
+    outcome: Outcome,
+    reason: Option<Reason>,
+    status: u16,
+    sent: u64,
+    /// Bytes that came from the client and went to it in a tunnel.
+    tunnelled: Option<(u64, u64)>,
+    /// The tunnel that the request has opened, until its answer is handed over.
+    opened: Option<Opened>,
+    /// Whether the answer was counted before the request's end.
+    is_counted: bool,
+    origin: Option<std::time::Duration>,
+    whole: bool,
+}
+
+impl Trail {
+    /// A request's head is there.
+    pub(in crate::proxy) fn begin<B>(
+        room: &Rc<Room>,
+        client: &Rc<Client>,
+        request: &Request<B>,
+    ) -> Box<Self> {
+        client.pulse.request_begins();
+        let logged =
+            |headers: &HeaderMap, name| room.pen.as_ref().and_then(|_| headers.get(name).cloned());
+        Box::new(Self {
+            sheet: Arc::clone(&room.sheet),
+            pen: room.pen.clone(),
+            client: Rc::clone(client),
+            begun: Instant::now(),
+            at: unix_now(),
+            address: client.peer.address(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            headers: (logged(request.headers(), REFERER), logged(request.headers(), USER_AGENT)),
+            host: None,
+            route: None,
+            visitor: VisitorClass::Unknown,
+            user: None,
+            outcome: Outcome::Error,
+            reason: None,
+            status: CLIENT_LEFT,
+            sent: 0,
+            tunnelled: None,
+            opened: None,
+            is_counted: false,
+            origin: None,
+            whole: false,
+        })
+    }
+
+    /// A request for a hole in a page. It is part of the page's, and neither counted nor logged by itself.
+    pub(in crate::proxy) fn of_hole(
+        room: &Rc<Room>,
+        client: &Rc<Client>,
+        head: &Parts,
+    ) -> Box<Self> {
+        let mut request = Request::new(());
+        *request.method_mut() = head.method.clone();
+        let mut trail = Self::begin(room, client, &request);
+        (trail.pen, trail.is_counted) = (None, true);
+        trail
+    }
+
+    /// The visitor's address.
+    pub(in crate::proxy) fn came_from(&mut self, address: Option<IpAddr>) {
+        self.address = address;
+    }
+
+    /// The site that the visitor asks for.
+    pub(in crate::proxy) fn admitted(&mut self, admitted: &Admitted) {
+        if self.pen.is_some() {
+            self.host = Some(admitted.site.as_str().into());
+        }
+    }
+
+    /// The route.
+    pub(in crate::proxy) fn route(&mut self, name: &Arc<str>) {
+        self.route = Some(Arc::clone(name));
+    }
+
+    /// Who asks.
+    pub(in crate::proxy) fn visitor(&mut self, visitor: &Visitor, with_user: bool) {
+        self.visitor = visitor.class;
+        if with_user {
+            self.user = visitor.user().cloned();
+        }
+    }
+
+    /// How the cache answered, and why not from the cache.
+    pub(in crate::proxy) fn outcome(&mut self, outcome: Outcome, reason: Option<Reason>) {
+        self.outcome = outcome;
+        self.reason = reason;
+    }
+
+    /// The head of the origin's response is there.
+    pub(in crate::proxy) fn origin_answered(&mut self) {
+        self.origin = Some(self.begun.elapsed());
+    }
+
+    /// The request has opened a tunnel.
+    pub(in crate::proxy) fn open(&mut self, opened: Opened) {
+        self.opened = Some(opened);
+    }
+
+    /// Ties the trail to the response's body, or to the tunnel behind it.
+    pub(in crate::proxy) fn attach(
+        mut self: Box<Self>,
+        response: Response<Body>,
+        room: &Room,
+    ) -> Response<Body> {
+        self.status = response.status().as_u16();
+        if let Some(opened) = self.opened.take() {
+            // A tunnel's time is not the time to answer.
+            let took = self.begun.elapsed();
+            self.sheet.answered(self.status, self.outcome, self.reason, took);
+            self.is_counted = true;
+            let client = Rc::clone(&self.client);
+            Tunnel::begin(opened, self, room, &client);
+            return response;
+        }
+        let (head, body) = response.into_parts();
+        Response::from_parts(head, body.with_trail(self))
+    }
+
+    /// Part of the body was handed to the connection.
+    pub(in crate::proxy) fn sent(&mut self, bytes: u64) {
+        self.sent += bytes;
+    }
+
+    /// So much of it came back unsent.
+    pub(in crate::proxy) fn take_back(&mut self, bytes: u64) {
+        self.sent = self.sent.saturating_sub(bytes);
+        self.whole = false;
+    }
+
+    /// So many bytes came from the client and went to it in a tunnel.
+    pub(in crate::proxy) fn tunnelled(&mut self, received: u64, sent: u64) {
+        self.tunnelled = Some((received, sent));
+    }
+
+    /// The body broke off. A client of HTTP/1.0 knows no chunks: to him the connection's end would
+    /// be the body's.
+    pub(in crate::proxy) fn broke_off(&mut self) {
+        if self.version < Version::HTTP_11 {
+            self.client.pulse.response_broke_off();
+        }
+    }
+
+    /// The body was handed over whole.
+    pub(in crate::proxy) fn whole(&mut self) {
+        self.whole = true;
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        self.client.pulse.request_ends();
+        let took = self.begun.elapsed();
+        let sheet = &self.sheet;
+        if !self.is_counted {
+            sheet.answered(self.status, self.outcome, self.reason, took);
+        }
+        sheet.add(Count::BytesSent, self.sent);
+        let Some(pen) = &self.pen else { return };
+        pen.write(Record {
+            at: self.at,
+            client: self.address,
+            method: std::mem::take(&mut self.method),
+            uri: std::mem::take(&mut self.uri),
+            host: self.host.take(),
+            version: self.version,
+            status: self.status,
+            outcome: self.outcome,
+            reason: self.reason,
+            route: self.route.take(),
+            visitor: self.visitor,
+            user: self.user.take(),
+            sent: self.tunnelled.map_or(self.sent, |(_, sent)| sent),
+            received: self.tunnelled.map(|(received, _)| received),
+            took,
+            origin: self.origin,
+            aborted: !self.whole,
+            referer: self.headers.0.take(),
+            agent: self.headers.1.take(),
+        });
+    }
+}

@@ -1,0 +1,155 @@
+//! What an app that cooperates tells of the visitor's item and cart: `Anteroom-Item` and
+//! `Anteroom-Cart` on the response to his own forwarded request.
+
+use ::http::{HeaderMap, HeaderName};
+use percent_encoding::percent_decode;
+
+use super::login::Change;
+use super::visitor_token::{Around, Unchanged};
+use crate::http::list;
+use crate::ident::Item;
+use crate::proxy::Case;
+use crate::session::cart::{is_count, setting};
+use crate::store::{CartAnswer, CartOwner, StoreError};
+
+static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
+static CART: HeaderName = HeaderName::from_static("anteroom-cart");
+
+/// The item that was viewed, by the app's word.
+pub(in crate::proxy) fn item(case: &Case<'_>, headers: &HeaderMap) -> Option<Item> {
+    let value = headers.get(&ITEM).filter(|_| case.rules().sessions)?;
+    let item = decoded(value.as_bytes());
+    if item.is_none() {
+        tracing::warn!("the origin's Anteroom-Item is no item id; it is ignored");
+    }
+    item
+}
+
+/// Puts into the cart what the app says, in the store before the response goes out; `change` is
+/// what the same response did to the session. Returns whether the cart was changed.
+pub(in crate::proxy) async fn fill_cart(
+    case: &Case<'_>,
+    headers: &HeaderMap,
+    change: &Change,
+) -> Result<bool, StoreError> {
+    let room = case.room;
+    if !case.rules().sessions || !headers.contains_key(&CART) {
+        return Ok(false);
+    }
+    let whose = match change {
+        Change::LoggedIn { token, user, .. } => {
+            let (token, user, now) = (token.clone(), Some(user.clone()), case.now);
+            Some(CartOwner { token, user, now, terms: room.sessions.terms(now) })
+        }
+        Change::LoggedOut { .. } => None,
+        Change::Nothing | Change::Watched { .. } => {
+            case.visitor.cart_owner(room.sessions.terms(case.now))
+        }
+    };
+    let counts = counts(headers);
+    if counts.is_empty() {
+        return Ok(false);
+    }
+    let Some(whose) = whose else {
+        if matches!(change, Change::Nothing) && case.route.visitor_token {
+            return fill_without_login(case, counts).await;
+        }
+        tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in");
+        return Ok(false);
+    };
+    let is_guess = whose.user.is_none() && !room.settings.cookies.minted;
+    let answer = match room.sessions.add_to_cart(&room.store, &whose, counts).await {
+        // Such a cookie need not be a log-in's, and the app has done its part: its answer goes out.
+        Err(StoreError::Away) if is_guess => {
+            tracing::debug!(
+                "the origin's Anteroom-Cart is ignored: nobody can say who is logged in"
+            );
+            return Ok(false);
+        }
+        answer => answer?,
+    };
+    match answer {
+        CartAnswer::Changed(_) => Ok(true),
+        CartAnswer::NotLoggedIn => {
+            tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in any more");
+            Ok(false)
+        }
+        CartAnswer::Full => {
+            tracing::warn!("the origin's Anteroom-Cart is ignored: the cart is full");
+            Ok(false)
+        }
+    }
+}
+
+/// The same for a visitor without a login, who may be given a token for it.
+async fn fill_without_login(case: &Case<'_>, counts: Vec<(Item, i64)>) -> Result<bool, StoreError> {
+    let change = setting(counts);
+    let why = match case.held.change_cart(&Around::of(case), &case.visitor, &change).await {
+        Ok(CartAnswer::Changed(_)) => return Ok(true),
+        Ok(CartAnswer::NotLoggedIn) => "nobody knows who he is",
+        Ok(CartAnswer::Full) => "the cart is full",
+        Err(Unchanged::Store(error)) => return Err(error),
+        Err(Unchanged::TooMany(_)) => "his address has been given too many tokens",
+        Err(Unchanged::NotGiven) => "no token could be made",
+    };
+    tracing::debug!(why, "the origin's Anteroom-Cart is ignored");
+    Ok(false)
+}
+
+/// The members that can be read, over all lines.
+fn counts(headers: &HeaderMap) -> Vec<(Item, i64)> {
+    let lines = headers.get_all(&CART).iter();
+    let members = lines.flat_map(|line| line.as_bytes().split(|&b| b == b','));
+    let mut counts = Vec::new();
+    for member in members.map(list::trim).filter(|member| !member.is_empty()) {
+        match count(member) {
+            Some(count) => counts.push(count),
+            None => tracing::warn!("a value of the origin's Anteroom-Cart is not <item>;count=<n>"),
+        }
+    }
+    counts
+}
+
+/// `<item>;count=<n>`, the item percent-encoded.
+fn count(member: &[u8]) -> Option<(Item, i64)> {
+    let (item, parameter) = list::divide(member, b';');
+    let (name, value) = list::divide(parameter?, b'=');
+    if !list::trim(name).eq_ignore_ascii_case(b"count") {
+        return None;
+    }
+    let count = std::str::from_utf8(list::trim(value?)).ok()?.parse().ok()?;
+    Some((decoded(list::trim(item))?, count)).filter(|_| is_count(count))
+}
+
+fn decoded(value: &[u8]) -> Option<Item> {
+    let text: Vec<u8> = percent_decode(value.trim_ascii()).collect();
+    Item::new(std::str::from_utf8(&text).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &[&'static str]) -> Vec<(String, i64)> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(&CART, ::http::HeaderValue::from_static(line));
+        }
+        let found = counts(&headers).into_iter();
+        found.map(|(item, count)| (item.as_str().to_owned(), count)).collect()
+    }
+
+    #[test]
+    fn lines_and_lists_are_read_alike() {
+        let both = vec![("mug".to_owned(), 2), ("Zoë, 100%".to_owned(), -1)];
+        assert_eq!(read(&["mug;count=2", "Zo%C3%AB%2C%20100%25;count=-1"]), both);
+        assert_eq!(read(&[" mug ; Count = 2 ,, Zo%C3%AB%2C%20100%25;count=-1 "]), both);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let bad = "mug, ;count=1, mug;count=, mug;count=x, mug;count=1.5, mug;size=1, %00;count=1, \
+                   %ff;count=1, mug;count=1000001, mug;count=1;count=2, tea;count=3";
+        assert_eq!(read(&[bad]), [("tea".to_owned(), 3)]);
+    }
+}

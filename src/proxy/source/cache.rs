@@ -1,0 +1,735 @@
+//! Answering from the page cache: look up, join the one fetch, or begin it.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, COOKIE, HOST};
+use ::http::{HeaderMap, HeaderName, Method, Response};
+use hyper::body::Incoming;
+use tokio::sync::oneshot;
+
+use super::{forward, origin_request, personal_data};
+use crate::cache::entry::{Entry, LifetimeSource};
+use crate::cache::fill::{Led, Loss, Order};
+use crate::cache::flight::{EndGuard, Failure, Flight, Join, Seat, Verdict};
+use crate::cache::purge::Standing;
+use crate::cache::rules::key::{ShareClass, variant_key};
+use crate::cache::rules::request_directives::Wish;
+use crate::cache::rules::verdict::{Access, Who};
+use crate::cache::{From, Look, Lookup};
+use crate::clock::unix_now;
+use crate::http::cache_status::{CacheStatus, Forward};
+use crate::http::coding::takes_as_it_is;
+use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use crate::http::media::{self, accept_names_pages};
+use crate::ident::PageKey;
+use crate::origin::OriginResponse;
+use crate::proxy::deliver::content_coding;
+use crate::proxy::deliver::content_coding::Live;
+use crate::proxy::error::Error;
+use crate::proxy::record::Trail;
+use crate::proxy::settle::user_purge;
+use crate::proxy::stage::identify::CookieClass;
+use crate::proxy::{Body, Case, deliver};
+use crate::telemetry::metrics::{Count, Outcome};
+use crate::telemetry::reason::Reason;
+
+/// A request that the cache may serve.
+pub(in crate::proxy) struct Want<'c> {
+    pub(in crate::proxy) case: &'c Case<'c>,
+    /// With whom the page would be shared: part of the key, and of what may fill it.
+    pub(in crate::proxy) class: ShareClass,
+    pub(in crate::proxy) key: PageKey,
+    /// What the visitor asks of its freshness.
+    wish: Wish,
+    /// What a fill would send. PERF: a hit on a page without variants never needs it.
+    sent: OnceCell<HeaderMap>,
+}
+
+impl<'c> Want<'c> {
+    pub(in crate::proxy) fn new(case: &'c Case<'c>, class: ShareClass) -> Self {
+        let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let key = case.page_key(target, case.route, class);
+        let honours = case.room.filler.policy.client_directives;
+        let wish = Wish::of(&case.head.headers, honours);
+        Self { case, class, key, wish, sent: OnceCell::new() }
+    }
+
+    pub(in crate::proxy) fn sent(&self) -> &HeaderMap {
+        self.sent.get_or_init(|| origin_request::fill_fields(self.case, self.class))
+    }
+
+    /// Joins the one fetch of the page under `key`, or begins it.
+    fn join(&self, key: PageKey) -> Join {
+        let pages = &self.case.room.pages;
+        let scopes = || {
+            let mut scopes = self.case.purge_scopes();
+            if self.class == ShareClass::User {
+                scopes.extend(user_purge::scopes(self.case));
+            }
+            scopes
+        };
+        pages.flights.join(self.key, key, self.sent(), &pages.purged, scopes, self.now())
+    }
+
+    /// Whether a fetch that carries this visitor's session would lack something of his request. It is his own
+    /// request then, as it came: no answer to his session is thrown away, for it may have changed that.
+    fn loses_own(&self) -> bool {
+        let is_personal = self.class.is_personal();
+        is_personal && origin_request::fill(self.case, self.class, self.sent()).1 == Loss::Visitor
+    }
+
+    /// The key under which a page that was found is fetched anew.
+    fn key_of(&self, entry: &Entry) -> PageKey {
+        match entry.vary.as_slice() {
+            [] => self.key,
+            fields => variant_key(&self.key, fields, self.sent()),
+        }
+    }
+
+    /// Whether a page that is fresh no more is the answer while it is fetched anew (RFC 5861 §3). Nothing is
+    /// asked for with a visitor's session behind his back: its answer would be seen by nobody.
+    fn is_answered_meanwhile(&self, entry: &Entry) -> bool {
+        !self.class.is_personal()
+            && self.wish.is_met_by(entry, self.now())
+            && entry.serves_while_revalidating(self.now())
+    }
+
+    pub(in crate::proxy) fn now(&self) -> u64 {
+        self.case.now as u64
+    }
+
+    /// Whether a cookie is the session's of a visitor who is known to be nobody: with it he is given what is
+    /// given without.
+    fn is_nobodys(&self, cookie: &[u8]) -> bool {
+        self.case.visitor.sharing == Who::Anonymous
+            && self.case.room.settings.cookies.is_session(cookie)
+    }
+
+    /// Whether this visitor may be given that page, or why he is forwarded.
+    pub(in crate::proxy) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
+        let headers = &self.case.head.headers;
+        if entry.source == LifetimeSource::Default && !accept_names_pages(headers) {
+            return Err(Reason::Accept);
+        }
+        if entry.vary.iter().any(|name| self.is_unsent(entry, name)) {
+            return Err(Reason::Vary);
+        }
+        Ok(())
+    }
+
+    /// Whether he came with a field, by which a page was chosen, that a fill does not send as he does; or
+    /// would be told of in one, in which a fill tells of nobody.
+    pub(in crate::proxy) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
+        let headers = &self.case.head.headers;
+        match *name {
+            COOKIE => self.lost_cookies().any(|cookie| !self.is_nobodys(cookie)),
+            // In the key, as are the two that say the same of the visitor's side.
+            HOST => false,
+            _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
+            // Looked at when the page is made ready for him.
+            ACCEPT_ENCODING if self.case.room.coder.is_on() => false,
+            // Who takes no coding that a fill asks for may have what is in none.
+            ACCEPT_ENCODING => {
+                headers.contains_key(name)
+                    && !self.sent().contains_key(name)
+                    && entry.headers.contains_key(CONTENT_ENCODING)
+            }
+            // We are who says that, and of him something else.
+            _ if origin_request::is_told(self.case, self.class, name) => true,
+            _ => headers.contains_key(name) && !self.sent().contains_key(name),
+        }
+    }
+}
+
+impl<'c> Want<'c> {
+    /// The cookies that no fill sends, and by which his page may be another. Where all that is personal is
+    /// filled in, by the operator's word, the session's are none of these.
+    fn lost_cookies(&self) -> impl Iterator<Item = &'c [u8]> {
+        let case = self.case;
+        let rules = &case.room.settings.cookies;
+        let is_of_holes = move |name: &&[u8]| {
+            self.class == ShareClass::Everyone
+                && case.route.has_holes()
+                && matches!(rules.class(name, case.route), CookieClass::Session(_))
+        };
+        origin_request::lost_cookies(case, self.class).filter(move |name| !is_of_holes(name))
+    }
+}
+
+/// How long a visitor waits for a fetch that carries the session of another user of his segment.
+const WAITS_FOR_ANOTHER: Duration = Duration::from_secs(2);
+/// How long a visitor waits for the origin who could be given a stale page.
+const RESCUE_AFTER: Duration = Duration::from_secs(2);
+/// For how long the origin is not asked for a page at which it failed, in seconds, while that may be
+/// served stale.
+const FAILING_TTL: u64 = 1;
+
+/// A page that is fresh no more, or not fresh enough for him, and suits the visitor.
+pub(in crate::proxy) struct Held {
+    pub(in crate::proxy) entry: Arc<Entry>,
+    /// The key under which it is fetched anew.
+    key: PageKey,
+    /// Whether it may be served where the origin fails.
+    rescues: bool,
+}
+
+/// What is done about a request that the cache may serve.
+pub(in crate::proxy) enum Step {
+    /// The page is the answer.
+    Hit(Arc<Entry>, From),
+    /// He asks for himself.
+    Forward(Reason),
+    /// The same for a HEAD, whatever stale page is held.
+    Head(Option<Held>),
+    /// He takes nothing but what is stored, and there is nothing for him (RFC 9111 §5.2.1.7).
+    NotStored,
+    /// A page that is fresh no more is the answer; `renews`: while it is fetched anew (RFC 5861 §3), and
+    /// else because the origin failed at it a moment ago (§4).
+    Stale { held: Held, renews: bool },
+    /// The page is fetched, or a fetch under way is waited for.
+    Fetch { held: Option<Held>, key: PageKey },
+}
+
+/// Looks for the page, and decides what is done. `forwarded_for`: why he is forwarded unless the page is
+/// static by proof.
+pub(in crate::proxy) async fn decide(
+    want: &Want<'_>,
+    forwarded_for: Option<Reason>,
+    look: Look,
+) -> Step {
+    let case = want.case;
+    let found = match find(want, look).await {
+        // What the origin calls public when it answers a login is for strangers, too.
+        absent @ Lookup::Absent(_)
+            if want.class == ShareClass::Anonymous && case.route.trust_public =>
+        {
+            match find(&Want::new(case, ShareClass::Public), look).await {
+                fresh @ Lookup::Fresh(..) => fresh,
+                Lookup::Stale(..) | Lookup::Absent(_) => absent,
+            }
+        }
+        found => found,
+    };
+    let (held, key) = match weigh(want, found, forwarded_for) {
+        Weighed::Hit(entry, from) => return Step::Hit(entry, from),
+        Weighed::Forward(_) | Weighed::Fetch(..) if want.wish.only_if_cached => {
+            return Step::NotStored;
+        }
+        Weighed::Forward(reason) => return Step::Forward(reason),
+        Weighed::Fetch(held, key) => (held, key),
+    };
+    if case.head.method == Method::HEAD {
+        // Its answer is the visitor's own, and changes nothing that others get: it cannot make a page
+        // fresh, and one that it contradicts is stale as it is (RFC 9111 §4.3.5).
+        return Step::Head(held);
+    }
+    let memory = case.room.pages.memory();
+    let uncacheable = match look {
+        Look::Use => memory.uncacheable(&want.key, want.now()),
+        Look::Peek => memory.peek_uncacheable(&want.key, want.now()).map(|(reason, _)| reason),
+    };
+    if let Some(reason) = uncacheable {
+        return Step::Forward(reason);
+    }
+    match held {
+        Some(held) if held.rescues && memory.is_failing(&held.key, want.now(), look) => {
+            Step::Stale { held, renews: false }
+        }
+        Some(held) if want.is_answered_meanwhile(&held.entry) => Step::Stale { held, renews: true },
+        held => Step::Fetch { held, key },
+    }
+}
+
+/// Whether something static is asked for, and is kept for strangers as something that is so by proof.
+pub(in crate::proxy) async fn is_kept_for_strangers(case: &Case<'_>, look: Look) -> bool {
+    let may_be = case.room.filler.policy.static_for_all
+        && media::asks_for_static(&case.head.headers, case.head.uri.path());
+    if !may_be {
+        return false;
+    }
+    let want = Want::new(case, ShareClass::Anonymous);
+    let Lookup::Fresh(entry, _) = find(&want, look).await else { return false };
+    entry.static_proof && want.wish.is_met_by(&entry, want.now()) && want.suits(&entry).is_ok()
+}
+
+/// What is done about what was found.
+enum Weighed {
+    Hit(Arc<Entry>, From),
+    Forward(Reason),
+    Fetch(Option<Held>, PageKey),
+}
+
+/// Whether what was found is the answer. `forwarded_for`: why this visitor may be given only what is
+/// static by proof, and fills nothing.
+fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weighed {
+    let suits = |entry: &Entry| want.suits(entry).is_ok();
+    let (held, key, reason) = match found {
+        Lookup::Fresh(entry, _) if !want.wish.is_met_by(&entry, want.now()) => {
+            let key = want.key_of(&entry);
+            let held = suits(&entry).then_some(Held { entry, key, rescues: true });
+            (held, key, Some(Reason::RequestDirective))
+        }
+        Lookup::Fresh(entry, from) => {
+            let refused = forwarded_for.filter(|_| !entry.static_proof);
+            return match want.suits(&entry).err().or(refused) {
+                None => Weighed::Hit(entry, from),
+                Some(reason) => Weighed::Forward(reason),
+            };
+        }
+        Lookup::Stale(entry, _, key) => {
+            let rescues = entry.serves_on_error(want.now());
+            (suits(&entry).then_some(Held { entry, key, rescues }), key, None)
+        }
+        Lookup::Absent(key) => (None, key, None),
+    };
+    match forwarded_for {
+        Some(forwarded_for) => Weighed::Forward(reason.unwrap_or(forwarded_for)),
+        None => Weighed::Fetch(held, key),
+    }
+}
+
+/// Answers from the cache where that may be, else forwards.
+pub(in crate::proxy) async fn answer(
+    case: &Case<'_>,
+    body: Option<Incoming>,
+    access: Access,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Error> {
+    let (class, forwarded_for) = match access {
+        Access::Shared(class) => (class, None),
+        Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(reason)),
+        Access::Bypass(reason) => return forward::forward(case, body, reason, trail).await,
+    };
+    let want = Want::new(case, class);
+    let fetched = match decide(&want, forwarded_for, Look::Use).await {
+        Step::Hit(entry, from) => Fetched::from(hit(&want, &entry, from, trail).await),
+        Step::Forward(reason) => Fetched::Forward(reason),
+        Step::Head(_) => Fetched::Forward(Reason::Head),
+        Step::NotStored => Fetched::Failed(Error::NotStored),
+        Step::Stale { held, renews } => {
+            if renews {
+                renew(&want, &held);
+            }
+            Fetched::from(stale(&want, &held, trail).await)
+        }
+        Step::Fetch { held, key } => fetch(&want, held.as_ref(), key, trail).await,
+    };
+    match fetched {
+        Fetched::Answer(mut response) => {
+            if class.is_personal() {
+                deliver::keep_for_one(response.headers_mut());
+            }
+            Ok(response)
+        }
+        // The fetch asked for codings that are not this visitor's.
+        Fetched::Own(came, reason)
+            if case.room.coder.is_on()
+                && !class.is_personal()
+                && !takes_as_it_is(&case.head.headers, came.response.headers()) =>
+        {
+            drop(came);
+            forward::forward(case, body, reason, trail).await
+        }
+        Fetched::Own(came, reason) => {
+            trail.outcome(Outcome::Bypass, Some(reason));
+            forward::count_blocking(case, came.response.headers(), reason);
+            forward::own(case, came, reason).await
+        }
+        Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,
+        Fetched::Failed(error) => Err(error),
+    }
+}
+
+/// Begins to fetch a page anew behind the answer, unless somebody does already.
+fn renew(want: &Want<'_>, held: &Held) {
+    let Join::Lead(flight) = want.join(held.key) else { return };
+    // The page may have landed between the look-up and the joining.
+    match want.case.room.pages.in_memory(&want.key, || want.sent(), want.now()) {
+        Some(landed) => EndGuard(flight).0.answer(&landed),
+        // Nobody listens.
+        None => drop(begin(want, flight, Some(held))),
+    }
+}
+
+/// What the one fetch, or waiting for it, has led to.
+enum Fetched {
+    Answer(Response<Body>),
+    /// The visitor's own response, unshared.
+    Own(OriginResponse, Reason),
+    /// Nothing that this visitor may have: he asks for himself.
+    Forward(Reason),
+    Failed(Error),
+}
+
+impl Fetched {
+    fn from(answer: Result<Response<Body>, Reason>) -> Self {
+        answer.map_or_else(Self::Forward, Self::Answer)
+    }
+
+    /// The same of one whose body is on its way, and may have broken off before it began.
+    async fn begun(answer: Result<Response<Body>, Reason>) -> Self {
+        let mut response = match answer {
+            Ok(response) => response,
+            Err(reason) => return Self::Forward(reason),
+        };
+        match response.body_mut().begin().await {
+            Ok(()) => Self::Answer(response),
+            Err(_) => Self::Failed(Error::OriginShared(Failure::Unusable)),
+        }
+    }
+}
+
+/// Begins the one fetch of a page, or waits for it. Where it fails, or takes too long, a page that is
+/// held is the answer if it may be.
+async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut Trail) -> Fetched {
+    let rescue = held.filter(|held| held.rescues);
+    if want.loses_own() {
+        return Fetched::Forward(Reason::Miss);
+    }
+    let joined = want.join(key);
+    let fetching = async {
+        let seat = match joined {
+            Join::Lead(flight) => return lead(want, flight, held, trail).await,
+            Join::Wait(seat) => seat,
+            Join::Full => return Fetched::Forward(Reason::Crowded),
+        };
+        let fetched = wait(want, seat, trail).await;
+        if !matches!(fetched, Fetched::Forward(Reason::Twin)) {
+            return fetched;
+        }
+        // What has come was another user's: one of those who wait is asked for next, and where he is given
+        // the same, it is for all of them.
+        match want.join(key) {
+            Join::Lead(flight) => lead(want, flight, held, trail).await,
+            Join::Wait(seat) => wait(want, seat, trail).await,
+            Join::Full => Fetched::Forward(Reason::Crowded),
+        }
+    };
+    let Some(held) = rescue else { return fetching.await };
+    let fetched = {
+        let mut fetching = std::pin::pin!(fetching);
+        match tokio::time::timeout(RESCUE_AFTER, &mut fetching).await {
+            Ok(fetched) => Some(fetched),
+            // What is answered to his session is his, however late it comes.
+            Err(_) if !want.class.is_personal() && rescues(want, held) => None,
+            Err(_) => Some(fetching.await),
+        }
+    };
+    let has_failed = match &fetched {
+        None | Some(Fetched::Failed(_) | Fetched::Own(_, Reason::ServerError)) => true,
+        Some(Fetched::Forward(reason)) => matches!(reason, Reason::Origin | Reason::ServerError),
+        Some(Fetched::Answer(_) | Fetched::Own(..)) => false,
+    };
+    match fetched {
+        Some(fetched) if !has_failed || !rescues(want, held) => fetched,
+        Some(_) | None => {
+            let until = unix_now() as u64 + FAILING_TTL;
+            want.case.room.pages.memory().mark_failing(key, until);
+            Fetched::from(stale(want, held, trail).await)
+        }
+    }
+}
+
+/// Whether a page that is held may stand in for the origin's answer now: it may have been purged, or
+/// have grown old, while that was waited for.
+fn rescues(want: &Want<'_>, held: &Held) -> bool {
+    let now = unix_now() as u64;
+    match want.case.room.pages.standing(&held.entry, now) {
+        Standing::Current => true,
+        Standing::Stale => held.entry.serves_on_error(now),
+        Standing::Gone => false,
+    }
+}
+
+/// Looks in memory and in the store; a store that fails has nothing.
+async fn find(want: &Want<'_>, look: Look) -> Lookup {
+    let room = want.case.room;
+    let pages = &room.pages;
+    // PERF: what a fill would send is made only where it is needed. A peek has time.
+    if look == Look::Use
+        && let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now())
+    {
+        return Lookup::Fresh(entry, From::Memory);
+    }
+    let looked_up = pages.look(&room.store, &want.key, want.sent(), want.now(), look).await;
+    looked_up.unwrap_or_else(|error| {
+        tracing::debug!(%error, "a page could not be looked up");
+        room.sheet.count(Count::StoreReadErrors);
+        Lookup::Absent(want.key)
+    })
+}
+
+/// What `Cache-Status` says of a hit.
+pub(in crate::proxy) fn hit_status(
+    want: &Want<'_>,
+    entry: &Entry,
+    from: From,
+) -> CacheStatus<'static> {
+    let detail = match from {
+        From::Memory => "memory",
+        From::Store => "store",
+    };
+    CacheStatus::hit(entry.ttl(want.now()), detail)
+}
+
+/// The same of a page that is stale.
+pub(in crate::proxy) fn stale_status(want: &Want<'_>, entry: &Entry) -> CacheStatus<'static> {
+    CacheStatus::hit(entry.ttl(want.now()), "stale")
+}
+
+async fn hit(
+    want: &Want<'_>,
+    entry: &Arc<Entry>,
+    from: From,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Reason> {
+    let outcome = match from {
+        From::Memory => Outcome::HitMemory,
+        From::Store => Outcome::HitStore,
+    };
+    if from == From::Memory {
+        want.case.room.filler.found(&want.key, || want.sent(), want.now());
+    }
+    let ready = content_coding::ready(want.case, want.class, entry, true).await?;
+    trail.outcome(outcome, None);
+    Ok(deliver::ready(want.case, &ready, &hit_status(want, entry, from)))
+}
+
+/// A page that is fresh no more, as the answer all the same.
+async fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Result<Response<Body>, Reason> {
+    let entry = &held.entry;
+    let ready = content_coding::ready(want.case, want.class, entry, true).await?;
+    trail.outcome(Outcome::HitStale, None);
+    Ok(deliver::ready(want.case, &ready, &stale_status(want, entry)))
+}
+
+/// A page that is on its way: as it comes or, where this visitor cannot read that, when it has landed.
+/// Where it does not land, he asks for himself.
+async fn coming(
+    want: &Want<'_>,
+    head: &Arc<Entry>,
+    (seat, length): (Seat, Option<u64>),
+    status: &CacheStatus<'_>,
+) -> Result<Response<Body>, Reason> {
+    let (case, coder) = (want.case, &want.case.room.coder);
+    match coder.live(want.class, &case.head.headers, &head.headers) {
+        Live::AsItComes => Ok(deliver::stored(case, head, status, Body::flight(seat, length))),
+        // A seat that is not read would hold up those that are.
+        Live::Never => Err(Reason::Vary),
+        Live::Whole => {
+            if !coder.arrival(seat).await {
+                return Err(Reason::Vary);
+            }
+            let landed = case.room.pages.in_memory(&want.key, || want.sent(), want.now());
+            let page = landed.ok_or(Reason::Vary)?;
+            want.suits(&page)?;
+            let ready = content_coding::ready(case, want.class, &page, true).await?;
+            Ok(deliver::ready(case, &ready, status))
+        }
+    }
+}
+
+/// Whether a page that is held must not be shown any more.
+fn is_gone(want: &Want<'_>, held: &Held) -> bool {
+    want.case.room.pages.purged.standing(&held.entry.marks) == Standing::Gone
+}
+
+fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::Receiver<Led> {
+    let case = want.case;
+    let (request, loss) = origin_request::fill(case, want.class, &flight.sent);
+    let order = Order {
+        primary: want.key,
+        class: want.class,
+        request,
+        route: Arc::clone(case.route),
+        loss,
+        person: user_purge::person(case).filter(|_| want.class.is_personal()),
+        traces: personal_data::traces(case, want.class),
+        held: held.filter(|held| !is_gone(want, held)).map(|held| Arc::clone(&held.entry)),
+        withhold: held.is_some_and(|held| held.rescues),
+    };
+    case.room.filler.begin(flight, order)
+}
+
+/// Why the origin is asked although something may be stored.
+fn why(want: &Want<'_>, held: Option<&Held>) -> Forward {
+    match held {
+        // One that was purged is stale, however young it is.
+        Some(held)
+            if held.entry.is_fresh(unix_now() as u64)
+                && want.case.room.pages.purged.is_current(&held.entry.marks) =>
+        {
+            Forward::Request
+        }
+        Some(_) => Forward::Stale,
+        None => Forward::UriMiss,
+    }
+}
+
+/// Begins the fetch, and answers from it.
+async fn lead(
+    want: &Want<'_>,
+    flight: Arc<Flight>,
+    held: Option<&Held>,
+    trail: &mut Trail,
+) -> Fetched {
+    let case = want.case;
+    // The page may have landed between the look-up and the joining.
+    if let Some(entry) = case.room.pages.in_memory(&want.key, || want.sent(), want.now())
+        && want.suits(&entry).is_ok()
+        && want.wish.is_met_by(&entry, want.now())
+    {
+        EndGuard(flight).0.answer(&entry);
+        return Fetched::from(hit(want, &entry, From::Memory, trail).await);
+    }
+    let led = begin(want, flight, held).await;
+    trail.origin_answered();
+    match led {
+        Ok(Led::Shared { head: entry, seat, length, stored, waits, cookies }) => {
+            // What is answered to his session is the answer to his request, as it came.
+            let is_his = want.class.is_personal();
+            if let (false, Err(reason)) = (is_his, want.suits(&entry)) {
+                // A seat that is not read would hold up those that are.
+                drop(seat);
+                return Fetched::Forward(reason);
+            }
+            let why = why(want, held);
+            let mut status = CacheStatus::forwarded(why, waits.map(Reason::as_str));
+            status.stored = stored;
+            status.ttl = Some(entry.ttl(want.now()));
+            let answer = match is_his {
+                true => {
+                    let body = Body::flight(seat, length);
+                    let mut answer = deliver::stored(case, &entry, &status, body);
+                    deliver::give_cookies(case, answer.headers_mut(), cookies);
+                    Ok(answer)
+                }
+                false => coming(want, &entry, (seat, length), &status).await,
+            };
+            if answer.is_ok() {
+                trail.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
+            }
+            Fetched::begun(answer).await
+        }
+        Ok(Led::Landed(page)) => match want.suits(&page) {
+            Ok(()) => {
+                let mut status = CacheStatus::forwarded(why(want, held), None);
+                status.stored = true;
+                let answer = landed(want, page, status).await;
+                if answer.is_ok() {
+                    trail.outcome(Outcome::Miss, Some(Reason::Miss));
+                }
+                Fetched::from(answer)
+            }
+            Err(reason) => Fetched::Forward(reason),
+        },
+        Ok(Led::Validated(entry)) => match want.suits(&entry) {
+            Ok(()) => Fetched::from(validated(want, entry, why(want, held), trail).await),
+            Err(reason) => Fetched::Forward(reason),
+        },
+        Ok(Led::Elsewhere(entry)) => match want.suits(&entry) {
+            Ok(()) => Fetched::from(hit(want, &entry, From::Store, trail).await),
+            Err(reason) => Fetched::Forward(reason),
+        },
+        Ok(Led::Own(came, reason)) => Fetched::Own(*came, reason),
+        Ok(Led::Again(reason)) => Fetched::Forward(reason),
+        Ok(Led::Failed(error)) => Fetched::Failed(error.into()),
+        Err(_) => Fetched::Forward(Reason::Origin),
+    }
+}
+
+/// A page that the origin has just called right.
+async fn validated(
+    want: &Want<'_>,
+    entry: Arc<Entry>,
+    why: Forward,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Reason> {
+    let mut status = CacheStatus::forwarded(why, None);
+    status.forwarded_status = Some(304);
+    status.stored = true;
+    let response = landed(want, entry, status).await?;
+    trail.outcome(Outcome::Revalidated, None);
+    Ok(response)
+}
+
+/// A page that has just been kept.
+async fn landed(
+    want: &Want<'_>,
+    entry: Arc<Entry>,
+    mut status: CacheStatus<'_>,
+) -> Result<Response<Body>, Reason> {
+    // Forms belong to the page that memory has, which may be another one by now.
+    let kept = want.case.room.pages.in_memory(&want.key, || want.sent(), want.now());
+    let kept = kept.filter(|kept| want.suits(kept).is_ok());
+    let is_kept = kept.is_some();
+    let entry = kept.unwrap_or(entry);
+    let ready = content_coding::ready(want.case, want.class, &entry, is_kept).await?;
+    status.ttl = Some(entry.ttl(want.now()));
+    Ok(deliver::ready(want.case, &ready, &status))
+}
+
+/// The verdict on another request's fetch. Of one that carries another user's session it is not waited for
+/// long, and nothing follows from its failure: an app may keep him waiting, and answer others.
+async fn verdict(want: &Want<'_>, seat: &mut Seat) -> Verdict {
+    let verdict = match want.class {
+        ShareClass::Segment => tokio::time::timeout(WAITS_FOR_ANOTHER, seat.verdict()).await,
+        _ => Ok(seat.verdict().await),
+    };
+    match verdict {
+        Ok(Verdict::Failed(_)) if want.class.is_personal() => Verdict::Refused(Reason::Origin),
+        Ok(verdict) => verdict,
+        Err(_) => Verdict::Refused(Reason::Slow),
+    }
+}
+
+/// Waits for another request's fetch.
+async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
+    let (entry, length) = match verdict(want, &mut seat).await {
+        Verdict::Shared(entry, length) => (entry, Some(length)),
+        Verdict::Landed(page) => (page, None),
+        Verdict::Refused(reason) => return Fetched::Forward(reason),
+        Verdict::Failed(why) => return Fetched::Failed(Error::OriginShared(why)),
+        Verdict::Pending => return Fetched::Forward(Reason::Origin),
+    };
+    if let Err(reason) = may_be_given(want, &seat, &entry) {
+        // A seat that is not read would hold up those that are.
+        drop(seat);
+        return Fetched::Forward(reason);
+    }
+    let mut status = CacheStatus::forwarded(Forward::UriMiss, None);
+    status.collapsed = true;
+    status.ttl = Some(entry.ttl(want.now()));
+    let answer = match length {
+        Some(length) => coming(want, &entry, (seat, length), &status).await,
+        None => {
+            drop(seat);
+            landed(want, entry, status).await
+        }
+    };
+    if answer.is_ok() {
+        trail.outcome(Outcome::HitFlight, None);
+    }
+    match Fetched::begun(answer).await {
+        // Somebody else's session may be why it broke off, and nothing of it was sent yet.
+        Fetched::Failed(_) if want.class.is_personal() => Fetched::Forward(Reason::Origin),
+        fetched => fetched,
+    }
+}
+
+/// Whether who waits for a page may have what has come, or why he is forwarded.
+fn may_be_given(want: &Want<'_>, seat: &Seat, entry: &Entry) -> Result<(), Reason> {
+    let same = variant_key(&want.key, &entry.vary, want.sent())
+        == variant_key(&want.key, &entry.vary, seat.sent());
+    // A purge by a tag of which nobody knew yet that the page has it.
+    let is_old = seat.is_later() && !want.case.room.pages.purged.is_current(&entry.marks);
+    match (same, is_old) {
+        // The guard may have read it for longer than it is fresh.
+        (true, false) if !entry.is_fresh(want.now()) => Err(Reason::Stale),
+        (true, false) => want.suits(entry),
+        (true, true) => Err(Reason::Invalidated),
+        (false, _) => Err(Reason::Vary),
+    }
+}

@@ -1,0 +1,260 @@
+//! The visitor's cart: what a change may say, and how a cart is told.
+
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderMap, Method};
+use bytes::Bytes;
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Number, Value};
+
+use super::{Call, InCart, Refusal, Told};
+use crate::ident::Item;
+use crate::origin::{self, BodyFault};
+use crate::proxy::error::Error;
+use crate::proxy::settle::user_purge;
+use crate::proxy::settle::visitor_token::Unchanged;
+use crate::proxy::stage::identify::Visitor;
+use crate::session::cart::{is_count, setting};
+use crate::store::{Cart, CartAnswer, CartChange, CartOwner};
+
+/// The largest body that says a change, in bytes.
+const BODY_MAX: u64 = 64 << 10;
+/// The longest complaint about a body, in bytes: it may repeat what the body said.
+const COMPLAINT_MAX: usize = 200;
+
+/// The body of a call: read once, or not at all.
+pub(super) struct Upload {
+    body: Option<Incoming>,
+    is_read: bool,
+}
+
+impl Upload {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { is_read: body.is_end_stream(), body: Some(body) }
+    }
+
+    /// Whether nothing of the body is left on the connection.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    async fn read(&mut self, call: &Call<'_>) -> Result<Bytes, Refusal> {
+        let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
+        let settings = &call.room.settings;
+        let max = settings.body_max.unwrap_or(BODY_MAX).min(BODY_MAX);
+        if body.size_hint().lower() > max {
+            return Err(Refusal::TooLarge);
+        }
+        // So little is sent at once, or not at all: a byte now and then is no change.
+        let upload = origin::Upload::new(body, max, settings.stall, |_| {});
+        let upload = upload.telling(call.client.pulse.body_is_read());
+        let whole = tokio::time::timeout(settings.stall, upload.collect()).await;
+        let whole = whole.unwrap_or(Err(BodyFault::Stalled)).map_err(|fault| match fault {
+            BodyFault::TooLarge => Refusal::TooLarge,
+            BodyFault::Stalled => Refusal::Stalled,
+            BodyFault::Broken => Refusal::Malformed("the body broke off".to_owned()),
+        })?;
+        self.is_read = true;
+        Ok(whole.to_bytes())
+    }
+}
+
+/// Carries out a PUT or a DELETE by who has a session, and tells the cart after it.
+pub(super) async fn change(
+    call: &Call<'_>,
+    whose: &CartOwner,
+    upload: &mut Upload,
+) -> Result<Told<'static>, Refusal> {
+    let room = call.room;
+    let answer = match wish(call, upload).await? {
+        None => room.sessions.empty_cart(&room.store, whose).await?,
+        Some(counts) => room.sessions.add_to_cart(&room.store, whose, counts).await?,
+    };
+    if matches!(answer, CartAnswer::Changed(_)) {
+        user_purge::has_changed_cart(room, whose).await;
+    }
+    told(answer)
+}
+
+/// The same by a visitor without a login, who may be given a token for it.
+pub(super) async fn change_without_login(
+    call: &Call<'_>,
+    visitor: &Visitor,
+    upload: &mut Upload,
+) -> Result<Told<'static>, Refusal> {
+    let may_have_one =
+        call.held.token(visitor).is_some() || call.held.may_begin(&call.room.settings, visitor);
+    if !may_have_one {
+        return Err(Refusal::NotLoggedIn);
+    }
+    let wish = wish(call, upload).await?;
+    let change = wish.map_or(CartChange::Empty, setting);
+    match call.held.change_cart(&call.around(), visitor, &change).await {
+        Ok(answer) => told(answer),
+        Err(Unchanged::Store(error)) => Err(error.into()),
+        Err(Unchanged::NotGiven) => Err(Refusal::StoreAway),
+        Err(Unchanged::TooMany(retry)) => {
+            Err(Refusal::TooMany(Error::TooMany { retry, has_body: false }))
+        }
+    }
+}
+
+/// The counts that are to be set; `None`: the cart is to be emptied.
+async fn wish(call: &Call<'_>, upload: &mut Upload) -> Result<Option<Vec<(Item, i64)>>, Refusal> {
+    let empties = call.head.method == Method::DELETE;
+    let needs_no_type = empties && upload.is_read();
+    if !needs_no_type && !is_json(&call.head.headers) {
+        return Err(Refusal::NotJson);
+    }
+    if empties {
+        return Ok(None);
+    }
+    parse(&upload.read(call).await?).map(Some)
+}
+
+fn told(answer: CartAnswer) -> Result<Told<'static>, Refusal> {
+    match answer {
+        CartAnswer::Changed(cart) => Ok(show(cart)),
+        CartAnswer::NotLoggedIn => Err(Refusal::NotLoggedIn),
+        CartAnswer::Full => Err(Refusal::Full),
+    }
+}
+
+/// A cart as it is told.
+pub(super) fn show(cart: Cart) -> Told<'static> {
+    let items = cart.into_iter();
+    let items = items.map(|(item, count)| InCart { item: item.as_str().to_owned(), count });
+    Told::Cart { items: items.collect() }
+}
+
+/// Whether the body is said to be JSON, once. A form of another site cannot say that.
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return false };
+    let kind = line.as_bytes().split(|&b| b == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+/// `{"item": …, "count": …}`, or `{"items": [{"item": …, "count": …}, …]}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    item: Option<String>,
+    count: Option<Count>,
+    items: Option<Vec<Line>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    item: String,
+    count: Count,
+}
+
+/// A whole number, however it is written: to JSON, 2 and 2.0 are one.
+#[derive(Clone, Copy)]
+struct Count(i64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = Number::deserialize(from)?;
+        let whole = |number: f64| number.fract() == 0.0 && number >= i64::MIN as f64;
+        let count = number.as_i64().or_else(|| {
+            // What is over the largest is as large as that.
+            number.as_f64().filter(|&number| whole(number)).map(|number| number as i64)
+        });
+        count.map(Self).ok_or_else(|| D::Error::custom("a count is a whole number"))
+    }
+}
+
+fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, Refusal> {
+    // Serde would take a list for an object, too.
+    let shape: Value =
+        serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
+    let lines = shape.get("items").and_then(Value::as_array);
+    if !shape.is_object() || !lines.is_none_or(|lines| lines.iter().all(Value::is_object)) {
+        return Err(malformed("the body, and each of its items, must be an object"));
+    }
+    let wish: Wish = serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
+    let lines = match wish {
+        Wish { item: Some(item), count: Some(count), items: None } => vec![Line { item, count }],
+        Wish { item: None, count: None, items: Some(lines) } => lines,
+        _ => return Err(malformed("either item and count, or items")),
+    };
+    lines.iter().map(wanted).collect()
+}
+
+fn wanted(line: &Line) -> Result<(Item, i64), Refusal> {
+    let item = Item::new(&line.item)
+        .ok_or_else(|| malformed("an item has 1 to 128 bytes without control characters"))?;
+    let Count(count) = line.count;
+    if !is_count(count) {
+        return Err(malformed("a count is 1,000,000 at most"));
+    }
+    Ok((item, count))
+}
+
+fn malformed(why: &str) -> Refusal {
+    Refusal::Malformed(why[..why.floor_char_boundary(COMPLAINT_MAX)].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(body: &str) -> Result<Vec<(String, i64)>, String> {
+        let counts = parse(body.as_bytes()).map_err(|refusal| refusal.to_string())?;
+        Ok(counts.into_iter().map(|(item, count)| (item.as_str().to_owned(), count)).collect())
+    }
+
+    #[test]
+    fn a_change_names_one_item_or_several() {
+        let mug = |count| Ok(vec![("mug".to_owned(), count)]);
+        assert_eq!(parsed(r#"{"item":"mug","count":2}"#), mug(2));
+        assert_eq!(parsed(r#" {"count":-7,"item":"mug"} "#), mug(-7));
+        assert_eq!(parsed(r#"{"items":[{"item":"mug","count":1000000}]}"#), mug(1_000_000));
+        assert_eq!(parsed(r#"{"items":[]}"#), Ok(Vec::new()));
+        // In JSON this is the same number.
+        assert_eq!(parsed(r#"{"item":"mug","count":2.0}"#), mug(2));
+        assert_eq!(parsed(r#"{"item":"mug","count":2e0}"#), mug(2));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_change_is_said() {
+        let long = format!(r#"{{"item":"{}","count":1}}"#, "x".repeat(129));
+        let unknown = format!(r#"{{"{}":1}}"#, "y".repeat(500));
+        for (body, told) in [
+            ("", "EOF"),
+            ("mug", "expected value"),
+            ("[]", "must be an object"),
+            ("null", "must be an object"),
+            (r#"["mug",1,null]"#, "must be an object"),
+            (r#"{"items":[["mug",1]]}"#, "must be an object"),
+            ("{}", "either item and count, or items"),
+            (r#"{"item":"mug"}"#, "either"),
+            (r#"{"item":"mug","count":1,"items":[]}"#, "either"),
+            (r#"{"item":"mug","count":1,"price":0}"#, "unknown field `price`"),
+            (r#"{"items":[{"item":"mug","count":1,"x":0}]}"#, "unknown field `x`"),
+            (r#"{"items":[{"item":"mug"}]}"#, "missing field `count`"),
+            (r#"{"item":"mug","item":"tea","count":1}"#, "duplicate field"),
+            (r#"{"item":"mug","count":1.5}"#, "whole number"),
+            (r#"{"item":"mug","count":-1e300}"#, "whole number"),
+            (r#"{"item":"mug","count":1e300}"#, "1,000,000"),
+            (r#"{"item":"mug","count":"1"}"#, "invalid type: string"),
+            (r#"{"item":7,"count":1}"#, "invalid type: integer"),
+            (r#"{"item":"mug","count":18446744073709551615}"#, "1,000,000"),
+            (r#"{"item":"mug","count":1000001}"#, "1,000,000"),
+            (r#"{"item":"","count":1}"#, "1 to 128"),
+            (r#"{"item":"a\u0000","count":1}"#, "control"),
+            (&long, "1 to 128"),
+            (&unknown, "unknown field"),
+            (r#"{"item":"mug","count":1} x"#, "trailing"),
+        ] {
+            let why = parsed(body).unwrap_err();
+            assert!(why.contains(told) && why.len() <= COMPLAINT_MAX, "{body}: {why}");
+        }
+    }
+}

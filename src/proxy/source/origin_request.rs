@@ -1,0 +1,545 @@
+//! What the origin is sent: a forwarded request as it came, or a fill from an allow-list.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ::http::header::{
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, CACHE_CONTROL, CONNECTION,
+    CONTENT_LENGTH, COOKIE, DNT, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, ORIGIN, PRAGMA, REFERER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    UPGRADE_INSECURE_REQUESTS, USER_AGENT,
+};
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use hyper::body::Incoming;
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+
+use crate::cache::fill::Loss;
+use crate::cache::rules::fragments::esi::SURROGATE_CAPABILITY;
+use crate::cache::rules::key::ShareClass;
+use crate::http::coding::READABLE;
+use crate::http::cookie::{cookies, rebuild};
+use crate::http::forwarded as fwd;
+use crate::http::host::Host;
+use crate::http::signature::{self, SIGNATURE};
+use crate::http::vary::normalised_accept_encoding;
+use crate::http::{hop, language, query};
+use crate::ident::User;
+use crate::origin::{Call, Outgoing, Upload};
+use crate::policy::route::Esi;
+use crate::proxy::Case;
+use crate::proxy::settle::app_login::Heard;
+use crate::telemetry::access_log::VisitorClass;
+
+/// `X-Anteroom-Session: known|none|unknown`.
+static SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
+
+/// What a field value may not hold as it is. `%` is encoded, too: else the user `a%20b` would be
+/// told as the user `a b`.
+const IN_FIELD: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+
+/// Fields that a fill may send on, and that `Vary` may name.
+static SENT: [HeaderName; 7] =
+    [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT, REFERER, ORIGIN, SAVE_DATA, DPR];
+const SAVE_DATA: HeaderName = HeaderName::from_static("save-data");
+/// Goes with `Upgrade: h2c` (RFC 7540 §3.2.1).
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const DPR: HeaderName = HeaderName::from_static("dpr");
+
+/// Client hints: of user agents, of user preferences, responsive images and networks
+/// (<https://wicg.github.io/client-hints-infrastructure/#policy-controlled-client-hints-features>).
+static CLIENT_HINTS: [&str; 28] = [
+    "device-memory",
+    "downlink",
+    "ect",
+    "rtt",
+    "sec-ch-device-memory",
+    "sec-ch-dpr",
+    "sec-ch-forced-colors",
+    "sec-ch-prefers-color-scheme",
+    "sec-ch-prefers-contrast",
+    "sec-ch-prefers-reduced-data",
+    "sec-ch-prefers-reduced-motion",
+    "sec-ch-prefers-reduced-transparency",
+    "sec-ch-ua",
+    "sec-ch-ua-arch",
+    "sec-ch-ua-bitness",
+    "sec-ch-ua-form-factors",
+    "sec-ch-ua-full-version",
+    "sec-ch-ua-full-version-list",
+    "sec-ch-ua-mobile",
+    "sec-ch-ua-model",
+    "sec-ch-ua-platform",
+    "sec-ch-ua-platform-version",
+    "sec-ch-ua-wow64",
+    "sec-ch-viewport-height",
+    "sec-ch-viewport-width",
+    "sec-ch-width",
+    "viewport-width",
+    "width",
+];
+
+/// Fields whose absence changes no page: conditions that the cache judges itself, what
+/// concerns the connection, and what browsers add to everything.
+static NEUTRAL: [HeaderName; 18] = [
+    ACCEPT_ENCODING,
+    CACHE_CONTROL,
+    CONNECTION,
+    CONTENT_LENGTH,
+    DNT,
+    EXPECT,
+    HOST,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE,
+    PRAGMA,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    UPGRADE_INSECURE_REQUESTS,
+    HeaderName::from_static("priority"),
+];
+
+/// How much `Cache-Status` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusDetail {
+    /// With TTL and reason.
+    Full,
+    /// Hit or forwarded only.
+    Short,
+    /// No field at all.
+    Off,
+}
+
+/// What the origin is told.
+#[derive(Clone)]
+pub struct OriginRules {
+    /// The Host that it gets; `None`: the client's.
+    pub host: Option<HeaderValue>,
+    /// Whether it is told who the visitor is, and its `Anteroom-*` believed.
+    pub sessions: bool,
+    /// Whether sessions are kept from it, in cookies too: it is a further origin that has no part in them.
+    /// The first one without a part may have sessions of its own under that name.
+    pub is_apart: bool,
+    /// The field with the user's name.
+    pub identity: HeaderName,
+    /// The key of the signature.
+    pub secret: Option<Vec<u8>>,
+    /// Whether request fields with `_` in their names are passed on.
+    pub pass_underscores: bool,
+    /// Whether no client may name another path or host than that of his request: some are guarded.
+    pub no_detours: bool,
+    /// Whether no client may name another method: some are guarded or counted by it.
+    pub no_other_method: bool,
+    /// Whether a fill names the visitor's address, and not ours.
+    pub fill_client_address: bool,
+    /// How long a body may pause where it is one side of a call (gRPC).
+    pub call_stall: std::time::Duration,
+}
+
+impl std::fmt::Debug for OriginRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OriginRules").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// A forwarded request: as it came, less what no client may say, plus what we say.
+pub(in crate::proxy) fn forwarded(case: &Case<'_>, body: Option<Incoming>) -> Request<Outgoing> {
+    let mut headers = forwarded_fields(case);
+    let body = outgoing_body(case, body);
+    match &body {
+        Outgoing::Empty if says_length(case) => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        // hyper would send none to a GET or HEAD that does not say so.
+        Outgoing::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        _ => {}
+    }
+    let mut request = build(case, target(case.head.uri.path_and_query().cloned()), headers, body);
+    if case.is_call() {
+        request.extensions_mut().insert(Call);
+    }
+    request
+}
+
+/// A request of ours in the visitor's name, without a body.
+pub(in crate::proxy) fn question(case: &Case<'_>) -> Request<Outgoing> {
+    let target = target(case.head.uri.path_and_query().cloned());
+    build(case, target, forwarded_fields(case), Outgoing::Empty)
+}
+
+/// The fields of a forwarded request, but for those that frame its body.
+fn forwarded_fields(case: &Case<'_>) -> HeaderMap {
+    let rules = case.rules();
+    let mut headers = HeaderMap::with_capacity(case.head.headers.len() + 8);
+    for (name, value) in &case.head.headers {
+        if passes(name, rules) {
+            headers.append(name, value.clone());
+        }
+    }
+    let trailers_wanted = hop::te_trailers(&case.head.headers);
+    let announced: Vec<HeaderValue> = headers.get_all(TRAILER).iter().cloned().collect();
+    hop::strip_hop_by_hop(&mut headers);
+    for name in [EXPECT, CONTENT_LENGTH, HOST, HTTP2_SETTINGS] {
+        headers.remove(name);
+    }
+    for value in announced {
+        headers.append(TRAILER, value);
+    }
+    if trailers_wanted {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
+    hop::count_down(&case.head.method, &mut headers);
+    introduce(case, &mut headers, &case.admitted.host, case.admitted.address);
+    if rules.sessions {
+        let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        identify(case, &mut headers, path);
+    }
+    if rules.is_apart || case.visitor.is_barred {
+        keep_sessions_from(case, &mut headers);
+    }
+    headers
+}
+
+/// RFC 9110 §8.6: a request whose method anticipates content says that it has none; some origins
+/// answer 411 otherwise.
+fn says_length(case: &Case<'_>) -> bool {
+    matches!(case.head.method, Method::POST | Method::PUT | Method::PATCH)
+        || case.head.headers.contains_key(CONTENT_LENGTH)
+}
+
+fn outgoing_body(case: &Case<'_>, body: Option<Incoming>) -> Outgoing {
+    let Some(body) = body.filter(|body| !http_body::Body::is_end_stream(body)) else {
+        return Outgoing::Empty;
+    };
+    let settings = &case.room.settings;
+    let max = settings.body_max.unwrap_or(u64::MAX);
+    let rules = Arc::clone(settings);
+    let origin = case.route.origin;
+    let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
+    // Who calls may have nothing to say for long while he listens.
+    let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
+    let read = case.client.pulse.body_is_read();
+    let upload = Upload::new(body, max, stall, filter).telling(read);
+    Outgoing::Upload(upload.heard_by(Heard::ear(case)))
+}
+
+/// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).
+fn clean_trailers(trailers: &mut HeaderMap, rules: &OriginRules) {
+    hop::strip_hop_by_hop(trailers);
+    let unwanted: Vec<_> = trailers
+        .keys()
+        .filter(|name| {
+            let text = name.as_str();
+            !passes(name, rules)
+                || fwd::has_underscore(text)
+                || matches!(text, "host" | "content-length" | "authorization" | "cookie")
+        })
+        .cloned()
+        .collect();
+    for name in unwanted {
+        trailers.remove(name);
+    }
+}
+
+/// Whether a client may say this to the origin.
+fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
+    let text = name.as_str();
+    !(fwd::is_reserved(text)
+        || fwd::same_name(text, rules.identity.as_str())
+        || (rules.no_detours && fwd::is_detour(text))
+        || (rules.no_other_method && fwd::is_other_method(text))
+        || (fwd::has_underscore(text) && !rules.pass_underscores))
+}
+
+/// What we say of the request: Host, where it came from, and the trace.
+fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: Option<IpAddr>) {
+    let scheme = case.admitted.scheme;
+    let rules = case.rules();
+    headers.insert(HOST, rules.host.clone().unwrap_or_else(|| fwd::host(host)));
+    if let Some(address) = address {
+        headers.insert(&fwd::X_FORWARDED_FOR, fwd::x_forwarded_for(address));
+    }
+    headers.insert(&fwd::X_FORWARDED_PROTO, fwd::x_forwarded_proto(scheme));
+    headers.insert(&fwd::X_FORWARDED_HOST, fwd::host(host));
+    let forwarded = fwd::forwarded(address, host, scheme);
+    headers.insert(::http::header::FORWARDED, forwarded);
+    fwd::append_via(headers, case.head.version);
+    if case.route.esi != Esi::Off {
+        // Else an app that knows of it would put together its pages itself.
+        headers.insert(&SURROGATE_CAPABILITY, HeaderValue::from_static("anteroom=\"ESI/1.0\""));
+    }
+    fwd::set_traceparent(headers, fastrand::u128(..), fastrand::u64(..));
+}
+
+/// Tells the origin who the visitor is, in a request for `path`.
+fn identify(case: &Case<'_>, headers: &mut HeaderMap, path: &str) {
+    let rules = case.rules();
+    let class = match case.visitor.class {
+        VisitorClass::Known => "known",
+        VisitorClass::Anonymous => "none",
+        VisitorClass::Unknown => "unknown",
+    };
+    headers.insert(&SESSION, HeaderValue::from_static(class));
+    for (name, value) in case.certificate().iter().flat_map(|shown| shown.fields()) {
+        headers.insert(name, value.clone());
+    }
+    let user = identified(case).map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
+    let user = user.unwrap_or_default();
+    // Percent-encoded text is visible ASCII.
+    if let (false, Ok(value)) = (user.is_empty(), HeaderValue::try_from(user.as_str())) {
+        headers.insert(&rules.identity, value);
+    }
+    sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
+}
+
+/// The field in which the origin is told who the visitor is.
+pub(in crate::proxy) fn identity<'c>(case: &'c Case<'_>) -> &'c HeaderName {
+    &case.rules().identity
+}
+
+/// Who the origin is told that the visitor is: not what somebody has called himself.
+fn identified<'c>(case: &'c Case<'_>) -> Option<&'c User> {
+    case.visitor.user().filter(|user| user.is_confirmed())
+}
+
+/// Whether `identify` tells in the field `name` what no fill of the class tells. A fill is for somebody without
+/// a login; one for a segment tells who asks, and what is chosen by that is nobody else's.
+pub(in crate::proxy) fn is_told(case: &Case<'_>, class: ShareClass, name: &HeaderName) -> bool {
+    let rules = case.rules();
+    if !rules.sessions || class == ShareClass::User {
+        return false;
+    }
+    if *name == SESSION && class == ShareClass::Segment {
+        return false;
+    }
+    let shown = || case.certificate().is_some_and(|shown| shown.fields().any(|(f, _)| f == name));
+    match name {
+        _ if *name == SESSION => case.visitor.class != VisitorClass::Anonymous,
+        _ if *name == rules.identity => identified(case).is_some(),
+        _ => shown(),
+    }
+}
+
+/// An origin that is apart from sessions gets no cookie that may mean one.
+fn keep_sessions_from(case: &Case<'_>, headers: &mut HeaderMap) {
+    let rules = &case.room.settings.cookies;
+    if !cookies(headers).any(|(name, _)| rules.may_be_session(name)) {
+        return;
+    }
+    let line = rebuild(headers, |name| !rules.may_be_session(name));
+    headers.remove(COOKIE);
+    if let Some(line) = line {
+        headers.insert(COOKIE, line);
+    }
+}
+
+/// Signs what we say of the visitor, for an origin that can be reached around us.
+fn sign(
+    rules: &OriginRules,
+    headers: &mut HeaderMap,
+    user: &str,
+    method: &str,
+    target: &str,
+    now: u64,
+) {
+    let Some(secret) = &rules.secret else { return };
+    if let Some(value) = signature::value(secret, user, method, target, now) {
+        headers.insert(&SIGNATURE, value);
+    }
+}
+
+/// The fields of a fill that come from the request: what the key holds, and what `Vary` may name. For
+/// pages that the origin calls public by itself (`trust_public`) also what it wants to see before it
+/// does: such a page is only kept where RFC 9111 §3.5 allows it.
+pub(in crate::proxy) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
+    let from = &case.head.headers;
+    let route = case.route;
+    let mut headers = HeaderMap::with_capacity(12);
+    let listed = |name: &HeaderName| {
+        SENT.contains(name)
+            || is_client_hint(name)
+            || route.key_headers.contains(name)
+            || route.send_headers.contains(name)
+            || (class == ShareClass::Public && *name == AUTHORIZATION)
+    };
+    // SECURITY: what no client may say is not said for him either, whatever a route lists.
+    let rules = case.rules();
+    for (name, value) in from.iter().filter(|(name, _)| listed(name) && passes(name, rules)) {
+        headers.append(name, value.clone());
+    }
+    // What is recoded for each visitor need not be asked for as this one takes it. But what is answered to
+    // his session he has to be able to read.
+    let codings = match case.room.coder.is_on() && !class.is_personal() {
+        true => Some(READABLE),
+        false => normalised_accept_encoding(from),
+    };
+    if let Some(codings) = codings {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
+    }
+    if let (true, Some(offered)) = (class != ShareClass::User, &route.segment.language) {
+        say_language(from, offered, &mut headers);
+    }
+    let rules = &case.room.settings.cookies;
+    let line = match class {
+        // All of them stand in the key.
+        ShareClass::User => rebuild(from, |name| !rules.is_harmless(name)),
+        _ if route.key_cookies.is_empty() => None,
+        _ => rebuild(from, |name| route.keys_cookie(name)),
+    };
+    if let Some(mut line) = line {
+        line.set_sensitive(true);
+        headers.insert(COOKIE, line);
+    }
+    if case.rules().is_apart {
+        keep_sessions_from(case, &mut headers);
+    }
+    headers
+}
+
+/// Asks for the language that stands in the key, and for no other.
+fn say_language(from: &HeaderMap, offered: &[String], headers: &mut HeaderMap) {
+    headers.remove(ACCEPT_LANGUAGE);
+    let chosen = language::chosen(from, offered);
+    if let Some(Ok(value)) = chosen.map(|language| HeaderValue::try_from(language.as_str())) {
+        headers.insert(ACCEPT_LANGUAGE, value);
+    }
+}
+
+/// The cookies of a fill for a segment: those in its key, and the visitor's session, by which alone an app
+/// knows whom it answers.
+fn show_session(case: &Case<'_>, headers: &mut HeaderMap) {
+    let rules = &case.room.settings.cookies;
+    let line =
+        rebuild(&case.head.headers, |name| case.route.keys_cookie(name) || rules.is_session(name));
+    if let Some(mut line) = line {
+        line.set_sensitive(true);
+        headers.insert(COOKIE, line);
+    }
+}
+
+/// Those that browsers send: any other name in their manner is anybody's text, which nothing keys.
+fn is_client_hint(name: &HeaderName) -> bool {
+    CLIENT_HINTS.contains(&name.as_str())
+}
+
+/// The request that fills a shared page with `fields`, and how it differs from the visitor's own. With his
+/// session goes his address: an app may end a session that comes from another one.
+pub(in crate::proxy) fn fill(
+    case: &Case<'_>,
+    class: ShareClass,
+    fields: &HeaderMap,
+) -> (Request<Outgoing>, Loss) {
+    let rules = case.rules();
+    let mut headers = fields.clone();
+    let is_personal = class.is_personal();
+    let address = match rules.fill_client_address || is_personal {
+        true => case.admitted.address,
+        false => Some(case.client.local),
+    };
+    if class == ShareClass::Segment {
+        show_session(case, &mut headers);
+    }
+    if rules.is_apart {
+        keep_sessions_from(case, &mut headers);
+    }
+    // The key holds the site: a port that goes without saying must not stand in a shared page.
+    let admitted = &case.admitted;
+    let site = Host::parse(admitted.site.as_bytes());
+    introduce(case, &mut headers, site.as_ref().unwrap_or(&admitted.host), address);
+    let uri = &case.head.uri;
+    let query = uri.query().unwrap_or_default();
+    let kept = query::without(query, &case.room.settings.ignore_query);
+    let target = if kept.len() == query.len() {
+        target(uri.path_and_query().cloned())
+    } else {
+        target(PathAndQuery::try_from(with_query(uri.path(), &kept)).ok())
+    };
+    if rules.sessions {
+        let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
+        if is_personal {
+            identify(case, &mut headers, path);
+        } else {
+            headers.insert(&SESSION, HeaderValue::from_static("none"));
+            sign(rules, &mut headers, "", "GET", path, case.now as u64);
+        }
+    }
+    let is_certified = case.certificate().is_some();
+    // What is ignored in the query is no loss to a visitor whose own session asks.
+    let loses_query = kept.len() != query.len() && !is_personal;
+    let loss = if loses_query || is_certified || loses_fields(case, class, fields) {
+        Loss::Visitor
+    } else if address == case.admitted.address {
+        Loss::None
+    } else {
+        Loss::Address
+    };
+    (build(case, target, headers, Outgoing::Empty), loss)
+}
+
+/// Makes a request ask for what is in no coding.
+pub(in crate::proxy) fn in_no_coding(headers: &mut HeaderMap) {
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// An emptied query loses its `?`.
+fn with_query(path: &str, query: &str) -> String {
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// Whether a fill with `fields` lacks something of the request's that the origin may look at.
+fn loses_fields(case: &Case<'_>, class: ShareClass, fields: &HeaderMap) -> bool {
+    lost_fields(case, class, fields).next().is_some()
+}
+
+/// What a fill with `fields` lacks of the request's fields that the origin may look at.
+pub(in crate::proxy) fn lost_fields<'c>(
+    case: &'c Case<'_>,
+    class: ShareClass,
+    fields: &'c HeaderMap,
+) -> impl Iterator<Item = &'c HeaderName> {
+    case.head.headers.keys().filter(move |name| {
+        if **name == COOKIE {
+            return lost_cookies(case, class).next().is_some();
+        }
+        let neutral = NEUTRAL.contains(name)
+            || name.as_str().starts_with("sec-fetch-")
+            || name.as_str() == "sec-gpc"
+            || name.as_str() == "sec-purpose"
+            || !passes(name, case.rules());
+        !neutral && !fields.contains_key(*name)
+    })
+}
+
+/// The names of the cookies that no fill of the class sends, and that the origin may look at.
+pub(in crate::proxy) fn lost_cookies<'c>(
+    case: &'c Case<'_>,
+    class: ShareClass,
+) -> impl Iterator<Item = &'c [u8]> {
+    let rules = &case.room.settings.cookies;
+    let is_sent = move |name: &[u8]| match class {
+        ShareClass::User => true,
+        ShareClass::Segment => case.route.keys_cookie(name) || rules.is_session(name),
+        _ => case.route.keys_cookie(name),
+    };
+    cookies(&case.head.headers)
+        .map(|(name, _)| name)
+        .filter(move |name| !is_sent(name) && !rules.is_harmless(name))
+}
+
+fn target(path: Option<PathAndQuery>) -> Uri {
+    path.map_or_else(Uri::default, Uri::from)
+}
+
+fn build(case: &Case<'_>, uri: Uri, headers: HeaderMap, body: Outgoing) -> Request<Outgoing> {
+    let mut request = Request::new(body);
+    *request.method_mut() = case.head.method.clone();
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    request
+}

@@ -1,0 +1,152 @@
+//! Answering from a row that is refreshed in the background: the same for everyone.
+
+use std::sync::Arc;
+
+use ::http::header::{
+    AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, RANGE, X_CONTENT_TYPE_OPTIONS,
+};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+
+use super::upgrade;
+use crate::cache::Look;
+use crate::clock::unix_now;
+use crate::http::cache_status::CacheStatus;
+use crate::http::list;
+use crate::ident::{Item, Row};
+use crate::policy::route::Route;
+use crate::proxy::record::Trail;
+use crate::proxy::{Body, Case, Room, deliver};
+use crate::row::KeptRow;
+use crate::store::{RowStore, StoreError};
+use crate::telemetry::metrics::{Count, Outcome};
+
+/// Conditions and parts that only the app answers.
+const BY_THE_APP: [HeaderName; 3] = [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE];
+
+/// The row that a request names; `None` where the request is for the origin: no route with rows,
+/// another method, a row that is not there, or a store that is away.
+pub(in crate::proxy) async fn answer(
+    case: &Case<'_>,
+    item: Option<&Item>,
+    has_body: bool,
+    trail: &mut Trail,
+) -> Option<Response<Body>> {
+    let kept = find(case, item, has_body, Look::Use).await?;
+    trail.outcome(Outcome::HitStore, None);
+    Some(respond(case, &kept))
+}
+
+/// The content of that row.
+pub(in crate::proxy) async fn find(
+    case: &Case<'_>,
+    item: Option<&Item>,
+    has_body: bool,
+    look: Look,
+) -> Option<Arc<KeptRow>> {
+    let room = case.room;
+    let row = named(room, case.route, item)?;
+    if has_body || !matches!(case.head.method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    if upgrade::asked(case.head, has_body).is_some() {
+        return None;
+    }
+    // Seldom asked of a row; the app knows the answer.
+    if BY_THE_APP.iter().any(|name| case.head.headers.contains_key(name)) {
+        return None;
+    }
+    let found = match look {
+        Look::Use => room.rows.row(&room.store, &row).await,
+        Look::Peek => room.rows.peek(&room.store, &row).await,
+    };
+    found.unwrap_or_else(|error| {
+        tracing::debug!(%error, "a row could not be looked up");
+        room.sheet.count(Count::StoreReadErrors);
+        None
+    })
+}
+
+/// The row that an item is on a route.
+pub(in crate::proxy) fn named(room: &Room, route: &Route, item: Option<&Item>) -> Option<Row> {
+    room.settings.rows.row(route.rows.as_deref()?, item?.as_str())
+}
+
+/// Forgets rows whose source has changed; they are read again soon.
+pub(in crate::proxy) async fn outdate(room: &Room, rows: &[Row]) -> Result<(), StoreError> {
+    for row in rows {
+        // Behind the store, and also where it is given up: this is the end of what we remember.
+        let _forgetting = Forgetting(room, row);
+        room.store.outdate_row(row, unix_now()).await?;
+    }
+    Ok(())
+}
+
+/// Forgets a row in memory when it is dropped.
+struct Forgetting<'r>(&'r Room, &'r Row);
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.0.rows.forget(self.1);
+    }
+}
+
+fn respond(case: &Case<'_>, kept: &KeptRow) -> Response<Body> {
+    let KeptRow { json, refreshed, tag } = kept;
+    let mut headers = HeaderMap::with_capacity(8);
+    // Hex digits in quotes are a field value.
+    if let Ok(value) = HeaderValue::from_str(tag) {
+        headers.insert(ETAG, value);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Some(refreshed) = refreshed {
+        // A clock that is behind another's finds it new.
+        headers.insert(AGE, HeaderValue::from((case.now - refreshed).max(0.0) as u64));
+    }
+    deliver::put_status(case.room, &mut headers, &status());
+    let mut response = Response::new(Body::empty());
+    if names_tag(&case.head.headers, tag) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if case.head.method == Method::HEAD {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(json.len()));
+        } else {
+            *response.body_mut() = Body::full(json.clone());
+        }
+    }
+    *response.headers_mut() = headers;
+    response
+}
+
+/// What `Cache-Status` says of a row.
+pub(in crate::proxy) fn status() -> CacheStatus<'static> {
+    CacheStatus { ttl: None, ..CacheStatus::hit(0, "rows") }
+}
+
+/// Whether `If-None-Match` names the tag, by the weak comparison (RFC 9110 §13.1.2).
+fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
+    list::members(headers, &IF_NONE_MATCH)
+        .any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_found_among_others() {
+        let named = |line: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_static(line));
+            names_tag(&headers, "\"ab\"")
+        };
+        for line in ["\"ab\"", "W/\"ab\"", "\"x\", \"ab\"", "*"] {
+            assert!(named(line), "{line}");
+        }
+        for line in ["ab", "\"abc\"", "\"x, \"", ""] {
+            assert!(!named(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! `[session.verify]`: asks the app who a visitor is, by a request of ours with his own cookies.
+//!
+//! What was said is remembered by `session::Verified`. The question is a task of its own: others wait for
+//! it who have the same cookies, and it goes on when its visitor leaves.
+
+use std::rc::Rc;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use ::http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, USER_AGENT};
+use ::http::request::Parts;
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use tokio::sync::watch;
+
+use super::admit::Admitted;
+use super::identify::Visitor;
+use super::revoked::Suspects;
+use crate::cache::Look;
+use crate::cache::recoded;
+use crate::clock::unix_now;
+use crate::http::apply_set_cookie;
+use crate::http::apply_set_cookie::Changed;
+use crate::http::coding::Coding;
+use crate::http::extract::{Finder, Seen, Sign};
+use crate::http::set_cookie;
+use crate::ident::{Bond, CookieHash, StoredToken, User, is_attribute};
+use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
+use crate::proxy::connection::client::Client;
+use crate::proxy::settle::app_login::Heard;
+use crate::proxy::settle::visitor_token::Held;
+use crate::proxy::source::origin_request;
+use crate::proxy::{Case, CookieRules, Room, route_of};
+use crate::session::{Answer, Asks, Ending, Join, Lead, Remembered, Told};
+use crate::store::{BarStore, StoreError};
+use crate::telemetry::metrics::Count;
+
+/// The largest answer that is read, in bytes as it comes.
+const BODY_MAX: usize = 512 << 10;
+/// The largest answer without coding, in bytes.
+const PLAIN_MAX: usize = 2 << 20;
+/// A question is over by so much behind its time at the latest.
+const QUESTION_OVER: Duration = Duration::from_secs(5);
+/// When this much of an answer's time is over, the app is asked anew behind a request.
+const RENEWED_AFTER: f64 = 0.8;
+
+/// What of a visitor's request is said in a question about him: his cookies, and what apps hold a session
+/// against. Anything else could make another question of it, or another visitor of him.
+static ASKED: [HeaderName; 4] = [COOKIE, USER_AGENT, ACCEPT_LANGUAGE, ACCEPT_ENCODING];
+
+/// How the app is asked who a visitor is.
+#[derive(Debug)]
+pub struct Verify {
+    /// What is asked for.
+    pub target: PathAndQuery,
+    /// Where the answer names the user.
+    pub user: Finder,
+    /// By what it says that he is nobody.
+    pub nobody: Sign,
+    /// Where it says more of him.
+    pub attributes: Vec<(String, Finder)>,
+    /// How long an answer counts.
+    pub every: Duration,
+    /// How long a visitor waits for it.
+    pub timeout: Duration,
+    /// Whether it was told that users come without their attributes.
+    pub loss: Once,
+}
+
+/// Whether the app may be asked, and in whose name.
+#[derive(Clone, Copy)]
+pub(in crate::proxy) enum Asking<'a> {
+    /// It may.
+    Of(&'a Rc<Client>, &'a Admitted),
+    /// It is only looked what is known.
+    No,
+}
+
+impl Asking<'_> {
+    /// How the store is looked into.
+    pub(in crate::proxy) fn look(self) -> Look {
+        match self {
+            Self::Of(..) => Look::Use,
+            Self::No => Look::Peek,
+        }
+    }
+}
+
+/// Of whom something is to be known.
+#[derive(Clone, Copy)]
+pub(in crate::proxy) struct Whose<'a> {
+    pub(in crate::proxy) head: &'a Parts,
+    pub(in crate::proxy) token: &'a StoredToken,
+    pub(in crate::proxy) carried: CookieHash,
+    /// Unix time in seconds.
+    pub(in crate::proxy) now: f64,
+}
+
+/// Who a visitor is.
+pub(in crate::proxy) enum Verdict {
+    Known(User),
+    Nobody,
+    /// Nobody, of whom the app must not hear that he comes with the cookies of somebody.
+    Barred,
+    Unknown,
+}
+
+/// Finds out who a visitor is: by what is remembered, else by asking the app.
+pub(in crate::proxy) async fn verify(
+    room: &Rc<Room>,
+    verify: &Arc<Verify>,
+    whose: Whose<'_>,
+    asking: Asking<'_>,
+) -> Result<Verdict, StoreError> {
+    let verdict = find_out(room, verify, whose, asking).await?;
+    // SECURITY: who is unknown is passed on as he comes, and the app may believe in what was logged out,
+    // whether it was not asked, has not said, or another proxy has remembered its answer first.
+    let is_unknown = matches!(verdict, Verdict::Unknown);
+    if is_unknown && Suspects::of(room, &whose.head.headers).are_barred(room, whose.now).await? {
+        return Ok(Verdict::Barred);
+    }
+    Ok(verdict)
+}
+
+async fn find_out(
+    room: &Rc<Room>,
+    verify: &Arc<Verify>,
+    whose: Whose<'_>,
+    asking: Asking<'_>,
+) -> Result<Verdict, StoreError> {
+    let remembered = room.verified.recall(&room.store, &whose.carried, whose.now).await?;
+    let is_renewal = remembered.is_some();
+    if let Some(Remembered { answer, asked }) = remembered {
+        let is_old = whose.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
+        let is_due = is_old && !room.verified.was_unclear(&whose.carried, whose.now);
+        if let Some(verdict) = stands(room, answer, whose, asking.look()).await? {
+            if let Asking::Of(client, admitted) = asking {
+                room.verified.count_use(&whose.carried);
+                if is_due {
+                    // Nobody waits for it.
+                    drop(ask(room, verify, whose, (client, admitted), Asks::Renewal));
+                }
+            }
+            return Ok(verdict);
+        }
+    }
+    let Asking::Of(client, admitted) = asking else { return Ok(Verdict::Unknown) };
+    if room.verified.was_unclear(&whose.carried, whose.now) {
+        return Ok(Verdict::Unknown);
+    }
+    let asks = Asks::Visitor(admitted.address);
+    let Some(told) = ask(room, verify, whose, (client, admitted), asks) else {
+        return Ok(Verdict::Unknown);
+    };
+    if !is_renewal && let Some(asked) = room.verified.count_question() {
+        tracing::warn!(
+            asked,
+            "most visitors whom [session.verify] asked about were seen once: the session cookie seems \
+             to change with every answer; where a part of it stays, name it by [session] token_from = \
+             \"sha256\" and part"
+        );
+    }
+    Ok(match wait(told, verify.timeout).await {
+        Some(Answer::Known(user)) => Verdict::Known(user),
+        Some(Answer::Nobody) => Verdict::Nobody,
+        Some(Answer::Barred) => Verdict::Barred,
+        None => Verdict::Unknown,
+    })
+}
+
+/// Whether what is remembered still holds: a user's session may have been ended here.
+async fn stands(
+    room: &Room,
+    answer: Answer,
+    whose: Whose<'_>,
+    look: Look,
+) -> Result<Option<Verdict>, StoreError> {
+    let user = match answer {
+        Answer::Nobody => return Ok(Some(Verdict::Nobody)),
+        Answer::Barred => return Ok(Some(Verdict::Barred)),
+        Answer::Known(user) => user,
+    };
+    let Whose { token, now, .. } = whose;
+    let found = match look {
+        Look::Use => room.sessions.check_token(&room.store, token, now).await?,
+        Look::Peek => room.sessions.peek_token(&room.store, token, now).await?,
+    };
+    // SECURITY: the store has what was learnt last of a token, maybe at another host or of other cookies.
+    Ok(found.filter(|found| found.is_same(&user)).map(|_| Verdict::Known(user)))
+}
+
+async fn wait(mut told: watch::Receiver<Option<Told>>, patience: Duration) -> Told {
+    let telling = told.wait_for(Option::is_some);
+    let told = tokio::time::timeout(patience, telling).await.ok()?.ok()?;
+    told.as_ref().cloned().flatten()
+}
+
+/// Joins those who wait for the app's word, or begins to ask. `None`: of too many visitors it is asked
+/// already.
+fn ask(
+    room: &Rc<Room>,
+    verify: &Arc<Verify>,
+    whose: Whose<'_>,
+    (client, admitted): (&Rc<Client>, &Admitted),
+    asks: Asks,
+) -> Option<watch::Receiver<Option<Told>>> {
+    match room.verified.join(whose.carried) {
+        Join::Full => None,
+        Join::Wait(told) => Some(told),
+        Join::Lead(lead, told) => {
+            let head = question_head(whose.head, verify);
+            let (upstream, request) = question(room, client, admitted, &head, whose.now)?;
+            let question = Question {
+                room: Rc::clone(room),
+                verify: Arc::clone(verify),
+                upstream,
+                token: whose.token.clone(),
+                bond: Bond::of_cookies(&whose.carried),
+                suspects: Suspects::of(room, &whose.head.headers),
+                asks,
+            };
+            tokio::task::spawn_local(async move {
+                let told = question.carry_out(&lead, request).await;
+                lead.tell(told);
+            });
+            Some(told)
+        }
+    }
+}
+
+/// The head of a request in which a visitor would ask himself.
+fn question_head(of: &Parts, verify: &Verify) -> Parts {
+    let (mut head, ()) = Request::new(()).into_parts();
+    head.method = Method::GET;
+    head.version = Version::HTTP_11;
+    head.uri = Uri::from(verify.target.clone());
+    for (name, value) in of.headers.iter().filter(|(name, _)| ASKED.contains(name)) {
+        head.headers.append(name, value.clone());
+    }
+    head.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+    head
+}
+
+/// The request as it goes to the app, and the way there. `None`: it would go to an app without sessions.
+fn question(
+    room: &Rc<Room>,
+    client: &Rc<Client>,
+    admitted: &Admitted,
+    head: &Parts,
+    now: f64,
+) -> Option<(Rc<Upstream>, Request<Outgoing>)> {
+    let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
+    let (route, _) = route_of(room, head, &admitted);
+    let visitor = Visitor::in_question();
+    let (heard, is_hole, held) = (Heard::default(), false, &Held::default());
+    let case = Case { room, client, head, admitted, route, visitor, held, now, heard, is_hole };
+    // An app that has no part in sessions is not believed about them.
+    if !case.rules().sessions {
+        return None;
+    }
+    let mut request = origin_request::question(&case);
+    // The answer is about his cookies, with whatever certificate they come.
+    for (name, _) in case.certificate().iter().flat_map(|shown| shown.fields()) {
+        request.headers_mut().remove(name);
+    }
+    Some((Rc::clone(case.upstream()), request))
+}
+
+/// A question that is under way.
+struct Question {
+    room: Rc<Room>,
+    verify: Arc<Verify>,
+    upstream: Rc<Upstream>,
+    token: StoredToken,
+    /// The session cookies that are asked about: what is learnt of the token is learnt of them.
+    bond: Bond,
+    /// The token in all its writings, and the others that came with it.
+    suspects: Suspects,
+    asks: Asks,
+}
+
+impl Question {
+    /// Asks, and has the answer remembered. `None`: nobody knows.
+    async fn carry_out(&self, lead: &Lead, request: Request<Outgoing>) -> Told {
+        let (sheet, store) = (&self.room.sheet, &self.room.store);
+        let before = lead.before(store).await.ok()?;
+        let asked = unix_now();
+        if self.suspects.are_barred(&self.room, asked).await.ok()? {
+            let barred = Remembered { answer: Answer::Barred, asked };
+            let ttl = self.verify.every;
+            let kept = lead.remember(store, before.as_ref(), barred, ttl).await;
+            if store.is_barred(&self.token, asked).await.ok()? {
+                self.end().await?;
+            }
+            return kept.ok().filter(|kept| *kept).map(|_| Answer::Barred);
+        }
+        sheet.count(Count::VerifyQuestions);
+        let asking = async {
+            let turn = lead.turn(self.asks).await;
+            let answer = self.ask(request).await;
+            drop(turn);
+            answer
+        };
+        let answer = tokio::time::timeout(self.verify.timeout, asking).await.ok().flatten();
+        let Some(answer) = answer.filter(|_| !lead.is_void()) else {
+            lead.is_unclear(unix_now());
+            sheet.count(Count::VerifyUnclear);
+            return None;
+        };
+        let answer = match answer {
+            Answer::Known(user) => Answer::Known(user.bound_to(self.bond)),
+            nobody => nobody,
+        };
+        let remembered = Remembered { answer: answer.clone(), asked };
+        let ttl = self.verify.every;
+        // First: what was voided meanwhile must not bring a session back.
+        let kept = lead.remember(store, before.as_ref(), remembered, ttl).await;
+        match kept {
+            Ok(true) => self.heed(&answer, asked).await.map(|()| answer),
+            Ok(false) => None,
+            Err(error) => {
+                tracing::debug!(%error, "what the app said of a visitor is not remembered");
+                None
+            }
+        }
+    }
+
+    async fn ask(&self, request: Request<Outgoing>) -> Told {
+        let carried = request.headers().clone();
+        let sent = self.upstream.send(request, Keep::Pool(None), Some(self.token.as_str())).await;
+        let came = sent.inspect_err(|error| {
+            tracing::debug!(%error, "the app could not be asked who a visitor is");
+        });
+        let (head, body) = came.ok()?.response.into_parts();
+        if head.status.is_server_error() {
+            return None;
+        }
+        let reads = self.verify.reads_body();
+        let body = if reads { read(body, &head.headers).await? } else { Vec::new() };
+        let told =
+            self.verify.judge(Seen { status: head.status, headers: &head.headers, body: &body });
+        let rules = &self.room.settings.cookies;
+        let path = self.verify.target.path();
+        told.filter(|told| fits(told, rules, (&carried, &head.headers), path))
+    }
+
+    /// Brings the session in line with what the app said. `None`: that could not be done.
+    async fn heed(&self, answer: &Answer, now: f64) -> Option<()> {
+        let Self { room, token, .. } = self;
+        let held = room.sessions.peek_token(&room.store, token, now).await.ok()?;
+        match answer {
+            Answer::Known(_) if room.sessions.is_denied(token) => None,
+            Answer::Known(user) if held.as_ref() == Some(user) => Some(()),
+            Answer::Known(user) => {
+                let adopted = room.sessions.adopt(&room.store, token, user, now).await;
+                adopted
+                    .inspect_err(|error| {
+                        tracing::debug!(%error, "a session of the app's own could not be stored");
+                    })
+                    .ok()
+            }
+            // Who has lost one of several cookies is somebody else to the app; and at another host the token may
+            // be nobody's. The log-in that was learnt of other cookies is theirs.
+            Answer::Nobody if held.is_some_and(|held| held.is_bound_to(self.bond)) => {
+                self.end().await
+            }
+            Answer::Nobody | Answer::Barred => Some(()),
+        }
+    }
+
+    /// Ends the session, if there is one.
+    async fn end(&self) -> Option<()> {
+        let Self { room, token, .. } = self;
+        let held = room.sessions.peek_token(&room.store, token, unix_now()).await.ok()?;
+        if held.is_none() {
+            return Some(());
+        }
+        room.visits.forget(token);
+        room.sheet.count(Count::LogOuts);
+        // The app has ended it, for whatever reason: its visitor has not logged out here.
+        room.sessions.put_out(&room.store, token, Ending::Dismissed).await.ok()
+    }
+}
+
+impl Verify {
+    /// How long it is marked that an answer was voided: longer than any question about it takes.
+    pub(in crate::proxy) fn mark_time(&self) -> Duration {
+        self.every.max(self.timeout + QUESTION_OVER)
+    }
+
+    fn reads_body(&self) -> bool {
+        let finders = self.attributes.iter().map(|(_, finder)| finder).chain([&self.user]);
+        !matches!(self.nobody, Sign::Status(_)) || finders.into_iter().any(Finder::reads_body)
+    }
+
+    /// Who an answer says that the visitor is. That he is nobody outweighs a name: some apps name him who is
+    /// nobody by his address.
+    fn judge(&self, seen: Seen<'_>) -> Told {
+        if self.nobody.is_borne(seen) {
+            return Some(Answer::Nobody);
+        }
+        if !seen.status.is_success() || seen.status == StatusCode::PARTIAL_CONTENT {
+            return None;
+        }
+        let user = User::new(&self.user.find(seen)?)?;
+        let said = self.attributes.iter().filter_map(|(name, finder)| {
+            Some((name.clone(), String::from_utf8(finder.find(seen)?).ok()?))
+        });
+        let said: Vec<_> = said.collect();
+        Some(Answer::Known(user.with_attributes(&said).unwrap_or_else(|| {
+            self.loss.call_once(|| tell_of_loss(&said));
+            user
+        })))
+    }
+}
+
+/// Says that a user comes without his attributes: pages by segment are others then.
+fn tell_of_loss(said: &[(String, String)]) {
+    let lost = said.iter().find(|(name, value)| !is_attribute(name, value));
+    let attribute = lost.map_or("", |(name, _)| name);
+    tracing::warn!(
+        attribute,
+        "an attribute that [session.verify] finds is over 128 bytes or holds control characters: its user \
+         has none at all; told once"
+    );
+}
+
+/// Whether an answer may speak of another session than that which was asked about: it sets a session
+/// cookie anew. That it takes one away says that the visitor is nobody, and nothing else.
+fn fits(
+    told: &Answer,
+    rules: &CookieRules,
+    (carried, headers): (&HeaderMap, &HeaderMap),
+    path: &str,
+) -> bool {
+    let now = unix_now() as u64;
+    let is_nobody = *told == Answer::Nobody;
+    let may_be = |name: &[u8]| rules.may_be_session(name);
+    let changes = apply_set_cookie::changes((carried, headers), path, may_be, now);
+    let is_cleared = set_cookie::clears_logins(headers);
+    changes.iter().all(|change| matches!(change, Changed::Gone(_)) && is_nobody)
+        && (is_nobody || !is_cleared)
+}
+
+/// The body without coding. `None`: it is too large, broken, or in a coding that we do not read.
+async fn read(mut body: OriginBody, headers: &HeaderMap) -> Option<Vec<u8>> {
+    let coding = Coding::of(headers)?;
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(part) = frame.ok()?.into_data() else { continue };
+        if whole.len() + part.len() > BODY_MAX {
+            return None;
+        }
+        whole.extend_from_slice(&part);
+    }
+    recoded::decode(&whole.into(), coding, PLAIN_MAX).map(Vec::from)
+}
+
+/// Forgets what the app said of a visitor whose session its response may have changed: to an unsafe
+/// request, or one that sets a session cookie, for that as well.
+pub(in crate::proxy) async fn void_after(case: &Case<'_>, headers: &HeaderMap) {
+    let room = case.room;
+    let Some(verify) = room.settings.verify.as_ref().filter(|_| case.rules().sessions) else {
+        return;
+    };
+    let changes = !changes(case, headers).is_empty();
+    if case.head.method.is_safe() && !changes && !set_cookie::clears_logins(headers) {
+        return;
+    }
+    let mut voided: Vec<CookieHash> = case.visitor.carried.into_iter().collect();
+    if changes {
+        let has = session_cookies_after(case, headers);
+        voided.extend((!has.is_empty()).then(|| hash_of(case, &has)));
+    }
+    if !voided.is_empty() {
+        room.verified.void(&room.store, &voided, verify.mark_time(), case.now).await;
+    }
+}
+
+/// Under what it is remembered what the app said of a visitor with these session cookies.
+pub(in crate::proxy) fn hash_of(case: &Case<'_>, cookies: &[(&[u8], &[u8])]) -> CookieHash {
+    let token = &case.room.settings.cookies.token;
+    token.hash((&case.route.site, &case.admitted.site), cookies)
+}
+
+/// The same behind a change of which nobody knows whether it was made.
+pub(in crate::proxy) fn void_later(case: &Case<'_>) {
+    let room = Rc::clone(case.room);
+    let (Some(verify), Some(carried)) = (room.settings.verify.clone(), case.visitor.carried) else {
+        return;
+    };
+    let now = case.now;
+    case.room.left.carry_on_while_open(async move {
+        room.verified.void(&room.store, &[carried], verify.mark_time(), now).await;
+    });
+}
+
+/// What a response does to the visitor's session cookies.
+pub(in crate::proxy) fn changes<'c>(
+    case: &'c Case<'_>,
+    headers: &'c HeaderMap,
+) -> Vec<Changed<'c>> {
+    let is_session = |name: &[u8]| case.room.settings.cookies.is_session(name);
+    let (came, path) = (&case.head.headers, case.head.uri.path());
+    apply_set_cookie::changes((came, headers), path, is_session, case.now as u64)
+}
+
+/// The session cookies that the visitor will have when he has followed a response.
+pub(in crate::proxy) fn session_cookies_after<'c>(
+    case: &'c Case<'_>,
+    headers: &'c HeaderMap,
+) -> Vec<(&'c [u8], &'c [u8])> {
+    let is_session = |name: &[u8]| case.room.settings.cookies.is_session(name);
+    let (came, path) = (&case.head.headers, case.head.uri.path());
+    apply_set_cookie::left((came, headers), path, is_session, case.now as u64)
+}

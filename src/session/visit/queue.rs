@@ -1,0 +1,1042 @@
+//! The bounded queue of visits: noted on the hot path by any thread, flushed by a task.
+//!
+//! The first touch of a session after a pause is due at once; later ones of the same session are
+//! gathered for 100 ms, or for up to 700 ms while thousands of sessions are busy; views of items for
+//! 1 s. What the store refuses is put back and merged with what came meanwhile. Which visits are worth
+//! noting is decided elsewhere.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::mem;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ahash::RandomState;
+use tokio::sync::{Mutex as Turn, Notify};
+use tokio::time::{sleep_until, timeout_at};
+
+use super::once::Once;
+use crate::ident::{Item, StoredToken, User};
+use crate::store::{SessionStore, StoreError, Touched, ViewStore, Visit};
+
+/// How long later touches of a session are gathered, while few sessions are busy.
+const REST: Duration = Duration::from_millis(100);
+/// The same when many are. With the store's own quarter of a second a visit is nearly one behind then.
+const REST_MAX: Duration = Duration::from_millis(700);
+/// What one busy session adds to the time: so that about 10,000 touches a second reach the store,
+/// however many visitors click at once, until the longest time is reached.
+const REST_EACH: Duration = Duration::from_micros(100);
+/// How long views of items are gathered.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// Sessions in one flush step. The embedded store carries them out in one transaction.
+const TOUCH_BATCH: usize = 250;
+/// The least time between two flush steps that take all there is: a call to the store costs more
+/// than a visit in it.
+const GATHER: Duration = Duration::from_millis(10);
+/// Items in one flush step.
+const COUNT_BATCH: usize = 500;
+/// Locks that the threads share. A power of two.
+const SHARDS: usize = 16;
+/// The first and the longest pause after the store refused.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// What one flush step did.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Visits handed to the store.
+    pub visits: usize,
+    /// What the store said of each of them.
+    pub touched: Vec<Touched>,
+    /// Items whose views were handed to the store.
+    pub items: usize,
+    /// Why the store did not take the rest; it was put back, and is due again after a pause.
+    pub failure: Option<StoreError>,
+    /// More was due already when the step ended.
+    pub more: bool,
+}
+
+/// Visits and views that wait for the store.
+///
+/// ```
+/// use anteroom::ident::{Item, Token, TokenStorage, User};
+/// use anteroom::session::visit::VisitQueue;
+///
+/// let queue = VisitQueue::new(100_000, 25);
+/// let token = Token::parse(b"c0ffee00c0ffee00").unwrap().stored(TokenStorage::Plain);
+/// queue.note(token, User::new(b"ann").unwrap(), Item::new("shoes"), 1_790_000_000.0);
+/// queue.count_view(Item::new("shoes").unwrap());
+/// assert_eq!(queue.backlog(), 2);
+/// ```
+#[derive(Debug)]
+pub struct VisitQueue {
+    shards: [Mutex<Shard>; SHARDS],
+    hasher: RandomState,
+    capacity: usize,
+    /// Items kept for one session: more would be cut by the store.
+    items: usize,
+    /// Sessions, their items, and items to count, those in flight included.
+    held: AtomicUsize,
+    dropped: AtomicU64,
+    /// Wakes the flushing task when something has become due sooner than it knew.
+    news: Notify,
+    refusals: Mutex<Refusals>,
+    /// Held by whoever flushes: what is with the store is known to be there, or back here, when it
+    /// is let go.
+    flushing: Turn<()>,
+    /// What visitors without a login viewed lately.
+    once: Once,
+}
+
+/// One lock's share of the queue.
+#[derive(Debug, Default)]
+struct Shard {
+    sessions: HashMap<StoredToken, Session, RandomState>,
+    /// Sessions in [`Phase::Ready`], in the order in which they became so.
+    ready: VecDeque<StoredToken>,
+    /// Sessions in [`Phase::Resting`], each with the end of its rest, soonest first.
+    resting: VecDeque<(Instant, StoredToken)>,
+    /// How many sessions have something to flush.
+    pending: usize,
+    counts: HashMap<Item, u64, RandomState>,
+    /// When the counts are to be flushed; set while there are any.
+    counts_due: Option<Instant>,
+}
+
+/// What is known of one session here.
+#[derive(Debug)]
+struct Session {
+    phase: Phase,
+    pending: Option<Pending>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// In the `ready` queue: to be flushed by the next step.
+    Ready,
+    /// With the store right now.
+    Flying,
+    /// Flushed less than [`REST`] ago: what comes is gathered.
+    Resting,
+}
+
+/// What is to be flushed of one session.
+#[derive(Debug)]
+struct Pending {
+    user: User,
+    seen: f64,
+    items: Vec<(Item, f64)>,
+}
+
+/// Since when, and for how long, the store is left alone.
+#[derive(Debug, Default)]
+struct Refusals {
+    in_a_row: u32,
+    until: Option<Instant>,
+}
+
+impl VisitQueue {
+    /// A queue that holds at most `capacity` sessions and items together, and of one session at most
+    /// `items`.
+    #[must_use]
+    pub fn new(capacity: usize, items: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: RandomState::new(),
+            capacity,
+            items,
+            held: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            news: Notify::new(),
+            refusals: Mutex::default(),
+            flushing: Turn::default(),
+            once: Once::default(),
+        }
+    }
+
+    /// Notes that a session was seen at `seen` (Unix time in seconds), viewing `item`. Cheap: one
+    /// short lock, no wait. At the bound the visit, or its item, is dropped and counted.
+    pub fn note(&self, token: StoredToken, user: User, item: Option<Item>, seen: f64) {
+        let mut shard = self.shard_of(&token);
+        let shard = &mut *shard;
+        let session = match shard.sessions.entry(token) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                if !self.reserve() {
+                    return;
+                }
+                shard.ready.push_back(unknown.key().clone());
+                self.news.notify_one();
+                unknown.insert(Session { phase: Phase::Ready, pending: None })
+            }
+        };
+        let pending = session.pending.get_or_insert_with(|| {
+            shard.pending += 1;
+            Pending { user: user.clone(), seen, items: Vec::new() }
+        });
+        if pending.user != user {
+            // Somebody else's by now: the store would refuse the old user's visit.
+            self.release(pending.items.len());
+            *pending = Pending { user, seen, items: Vec::new() };
+        }
+        pending.seen = pending.seen.max(seen);
+        if let Some(item) = item {
+            self.add_item(&mut pending.items, item, seen);
+        }
+    }
+
+    /// Counts one view of an item, by whomever. Cheap like [`Self::note`].
+    pub fn count_view(&self, item: Item) {
+        let mut shard = self.shard_of(&item);
+        match shard.counts.entry(item) {
+            Entry::Occupied(mut known) => *known.get_mut() = known.get().saturating_add(1),
+            Entry::Vacant(unknown) => {
+                if self.reserve() {
+                    unknown.insert(1);
+                    self.counts_wait(&mut shard, COUNT_EVERY);
+                }
+            }
+        }
+    }
+
+    /// Counts a view by a visitor without a login, who came from `address`, unless he viewed the
+    /// item in the ten seconds before `now` (Unix time in seconds).
+    pub fn count_anonymous_view(&self, item: Item, address: IpAddr, now: f64) {
+        if self.once.counts(address, &item, now) {
+            self.count_view(item);
+        }
+    }
+
+    /// Forgets what is pending of a session that was logged out here.
+    pub fn forget(&self, token: &StoredToken) {
+        let mut shard = self.shard_of(token);
+        let Some(session) = shard.sessions.get_mut(token) else { return };
+        if let Some(pending) = session.pending.take() {
+            shard.pending -= 1;
+            self.release(pending.items.len());
+        }
+    }
+
+    /// A session goes on under another token: what waits of it does so, too.
+    pub fn rename(&self, old: &StoredToken, new: &StoredToken, user: &User) {
+        let pending = {
+            let mut shard = self.shard_of(old);
+            let session = shard.sessions.get_mut(old);
+            let Some(pending) = session.and_then(|session| session.pending.take()) else { return };
+            shard.pending -= 1;
+            pending
+        };
+        self.release(pending.items.len());
+        if pending.user != *user {
+            return;
+        }
+        self.note(new.clone(), user.clone(), None, pending.seen);
+        for (item, seen) in pending.items {
+            self.note(new.clone(), user.clone(), Some(item), seen);
+        }
+    }
+
+    /// How many sessions and items wait, those with the store right now not included.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.shards().map(|shard| shard.pending + shard.counts.len()).sum()
+    }
+
+    /// How many visits and views were lost to the bound, or to a store that did not say whether
+    /// it had counted them.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Returns when a flush step has something to do. For one task: of several, one is woken.
+    pub async fn due(&self) {
+        loop {
+            let news = self.news.notified();
+            let now = Instant::now();
+            match self.next_due(now) {
+                Some(at) if at <= now => return,
+                // A store that refuses, or that was flushed to just now, is left alone whatever comes.
+                Some(at) if self.pause_ends().is_some_and(|end| end >= at) => {
+                    sleep_until(at.into()).await;
+                }
+                Some(at) => {
+                    // Elapsed or told of something sooner: look again either way.
+                    let _ = timeout_at(at.into(), news).await;
+                }
+                None => news.await,
+            }
+        }
+    }
+
+    /// One flush step of bounded size: sessions that are due, then items that are due. What the
+    /// store refuses is put back, and so is everything when the future is dropped half way.
+    ///
+    /// Touches may reach the store twice, which changes nothing. Views may not: when the store
+    /// does not answer nobody knows whether it counted them, and they are dropped. Of several calls
+    /// one flushes, and the others wait.
+    pub async fn drain<S: SessionStore + ViewStore>(&self, store: &S) -> Progress {
+        let _turn = self.flushing.lock().await;
+        self.drain_at(store, Instant::now(), false).await
+    }
+
+    /// Like [`Self::drain`], but does not wait for what gathers: for the way out.
+    pub async fn drain_all<S: SessionStore + ViewStore>(&self, store: &S) -> Progress {
+        let _turn = self.flushing.lock().await;
+        self.drain_at(store, Instant::now(), true).await
+    }
+
+    /// Returns when nothing is with the store that was there before: it is written, or waits again.
+    pub async fn landed(&self) {
+        drop(self.flushing.lock().await);
+    }
+
+    async fn drain_at<S: SessionStore + ViewStore>(
+        &self,
+        store: &S,
+        now: Instant,
+        all: bool,
+    ) -> Progress {
+        let mut progress = Progress::default();
+        let touched = self.flush_touches(store, now, all, &mut progress).await;
+        // A store that refuses the one may take the other.
+        let goes_on = touched.as_ref().err().is_none_or(StoreError::is_refusal);
+        let counted = match goes_on {
+            true => self.flush_counts(store, now, all, &mut progress).await,
+            false => Ok(()),
+        };
+        let all_taken = progress.visits < TOUCH_BATCH && progress.items < COUNT_BATCH;
+        // Views that are refused wait by themselves, and hold up no visit.
+        let away = counted.as_ref().is_err_and(|error| !error.is_refusal());
+        self.note_result(touched.is_ok() && !away, now, all_taken);
+        progress.failure = touched.err().or_else(|| counted.err());
+        progress.more = progress.failure.is_none()
+            && if all {
+                self.backlog() > 0
+            } else {
+                self.next_due(now).is_some_and(|at| at <= now)
+            };
+        progress
+    }
+
+    async fn flush_touches<S: SessionStore>(
+        &self,
+        store: &S,
+        now: Instant,
+        all: bool,
+        progress: &mut Progress,
+    ) -> Result<(), StoreError> {
+        let mut flight = TouchFlight { queue: self, visits: self.take_visits(now, all) };
+        if !flight.visits.is_empty() {
+            let held = store.touch_tokens(&flight.visits).await?;
+            progress.touched = flight.land(now, &held);
+            progress.visits = progress.touched.len();
+        }
+        Ok(())
+    }
+
+    async fn flush_counts<S: ViewStore>(
+        &self,
+        store: &S,
+        now: Instant,
+        all: bool,
+        progress: &mut Progress,
+    ) -> Result<(), StoreError> {
+        let (counts, rest) = (self.take_counts(now, all), Duration::ZERO);
+        let mut flight = CountFlight { queue: self, counts, rest };
+        if flight.counts.is_empty() {
+            return Ok(());
+        }
+        let counted = store.count_views(&flight.counts).await;
+        match &counted {
+            Ok(()) => progress.items = flight.land(),
+            Err(error) if error.is_unknown() => {
+                let views = flight.counts.iter().map(|(_, count)| *count);
+                self.dropped.fetch_add(views.sum(), Ordering::Relaxed);
+                flight.land();
+            }
+            // Put back on drop.
+            Err(error) if error.is_refusal() => flight.rest = COUNT_EVERY,
+            Err(_) => {}
+        }
+        counted
+    }
+
+    /// Takes sessions that are due, and moves those whose rest is over.
+    fn take_visits(&self, now: Instant, all: bool) -> Vec<Visit> {
+        let mut visits = Vec::new();
+        // Not always the same first, else the last would starve under load.
+        let first = fastrand::usize(..SHARDS);
+        for shard in self.shards.iter().cycle().skip(first).take(SHARDS) {
+            let mut shard = lock(shard);
+            self.end_rests(&mut shard, now, all);
+            while visits.len() < TOUCH_BATCH {
+                let Some(token) = shard.ready.pop_front() else { break };
+                visits.extend(self.take_visit(&mut shard, token));
+            }
+        }
+        visits
+    }
+
+    fn take_visit(&self, shard: &mut Shard, token: StoredToken) -> Option<Visit> {
+        let session = shard.sessions.get_mut(&token)?;
+        let Some(pending) = session.pending.take() else {
+            // Forgotten meanwhile.
+            shard.sessions.remove(&token);
+            self.release(1);
+            return None;
+        };
+        session.phase = Phase::Flying;
+        shard.pending -= 1;
+        let Pending { user, seen, items } = pending;
+        Some(Visit { token, user, seen, items })
+    }
+
+    /// Sessions whose rest is over are ready if anything came, else done with.
+    fn end_rests(&self, shard: &mut Shard, now: Instant, all: bool) {
+        while let Some((_, token)) = shard.resting.pop_front_if(|(end, _)| all || *end <= now) {
+            let Some(session) = shard.sessions.get_mut(&token) else { continue };
+            if session.pending.is_some() {
+                session.phase = Phase::Ready;
+                shard.ready.push_back(token);
+            } else {
+                shard.sessions.remove(&token);
+                self.release(1);
+            }
+        }
+    }
+
+    /// Takes counts that are due.
+    fn take_counts(&self, now: Instant, all: bool) -> Vec<(Item, u64)> {
+        let mut counts = Vec::new();
+        let first = fastrand::usize(..SHARDS);
+        for shard in self.shards.iter().cycle().skip(first).take(SHARDS) {
+            let mut shard = lock(shard);
+            if !shard.counts_due.is_some_and(|due| all || due <= now) {
+                continue;
+            }
+            let room = COUNT_BATCH - counts.len();
+            if shard.counts.len() <= room {
+                counts.extend(shard.counts.drain());
+                shard.counts_due = None;
+            } else {
+                let some: Vec<_> = shard.counts.keys().take(room).cloned().collect();
+                counts.extend(some.into_iter().filter_map(|item| shard.counts.remove_entry(&item)));
+            }
+        }
+        counts
+    }
+
+    /// When the next flush step has something to do, not before the store's pause is over.
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let soonest = self.shards().filter_map(|shard| shard.next_due(now)).min()?;
+        Some(self.pause_ends().map_or(soonest, |end| end.max(soonest)))
+    }
+
+    fn pause_ends(&self) -> Option<Instant> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).until
+    }
+
+    fn note_result(&self, is_ok: bool, now: Instant, all_taken: bool) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_ok {
+            *refusals = Refusals { in_a_row: 0, until: all_taken.then(|| now + GATHER) };
+        } else {
+            let (first, longest) = BACK_OFF;
+            refusals.until = Some(now + (first * (1 << refusals.in_a_row.min(8))).min(longest));
+            refusals.in_a_row = refusals.in_a_row.saturating_add(1);
+        }
+    }
+
+    /// Puts back what the store did not take, under what came meanwhile.
+    fn put_back(&self, visit: Visit) {
+        let Visit { token, user, seen, items } = visit;
+        let mut shard = self.shard_of(&token);
+        let shard = &mut *shard;
+        let flying = shard.sessions.get_mut(&token).filter(|known| known.phase == Phase::Flying);
+        let Some(session) = flying else { return self.release(items.len()) };
+        session.phase = Phase::Ready;
+        shard.ready.push_back(token);
+        match &mut session.pending {
+            None => {
+                shard.pending += 1;
+                session.pending = Some(Pending { user, seen, items });
+            }
+            Some(newer) if newer.user == user => {
+                self.release(items.len());
+                for (item, seen) in items {
+                    self.add_item(&mut newer.items, item, seen);
+                }
+            }
+            Some(_somebody_else) => self.release(items.len()),
+        }
+    }
+
+    /// Lets a session rest whose visit the store has taken.
+    fn land(&self, visit: &Visit, now: Instant) {
+        self.release(visit.items.len());
+        let mut shard = self.shard_of(&visit.token);
+        let shard = &mut *shard;
+        let Some(session) = shard.sessions.get_mut(&visit.token) else { return };
+        if session.phase == Phase::Flying {
+            session.phase = Phase::Resting;
+            shard.resting.push_back((now + self.rest(), visit.token.clone()));
+        }
+    }
+
+    fn rest(&self) -> Duration {
+        let held = u32::try_from(self.held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        REST_EACH.saturating_mul(held).clamp(REST, REST_MAX)
+    }
+
+    /// Adds a view to a session's items, of which the newest stay.
+    fn add_item(&self, items: &mut Vec<(Item, f64)>, item: Item, seen: f64) {
+        if let Some((_, known)) = items.iter_mut().find(|(known, _)| *known == item) {
+            *known = known.max(seen);
+            return;
+        }
+        if items.len() < self.items {
+            if self.reserve() {
+                items.push((item, seen));
+            }
+            return;
+        }
+        let oldest = items.iter_mut().min_by(|(_, a), (_, b)| a.total_cmp(b));
+        if let Some(oldest) = oldest.filter(|(_, oldest)| *oldest < seen) {
+            *oldest = (item, seen);
+        }
+    }
+
+    /// Puts back a count that the store did not take. It still has its room.
+    fn put_back_count(&self, item: Item, count: u64, rest: Duration) {
+        let mut shard = self.shard_of(&item);
+        match shard.counts.entry(item) {
+            Entry::Occupied(mut known) => {
+                *known.get_mut() = known.get().saturating_add(count);
+                self.release(1);
+            }
+            Entry::Vacant(unknown) => {
+                unknown.insert(count);
+                self.counts_wait(&mut shard, rest);
+            }
+        }
+    }
+
+    /// Sees to it that the shard's counts are flushed, `after` this time at the latest unless
+    /// they wait for something already.
+    fn counts_wait(&self, shard: &mut Shard, after: Duration) {
+        if shard.counts_due.is_none() {
+            shard.counts_due = Some(Instant::now() + after);
+            self.news.notify_one();
+        }
+    }
+
+    /// Takes room for one session or item, or counts it as dropped.
+    fn reserve(&self) -> bool {
+        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+            (held < self.capacity).then(|| held + 1)
+        });
+        if taken.is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    fn release(&self, count: usize) {
+        self.held.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    fn shard_of(&self, key: &impl Hash) -> MutexGuard<'_, Shard> {
+        let hash = self.hasher.hash_one(key);
+        // The top bits: the maps within use the others of their own hashes.
+        lock(&self.shards[(hash >> 60) as usize & (SHARDS - 1)])
+    }
+
+    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(lock)
+    }
+}
+
+impl Shard {
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        if !self.ready.is_empty() {
+            return Some(now);
+        }
+        let rest = self.resting.front().map(|(end, _)| *end);
+        rest.into_iter().chain(self.counts_due).min()
+    }
+}
+
+/// A poisoned lock is used on: every change under it is complete before anything could panic.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Visits that are with the store; put back on drop unless they have landed.
+struct TouchFlight<'q> {
+    queue: &'q VisitQueue,
+    visits: Vec<Visit>,
+}
+
+impl TouchFlight<'_> {
+    fn land(&mut self, now: Instant, held: &[bool]) -> Vec<Touched> {
+        let mut held = held.iter();
+        let land = |visit: Visit| {
+            self.queue.land(&visit, now);
+            let Visit { token, user, .. } = visit;
+            Touched { token, user, held: held.next() == Some(&true) }
+        };
+        mem::take(&mut self.visits).into_iter().map(land).collect()
+    }
+}
+
+impl Drop for TouchFlight<'_> {
+    fn drop(&mut self) {
+        for visit in self.visits.drain(..) {
+            self.queue.put_back(visit);
+        }
+    }
+}
+
+/// Counts that are with the store; put back on drop unless they have landed.
+struct CountFlight<'q> {
+    queue: &'q VisitQueue,
+    counts: Vec<(Item, u64)>,
+    /// How long they wait when they are put back.
+    rest: Duration,
+}
+
+impl CountFlight<'_> {
+    fn land(&mut self) -> usize {
+        let counts = mem::take(&mut self.counts);
+        self.queue.release(counts.len());
+        counts.len()
+    }
+}
+
+impl Drop for CountFlight<'_> {
+    fn drop(&mut self) {
+        for (item, count) in self.counts.drain(..) {
+            self.queue.put_back_count(item, count, self.rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ident::{Token, TokenStorage};
+    use crate::store::{
+        Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, LogIn,
+        Outbox, Parted, Rescaled, Rescaling, Rotated, Rotation, Terms,
+    };
+
+    /// A store that writes down what it is told, or refuses it.
+    #[derive(Default)]
+    struct Book {
+        refuses: Cell<bool>,
+        /// It answers touches when it is told to.
+        waits: Cell<bool>,
+        told: Notify,
+        /// What touches, and views, fail with.
+        fails: Cell<Option<fn() -> StoreError>>,
+        loses: Cell<Option<fn() -> StoreError>>,
+        seen: RefCell<BTreeMap<String, f64>>,
+        counts: RefCell<BTreeMap<String, u64>>,
+        /// Tokens that are nobody's.
+        strangers: RefCell<BTreeSet<String>>,
+        largest: Cell<usize>,
+    }
+
+    impl Book {
+        fn answer<T>(&self, value: T) -> Result<T, StoreError> {
+            if self.refuses.get() { Err(StoreError::Away) } else { Ok(value) }
+        }
+    }
+
+    impl SessionStore for Book {
+        async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
+            self.answer(())?;
+            if self.waits.get() {
+                self.told.notified().await;
+            }
+            if let Some(error) = self.fails.get() {
+                return Err(error());
+            }
+            self.largest.set(self.largest.get().max(visits.len()));
+            for visit in visits {
+                assert!(visit.items.len() <= 25);
+                let mut seen = self.seen.borrow_mut();
+                let newest = seen.entry(visit.token.as_str().to_owned()).or_insert(visit.seen);
+                *newest = newest.max(visit.seen);
+            }
+            let strangers = self.strangers.borrow();
+            Ok(visits.iter().map(|visit| !strangers.contains(visit.token.as_str())).collect())
+        }
+        async fn check_token(&self, _: &StoredToken) -> Result<Option<User>, StoreError> {
+            self.answer(None)
+        }
+        async fn update_token(
+            &self,
+            _: &StoredToken,
+            _: &User,
+            _: Option<&Item>,
+            _: f64,
+        ) -> Result<(), StoreError> {
+            self.answer(())
+        }
+        async fn live_token(
+            &self,
+            _: &StoredToken,
+            _: &Terms,
+        ) -> Result<Option<LogIn>, StoreError> {
+            self.answer(None)
+        }
+        async fn rotate_token(&self, _: &Rotation) -> Result<Rotated, StoreError> {
+            self.answer(Rotated::default())
+        }
+        async fn dismiss_token(&self, _: &StoredToken, _: &Farewell) -> Result<Parted, StoreError> {
+            self.answer(Parted::default())
+        }
+        async fn revoke_token(&self, _: &StoredToken) -> Result<(), StoreError> {
+            self.answer(())
+        }
+        async fn evict_oldest(&self, _: Eviction) -> Result<usize, StoreError> {
+            self.answer(0)
+        }
+        async fn add_to_cart(&self, _: &StoredToken, _: &Item, _: i64) -> Result<(), StoreError> {
+            self.answer(())
+        }
+        async fn evict_expiring(
+            &self,
+            _: Eviction,
+            _: &Cursor,
+            _: &Farewell,
+        ) -> Result<Evicted, StoreError> {
+            self.answer(Evicted::default())
+        }
+        async fn outbox(&self) -> Result<Outbox, StoreError> {
+            self.answer(Outbox::default())
+        }
+        async fn clear_outbox(&self, _: &Outbox) -> Result<bool, StoreError> {
+            self.answer(true)
+        }
+        async fn take_turn(&self, _: u64, _: Duration) -> Result<bool, StoreError> {
+            self.answer(true)
+        }
+        async fn change_cart(
+            &self,
+            _: &CartOwner,
+            _: &CartChange,
+        ) -> Result<CartAnswer, StoreError> {
+            self.answer(CartAnswer::NotLoggedIn)
+        }
+        async fn cart(&self, _: &StoredToken) -> Result<Cart, StoreError> {
+            self.answer(Vec::new())
+        }
+        async fn viewed(&self, _: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
+            self.answer(Vec::new())
+        }
+    }
+
+    impl ViewStore for Book {
+        async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
+            self.answer(())?;
+            if let Some(error) = self.loses.get() {
+                return Err(error());
+            }
+            for (item, count) in views {
+                *self.counts.borrow_mut().entry(item.as_str().to_owned()).or_default() += count;
+            }
+            Ok(())
+        }
+        async fn ranks_under(&self, _: &Item, _: u64) -> Result<bool, StoreError> {
+            self.answer(true)
+        }
+        async fn top(&self, _: u32) -> Result<Vec<(Item, f64)>, StoreError> {
+            self.answer(Vec::new())
+        }
+        async fn rescale_views(&self, _: Rescaling) -> Result<Rescaled, StoreError> {
+            self.answer(Rescaled::NotYet)
+        }
+    }
+
+    fn token(number: usize) -> StoredToken {
+        Token::parse(format!("token-{number:04}").as_bytes()).unwrap().stored(TokenStorage::Plain)
+    }
+
+    fn user() -> User {
+        User::new(b"ann").unwrap()
+    }
+
+    fn item(number: usize) -> Item {
+        Item::new(&format!("item-{number}")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_first_touch_goes_at_once_and_later_ones_are_gathered() {
+        let (queue, book, start) = (VisitQueue::new(100, 25), Book::default(), Instant::now());
+        queue.note(token(1), user(), None, 1.0);
+        queue.due().await;
+        assert_eq!(queue.drain_at(&book, start, false).await.visits, 1);
+
+        queue.note(token(1), user(), None, 2.0);
+        queue.note(token(1), user(), None, 3.0);
+        assert_eq!(queue.drain_at(&book, start + REST / 2, false).await.visits, 0);
+        assert_eq!(queue.drain_at(&book, start + REST, false).await.visits, 1);
+        assert_eq!(book.seen.borrow()["token-0001"], 3.0);
+
+        assert_eq!(queue.drain_at(&book, start + REST * 3, false).await.visits, 0);
+        assert_eq!(queue.held.load(Ordering::Relaxed), 0, "a session at rest is let go");
+    }
+
+    #[tokio::test]
+    async fn what_the_store_said_of_each_visit_is_handed_on() {
+        let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+        book.strangers.borrow_mut().insert(token(2).as_str().to_owned());
+        for number in 0..4 {
+            queue.note(token(number), user(), Some(item(number)), 1.0);
+        }
+        let mut touched = queue.drain(&book).await.touched;
+        touched.sort_by(|a, b| a.token.cmp(&b.token));
+        let told: Vec<_> = touched.iter().map(|it| (it.token.as_str(), it.held)).collect();
+        let expected = ["token-0000", "token-0001", "token-0002", "token-0003"]
+            .map(|token| (token, token != "token-0002"));
+        assert_eq!(told, expected);
+        assert!(touched.iter().all(|it| it.user == user()));
+
+        book.refuses.set(true);
+        queue.note(token(5), user(), None, 1.0);
+        assert!(queue.drain(&book).await.touched.is_empty(), "nobody knows");
+    }
+
+    #[tokio::test]
+    async fn the_more_sessions_are_busy_the_longer_their_touches_are_gathered() {
+        let (queue, book, start) = (VisitQueue::new(100_000, 25), Book::default(), Instant::now());
+        for (sessions, rest) in [(500, REST), (2_000, REST * 2), (20_000, REST_MAX)] {
+            for number in 0..sessions {
+                queue.note(token(number), user(), None, 1.0);
+            }
+            assert_eq!(queue.rest(), rest, "{sessions} sessions");
+        }
+        queue.drain_at(&book, start, true).await;
+    }
+
+    #[tokio::test]
+    async fn views_are_gathered_for_a_second() {
+        let (queue, book, start) = (VisitQueue::new(100, 25), Book::default(), Instant::now());
+        for _ in 0..3 {
+            queue.count_view(item(1));
+        }
+        assert_eq!(queue.drain_at(&book, start, false).await.items, 0);
+        let later = Instant::now() + COUNT_EVERY;
+        assert_eq!(queue.drain_at(&book, later, false).await.items, 1);
+        assert_eq!(book.counts.borrow()["item-1"], 3);
+    }
+
+    #[tokio::test]
+    async fn at_the_bound_what_is_new_is_dropped_and_counted() {
+        let (queue, book) = (VisitQueue::new(3, 25), Book::default());
+        queue.note(token(1), user(), Some(item(1)), 1.0);
+        queue.count_view(item(1));
+        queue.note(token(2), user(), None, 1.0);
+        queue.count_view(item(2));
+        queue.note(token(1), user(), Some(item(3)), 5.0);
+        queue.count_view(item(1));
+        assert_eq!((queue.backlog(), queue.dropped()), (2, 3));
+
+        queue.drain_all(&book).await;
+        queue.drain_all(&book).await;
+        assert_eq!(book.seen.borrow()["token-0001"], 5.0, "what is known is renewed at the bound");
+        assert_eq!(book.counts.borrow()["item-1"], 2);
+        queue.note(token(2), user(), Some(item(1)), 1.0);
+        assert_eq!((queue.backlog(), queue.dropped()), (1, 3), "there is room again");
+    }
+
+    #[tokio::test]
+    async fn only_the_newest_items_of_a_session_wait() {
+        let (queue, book) = (VisitQueue::new(1000, 25), Book::default());
+        for number in 0..100_u8 {
+            queue.note(token(1), user(), Some(item(number.into())), f64::from(number));
+        }
+        let visits = queue.take_visits(Instant::now(), false);
+        let oldest = visits[0].items.iter().map(|(_, seen)| *seen).fold(f64::INFINITY, f64::min);
+        assert_eq!((visits[0].items.len(), oldest), (25, 75.0));
+        drop(TouchFlight { queue: &queue, visits });
+        assert_eq!(queue.drain(&book).await.visits, 1);
+    }
+
+    #[tokio::test]
+    async fn what_waits_goes_on_under_the_new_token() {
+        let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+        let bob = User::new(b"bob").unwrap();
+        queue.note(token(1), user(), Some(item(1)), 5.0);
+        queue.note(token(2), bob, Some(item(2)), 6.0);
+        queue.rename(&token(1), &token(3), &user());
+        queue.rename(&token(2), &token(4), &user());
+        let visits = queue.take_visits(Instant::now(), false);
+        assert_eq!(visits.len(), 1, "nobody else's visits are taken over: {visits:?}");
+        assert_eq!((&visits[0].token, &visits[0].items), (&token(3), &vec![(item(1), 5.0)]));
+        drop(TouchFlight { queue: &queue, visits });
+        assert_eq!(queue.drain_all(&book).await.visits, 1);
+        queue.drain_all(&book).await;
+        assert_eq!(queue.held.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_was_forgotten_is_not_flushed() {
+        let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+        queue.note(token(1), user(), Some(item(1)), 1.0);
+        queue.forget(&token(1));
+        assert_eq!(queue.backlog(), 0);
+        assert_eq!(queue.drain(&book).await.visits, 0);
+        assert_eq!(queue.held.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_visit_of_another_user_replaces_the_first_ones() {
+        let queue = VisitQueue::new(100, 25);
+        queue.note(token(1), user(), Some(item(1)), 1.0);
+        queue.note(token(1), User::new(b"bob").unwrap(), None, 2.0);
+        let visits = queue.take_visits(Instant::now(), false);
+        assert_eq!((visits[0].user.as_bytes(), visits[0].items.len()), (&b"bob"[..], 0));
+    }
+
+    fn refused() -> StoreError {
+        StoreError::Failed("no room".into())
+    }
+
+    #[tokio::test]
+    async fn views_are_counted_though_the_store_refuses_touches() {
+        for (error, counted) in [(refused as fn() -> _, 1), (|| StoreError::TimedOut, 0)] {
+            let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+            book.fails.set(Some(error));
+            queue.note(token(1), user(), None, 1.0);
+            queue.count_view(item(1));
+            let progress = queue.drain_all(&book).await;
+            assert!(progress.failure.is_some());
+            assert_eq!((progress.visits, progress.items), (0, counted));
+            assert_eq!(queue.backlog(), 2 - counted, "what was refused waits");
+        }
+    }
+
+    #[tokio::test]
+    async fn visits_are_written_at_their_pace_though_the_store_refuses_views() {
+        let (queue, book, now) = (VisitQueue::new(1_000, 25), Book::default(), Instant::now());
+        book.loses.set(Some(refused));
+        queue.count_view(item(1));
+        for number in 0..2 * TOUCH_BATCH {
+            queue.note(token(number), user(), None, 1.0);
+        }
+        for _ in 0..2 {
+            let progress = queue.drain_at(&book, now, true).await;
+            assert_eq!((progress.visits, progress.failure.is_some()), (TOUCH_BATCH, true));
+        }
+        assert!(queue.pause_ends().is_none(), "the next visits do not wait");
+        assert!(queue.take_counts(now, false).is_empty(), "the view is not tried again at once");
+    }
+
+    #[tokio::test]
+    async fn views_of_which_nobody_knows_are_dropped_and_counted_as_views() {
+        let unanswered = || StoreError::Unanswered("it broke".into());
+        for (error, dropped) in
+            [(refused as fn() -> _, 0), (unanswered, 5), (|| StoreError::TimedOut, 5)]
+        {
+            let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+            book.loses.set(Some(error));
+            for number in [1, 1, 1, 2, 2] {
+                queue.count_view(item(number));
+            }
+            assert!(queue.drain_all(&book).await.failure.is_some());
+            assert_eq!(queue.dropped(), dropped);
+            assert_eq!(queue.backlog(), if dropped > 0 { 0 } else { 2 });
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_visits_under_way_finds_them_written() {
+        let (queue, book) = (VisitQueue::new(100, 25), Book::default());
+        book.waits.set(true);
+        queue.note(token(1), user(), None, 1.0);
+        let written = || book.seen.borrow().len();
+        let landed = async {
+            queue.landed().await;
+            written()
+        };
+        let answer = async {
+            tokio::task::yield_now().await;
+            assert_eq!((written(), queue.backlog()), (0, 0));
+            book.told.notify_one();
+        };
+        let (_, landed, ()) = tokio::join!(queue.drain(&book), landed, answer);
+        assert_eq!(landed, 1);
+    }
+
+    #[tokio::test]
+    async fn a_flush_dropped_half_way_loses_nothing() {
+        let queue = VisitQueue::new(100, 25);
+        queue.note(token(1), user(), Some(item(1)), 1.0);
+        queue.count_view(item(1));
+        let now = Instant::now() + COUNT_EVERY * 2;
+        let visits = queue.take_visits(now, false);
+        queue.note(token(1), user(), Some(item(2)), 2.0);
+        drop(TouchFlight { queue: &queue, visits });
+        let counts = queue.take_counts(now, false);
+        drop(CountFlight { queue: &queue, counts, rest: Duration::ZERO });
+        assert_eq!(queue.backlog(), 2);
+        let visits = queue.take_visits(now, false);
+        assert_eq!((visits[0].seen, visits[0].items.len()), (2.0, 2));
+        assert_eq!(queue.take_counts(Instant::now(), false), [(item(1), 1)]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn whatever_fails_in_between_every_view_counts_once_and_the_newest_touch_wins(
+            acts in prop::collection::vec((0_u8..5, 0_usize..80, 0_u32..1000), 1..400),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let (queue, book) = (VisitQueue::new(10_000, 25), Book::default());
+            let (mut seen, mut counts) = (BTreeMap::new(), BTreeMap::new());
+            let mut now = Instant::now();
+            for (act, number, time) in acts {
+                match act {
+                    0 | 1 => {
+                        let time = f64::from(time);
+                        queue.note(token(number), user(), Some(item(number)), time);
+                        let newest = seen.entry(number).or_insert(time);
+                        *newest = time.max(*newest);
+                    }
+                    2 => {
+                        queue.count_view(item(number));
+                        *counts.entry(number).or_insert(0_u64) += 1;
+                    }
+                    _ => {
+                        now += Duration::from_millis(60);
+                        book.refuses.set(act == 3);
+                        runtime.block_on(queue.drain_at(&book, now, false));
+                    }
+                }
+            }
+            book.refuses.set(false);
+            while runtime.block_on(queue.drain_all(&book)).more {}
+            runtime.block_on(queue.drain_all(&book));
+            prop_assert_eq!(queue.held.load(Ordering::Relaxed), 0);
+            prop_assert_eq!(queue.dropped(), 0);
+            prop_assert!(book.largest.get() <= TOUCH_BATCH);
+            for (number, time) in seen {
+                prop_assert_eq!(book.seen.borrow()[token(number).as_str()], time);
+            }
+            for (number, count) in counts {
+                prop_assert_eq!(book.counts.borrow()[item(number).as_str()], count);
+            }
+        }
+    }
+}
