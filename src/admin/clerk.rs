@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, TOP_COOKIES, Token};
 use crate::cache::purge::purger::Purger;
 use crate::http::bearer;
-use crate::proxy::{CookieKinds, Room, cookie_report};
+use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
 use crate::row::{Memo, Names};
 use crate::serve::socket::Socket;
 use crate::session::Sessions;
@@ -58,7 +58,7 @@ pub struct Clerk {
     /// What purges.
     pub purger: Arc<Purger>,
     /// Where requests are explained, and none is answered.
-    pub room: Rc<Room>,
+    pub room: Rc<WorkerContext>,
     /// What cookies are.
     pub kinds: CookieKinds,
     /// What was counted of them.

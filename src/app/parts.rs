@@ -28,9 +28,9 @@ use crate::policy::rate_limit::{Counters, Limit, Limits, Rate};
 use crate::policy::route::{
     Esi, Fill, Fragment, LeakGuard, QueryValue, Route, Routes, Segment, SetCookie, Share,
 };
-use crate::proxy::connection::counter::Crowd;
+use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::{
-    CookieKinds, CookieRules, Endpoint, HoleLimits, LoginRule, LoginUser, LogoutRule, Matching,
+    CookieKinds, CookieRules, Endpoint, FragmentLimits, LoginRule, LoginUser, LogoutRule, Matching,
     Minted, OriginRules, PurgeMethod, PurgeToken, Rates, Settings, StatusDetail, Success,
     TokenFrom, Verify, VisitorTokens, Watched,
 };
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) rows: Arc<Memo>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) caps: Arc<Caps>,
-    pub(super) tunnels: Arc<Crowd>,
+    pub(super) tunnels: Arc<ConnectionCounter>,
     pub(super) reloads: Arc<Reloads>,
     pub(super) hints_told: Arc<Told>,
     /// Carts that wait for their webhook.
@@ -263,7 +263,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         log_user: plan.log.user,
         purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
-        holes: HoleLimits {
+        holes: FragmentLimits {
             count: plan.limits.holes,
             size: plan.limits.hole_size,
             timeout: plan.limits.hole_timeout,

@@ -11,7 +11,7 @@ use crate::cache::purge::purger::Purger;
 use crate::cache::rules::verdict::Policy;
 use crate::config::{Cache, Limits, Plan};
 use crate::origin;
-use crate::proxy::{Coder, Settings};
+use crate::proxy::{Recompressor, Settings};
 use crate::serve;
 use crate::serve::io::Deadlines;
 
@@ -19,7 +19,7 @@ use crate::serve::io::Deadlines;
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) settings: Arc<Settings>,
-    pub(super) coder: Arc<Coder>,
+    pub(super) coder: Arc<Recompressor>,
     pub(super) purger: Arc<Purger>,
     pub(super) origins: Arc<Origins>,
     /// How the webhook of abandoned carts is reached, if there is one.
@@ -41,7 +41,7 @@ impl Turn {
         let origins = Arc::new(Origins::new(plan, &shared.origins.load())?);
         Ok(Arc::new(Self {
             settings: Arc::new(parts::settings(plan, &purger)),
-            coder: Coder::new(cache.compress.clone(), cache.max_object),
+            coder: Recompressor::new(cache.compress.clone(), cache.max_object),
             purger,
             origins,
             webhook: webhook::settings(plan)?,

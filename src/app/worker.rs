@@ -17,7 +17,7 @@ use super::{StartError, runtime};
 use crate::cache::Pages;
 use crate::cache::fill::Filler;
 use crate::origin::Upstreams;
-use crate::proxy::Room;
+use crate::proxy::WorkerContext;
 use crate::row::Reader;
 use crate::serve::{Door, Entrance, Inside, serve};
 use crate::store::{AnyStore, OpenStore};
@@ -166,9 +166,9 @@ fn room(
     turn: &Turn,
     lane: AnyStore,
     (sheet, pen): (Arc<Sheet>, Option<Arc<Pen>>),
-) -> Rc<Room> {
+) -> Rc<WorkerContext> {
     let upstreams = turn.origins.reach(&sheet);
-    Rc::new(Room {
+    Rc::new(WorkerContext {
         filler: filler(turn, &shared.pages, &upstreams, (lane.clone(), &sheet)),
         settings: Arc::clone(&turn.settings),
         pages: Arc::clone(&shared.pages),
@@ -208,9 +208,9 @@ fn filler(
 
 /// The room of the next turn. What a thread has beyond its turn stays: its counters, its way to the
 /// store, what goes on without clients, and its connections to origins that are still the same.
-fn next_room(room: &Room, old: &Turn, new: &Turn) -> Rc<Room> {
+fn next_room(room: &WorkerContext, old: &Turn, new: &Turn) -> Rc<WorkerContext> {
     let upstreams = new.origins.reach_on(&old.origins, &room.upstreams, &room.sheet);
-    Rc::new(Room {
+    Rc::new(WorkerContext {
         settings: Arc::clone(&new.settings),
         coder: Arc::clone(&new.coder),
         filler: filler(new, &room.pages, &upstreams, (room.store.clone(), &room.sheet)),
@@ -220,7 +220,7 @@ fn next_room(room: &Room, old: &Turn, new: &Turn) -> Rc<Room> {
 }
 
 /// A room in which no request is answered, but told of. What is counted there nobody reads.
-pub(super) fn dry_room(turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<Room> {
+pub(super) fn dry_room(turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<WorkerContext> {
     let sheet = Arc::<Sheet>::default();
     room(shared, turn, lane.clone(), (sheet, None))
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::stage::identify::CookieRules;
+use crate::proxy::cookie_rules::CookieRules;
 use crate::telemetry::metrics::{Cookies, Tally};
 
 /// So many in a hundred pages set a cookie that is a habit of the app's, and so many in a hundred requests
@@ -185,7 +185,7 @@ impl fmt::Display for CookieReport {
 mod tests {
     use super::*;
     use crate::http::pattern::Pattern;
-    use crate::proxy::stage::identify::TokenFrom;
+    use crate::proxy::cookie_rules::TokenFrom;
 
     fn kinds() -> CookieKinds {
         let session = vec![Pattern::Exact("login".to_owned())];

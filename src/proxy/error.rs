@@ -6,10 +6,12 @@ use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_C
 use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 
-use super::record::Trail;
-use super::{Body, Room, deliver};
+use super::deliver;
 use crate::cache::flight::Failure;
 use crate::origin::{BodyFault, OriginError};
+use crate::proxy::context::WorkerContext;
+use crate::proxy::deliver::body::Body;
+use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
 
@@ -191,7 +193,11 @@ impl Error {
     }
 
     /// The response, and the line in our own log where an operator could act on it.
-    pub(in crate::proxy) fn into_response(self, room: &Room, trail: &mut Trail) -> Response<Body> {
+    pub(in crate::proxy) fn into_response(
+        self,
+        room: &WorkerContext,
+        trail: &mut RequestRecord,
+    ) -> Response<Body> {
         if let Self::Origin(_)
         | Self::BrokenOff { .. }
         | Self::Session(_)

@@ -13,12 +13,14 @@ use ::http::{HeaderMap, Method, Request, Response, Uri, Version};
 use tokio::time::Instant;
 
 use super::connection::client::Client;
-use super::connection::tunnel::{Opened, Tunnel};
-use super::stage::admit::Admitted;
-use super::stage::identify::Visitor;
-use super::{Body, Room};
+use super::connection::tunnel::Opened;
 use crate::clock::unix_now;
 use crate::ident::User;
+use crate::proxy::connection::tunnel::Tunnel;
+use crate::proxy::context::Admitted;
+use crate::proxy::context::WorkerContext;
+use crate::proxy::deliver::body::Body;
+use crate::proxy::visitor::Visitor;
 use crate::telemetry::access_log::{Pen, Record, VisitorClass};
 use crate::telemetry::metrics::{Count, Outcome, Sheet};
 use crate::telemetry::reason::Reason;
@@ -28,7 +30,7 @@ const CLIENT_LEFT: u16 = 499;
 
 /// What happened to a request so far.
 #[derive(Debug)]
-pub(in crate::proxy) struct Trail {
+pub(in crate::proxy) struct RequestRecord {
     /// Not the room, which a tunnel would keep through reloads.
     sheet: Arc<Sheet>,
     pen: Option<Arc<Pen>>,
@@ -58,10 +60,10 @@ pub(in crate::proxy) struct Trail {
     whole: bool,
 }
 
-impl Trail {
+impl RequestRecord {
     /// A request's head is there.
     pub(in crate::proxy) fn begin<B>(
-        room: &Rc<Room>,
+        room: &Rc<WorkerContext>,
         client: &Rc<Client>,
         request: &Request<B>,
     ) -> Box<Self> {
@@ -97,7 +99,7 @@ impl Trail {
 
     /// A request for a hole in a page. It is part of the page's, and neither counted nor logged by itself.
     pub(in crate::proxy) fn of_hole(
-        room: &Rc<Room>,
+        room: &Rc<WorkerContext>,
         client: &Rc<Client>,
         head: &Parts,
     ) -> Box<Self> {
@@ -153,7 +155,7 @@ impl Trail {
     pub(in crate::proxy) fn attach(
         mut self: Box<Self>,
         response: Response<Body>,
-        room: &Room,
+        room: &WorkerContext,
     ) -> Response<Body> {
         self.status = response.status().as_u16();
         if let Some(opened) = self.opened.take() {
@@ -199,7 +201,7 @@ impl Trail {
     }
 }
 
-impl Drop for Trail {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         self.client.pulse.request_ends();
         let took = self.begun.elapsed();

@@ -15,9 +15,9 @@ use super::connection::{self, Arrival, Settings};
 use super::listen::{BACKLOG, Entrance, Terms};
 use super::stream::{Listener, Stream};
 use crate::http::peer::{Peer, Peers};
-use crate::proxy::Room;
+use crate::proxy::WorkerContext;
 use crate::proxy::connection::counter;
-use crate::proxy::connection::counter::Crowd;
+use crate::proxy::connection::counter::ConnectionCounter;
 use crate::telemetry::metrics::{Count, Sheet};
 
 /// How long to wait when accepting fails (out of file descriptors, mostly).
@@ -27,9 +27,9 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Caps {
     most: ArcSwap<Most>,
-    connections: Arc<Crowd>,
+    connections: Arc<ConnectionCounter>,
     /// Those of HTTP/2, which stand side by side on a connection.
-    requests: Arc<Crowd>,
+    requests: Arc<ConnectionCounter>,
 }
 
 /// How many may be open.
@@ -64,14 +64,14 @@ impl Caps {
         self.connections.open()
     }
 
-    /// Room for one more connection, whoever it is; `None` at the cap.
+    /// WorkerContext for one more connection, whoever it is; `None` at the cap.
     #[must_use]
     pub fn enter(self: &Arc<Self>) -> Option<Place> {
         let place = self.connections.enter(self.most.load().all)?;
         Some(Place { caps: Arc::clone(self), place })
     }
 
-    /// Room for one more request beside others on a connection of `peer`; `None` at a cap.
+    /// WorkerContext for one more request beside others on a connection of `peer`; `None` at a cap.
     #[must_use]
     pub fn enter_request(&self, peer: Peer) -> Option<counter::Place> {
         let most = self.most.load();
@@ -115,26 +115,26 @@ pub struct Door {
 /// What is behind the door, until a reload puts something else there.
 #[derive(Debug)]
 pub struct Inside {
-    room: RefCell<Rc<Room>>,
+    room: RefCell<Rc<WorkerContext>>,
     settings: Cell<Settings>,
 }
 
 impl Inside {
     /// This room, and these settings of each connection.
     #[must_use]
-    pub fn new(room: Rc<Room>, settings: Settings) -> Self {
+    pub fn new(room: Rc<WorkerContext>, settings: Settings) -> Self {
         Self { room: RefCell::new(room), settings: Cell::new(settings) }
     }
 
     /// Puts another room there: the next request of each connection is answered in it.
-    pub fn change(&self, room: Rc<Room>, settings: Settings) {
+    pub fn change(&self, room: Rc<WorkerContext>, settings: Settings) {
         self.room.replace(room);
         self.settings.set(settings);
     }
 
     /// Where requests are answered now.
     #[must_use]
-    pub fn room(&self) -> Rc<Room> {
+    pub fn room(&self) -> Rc<WorkerContext> {
         Rc::clone(&self.room.borrow())
     }
 

@@ -220,7 +220,7 @@ async fn secure(
 
 fn count_failed_handshake(refusal: &tls::Refusal, peer: Peer, sheet: &Sheet) {
     match refusal {
-        tls::Refusal::Left => tracing::debug!(client = %peer, "a connection said nothing"),
+        tls::Refusal::DetachedTasks => tracing::debug!(client = %peer, "a connection said nothing"),
         tls::Refusal::TimedOut => {
             sheet.count(Count::ConnectionsTimedOut);
             tracing::debug!(client = %peer, "no handshake came in time");

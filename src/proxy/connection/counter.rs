@@ -10,21 +10,21 @@ use crate::ident::holder;
 
 /// How many are open, over all threads.
 #[derive(Debug, Default)]
-pub struct Crowd {
+pub struct ConnectionCounter {
     open: AtomicUsize,
     /// By who holds the address. Guarded by a plain mutex: held for one look-up each time that one comes
     /// or goes.
     by_holder: Mutex<HashMap<IpAddr, usize>>,
 }
 
-impl Crowd {
+impl ConnectionCounter {
     /// How many are open now.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Room for one more where there may be `most`, whoever it is; `None` at the bound.
+    /// WorkerContext for one more where there may be `most`, whoever it is; `None` at the bound.
     #[must_use]
     pub fn enter(self: &Arc<Self>, most: usize) -> Option<Place> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= most {
@@ -38,7 +38,7 @@ impl Crowd {
 /// One's place; given back when dropped.
 #[derive(Debug)]
 pub struct Place {
-    crowd: Arc<Crowd>,
+    crowd: Arc<ConnectionCounter>,
     counted: Option<IpAddr>,
 }
 

@@ -15,13 +15,13 @@ const LEFT_MAX: usize = 256;
 
 /// The requests of a thread that go on when their clients leave.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct DetachedTasks {
     /// Those whose clients have left.
     count: Cell<usize>,
     tasks: TaskTracker,
 }
 
-impl Left {
+impl DetachedTasks {
     /// Carries out what is left of a request that was answered.
     pub(in crate::proxy) fn carry_on(&self, work: impl Future<Output = ()> + 'static) {
         self.tasks.spawn_local(work);
@@ -43,9 +43,9 @@ impl Left {
 
 /// What ties a request's work to its client once it is known that his leaving calls it off.
 #[derive(Clone, Debug, Default)]
-pub(in crate::proxy) struct Tie(Rc<Cell<bool>>);
+pub(in crate::proxy) struct CancelOnDisconnect(Rc<Cell<bool>>);
 
-impl Tie {
+impl CancelOnDisconnect {
     /// The work ends with its client.
     pub(in crate::proxy) fn bind(&self) {
         self.0.set(true);
@@ -53,19 +53,19 @@ impl Tie {
 }
 
 /// A request's work, which goes on when this is dropped, unless it is tied to its client.
-pub(in crate::proxy) struct Outliving<T> {
+pub(in crate::proxy) struct Detached<T> {
     task: JoinHandle<T>,
-    tie: Tie,
-    left: Rc<Left>,
+    tie: CancelOnDisconnect,
+    left: Rc<DetachedTasks>,
     /// Whether the client has left.
     has_left: Rc<Cell<bool>>,
 }
 
-impl<T: 'static> Outliving<T> {
+impl<T: 'static> Detached<T> {
     /// Begins the work.
     pub(in crate::proxy) fn begin(
-        left: &Rc<Left>,
-        tie: Tie,
+        left: &Rc<DetachedTasks>,
+        tie: CancelOnDisconnect,
         work: impl Future<Output = T> + 'static,
     ) -> Self {
         let has_left = Rc::new(Cell::new(false));
@@ -78,7 +78,7 @@ impl<T: 'static> Outliving<T> {
     }
 }
 
-impl<T> Future for Outliving<T> {
+impl<T> Future for Detached<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -90,7 +90,7 @@ impl<T> Future for Outliving<T> {
     }
 }
 
-impl<T> Drop for Outliving<T> {
+impl<T> Drop for Detached<T> {
     fn drop(&mut self) {
         if self.task.is_finished() {
             return;
@@ -109,7 +109,7 @@ impl<T> Drop for Outliving<T> {
 
 /// A request's place among those that were left, if it comes to that.
 struct Place {
-    left: Rc<Left>,
+    left: Rc<DetachedTasks>,
     has_left: Rc<Cell<bool>>,
 }
 
@@ -132,14 +132,17 @@ mod tests {
     async fn what_was_left_goes_on_and_only_so_many_do() {
         LocalSet::new()
             .run_until(async {
-                let left = Rc::new(Left::default());
-                assert_eq!(Outliving::begin(&left, Tie::default(), async { 7 }).await, 7);
+                let left = Rc::new(DetachedTasks::default());
+                assert_eq!(
+                    Detached::begin(&left, CancelOnDisconnect::default(), async { 7 }).await,
+                    7
+                );
                 let done = Rc::new(Cell::new(0));
                 let gates: Vec<_> = (0..LEFT_MAX + 1)
                     .map(|_| {
                         let (open, gate) = oneshot::channel::<()>();
                         let done = Rc::clone(&done);
-                        drop(Outliving::begin(&left, Tie::default(), async move {
+                        drop(Detached::begin(&left, CancelOnDisconnect::default(), async move {
                             if gate.await.is_ok() {
                                 done.update(|done| done + 1);
                             }

@@ -22,8 +22,8 @@ use tokio::time::{Instant, Sleep};
 use super::client::Client;
 use super::counter::Place;
 use crate::origin::Switched;
-use crate::proxy::Room;
-use crate::proxy::record::Trail;
+use crate::proxy::context::WorkerContext;
+use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::{Count, Sheet, TunnelEnd};
 
 /// The most that is read at once, and so what each way holds.
@@ -53,7 +53,7 @@ pub struct Tunnel {
     stall: Duration,
     origin: Switched,
     is_websocket: bool,
-    trail: Box<Trail>,
+    trail: Box<RequestRecord>,
     up: Flow,
     down: Flow,
     end: TunnelEnd,
@@ -64,8 +64,8 @@ impl Tunnel {
     /// Begins one, and sees to it that it is carried once its client has been told.
     pub(in crate::proxy) fn begin(
         mut opened: Opened,
-        trail: Box<Trail>,
-        room: &Room,
+        trail: Box<RequestRecord>,
+        room: &WorkerContext,
         client: &Client,
     ) {
         let stream = opened.stream.take();
@@ -84,7 +84,7 @@ impl Tunnel {
         }
     }
 
-    fn new(opened: Opened, trail: Box<Trail>, room: &Room) -> Self {
+    fn new(opened: Opened, trail: Box<RequestRecord>, room: &WorkerContext) -> Self {
         let Opened { origin, is_websocket, place, .. } = opened;
         room.sheet.count(Count::TunnelsOpened);
         let (up, down) = (Flow::default(), Flow::default());

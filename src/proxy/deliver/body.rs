@@ -15,13 +15,13 @@ use crate::cache::flight::{CutOff, Seat};
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::{forwarded, hop};
 use crate::origin::{OriginBody, OriginError};
-use crate::proxy::record::Trail;
+use crate::proxy::record::RequestRecord;
 
 /// The body of a response.
 #[derive(Debug)]
 pub struct Body {
     from: From,
-    trail: Option<Box<Trail>>,
+    trail: Option<Box<RequestRecord>>,
 }
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ pub enum BodyError {
     Flight(#[from] CutOff),
     /// While its holes were filled.
     #[error("the page could not be coded")]
-    Coder(#[source] std::io::Error),
+    Recompressor(#[source] std::io::Error),
 }
 
 impl Body {
@@ -192,7 +192,7 @@ impl Body {
     }
 
     /// Ties the request's trail to the end of the body.
-    pub(in crate::proxy) fn with_trail(mut self, mut trail: Box<Trail>) -> Self {
+    pub(in crate::proxy) fn with_trail(mut self, mut trail: Box<RequestRecord>) -> Self {
         if http_body::Body::is_end_stream(&self) {
             trail.whole();
         }

@@ -12,8 +12,6 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, V
 use hyper::ext::ReasonPhrase;
 
 use super::deliver::content_coding::Ready;
-use super::source::origin_request::StatusDetail;
-use super::{Body, Case, Room};
 use crate::cache::entry::Entry;
 use crate::cache::recoded;
 use crate::http::cache_control::CacheControl;
@@ -27,6 +25,9 @@ use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::http::vary::Vary;
 use crate::http::{forwarded, hop, set_cookie};
 use crate::origin::OriginBody;
+use crate::proxy::context::{RequestContext, WorkerContext};
+use crate::proxy::deliver::body::Body;
+use crate::proxy::settings::StatusDetail;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
 
@@ -51,14 +52,21 @@ pub(in crate::proxy) fn bypassed(reason: Reason) -> CacheStatus<'static> {
 }
 
 /// Adds our `Cache-Status` behind those of caches nearer to the origin (RFC 9211 §2).
-pub(in crate::proxy) fn put_status(room: &Room, headers: &mut HeaderMap, status: &CacheStatus<'_>) {
+pub(in crate::proxy) fn put_status(
+    room: &WorkerContext,
+    headers: &mut HeaderMap,
+    status: &CacheStatus<'_>,
+) {
     if let Some(value) = status_value(room, status) {
         headers.append(&CACHE_STATUS, value);
     }
 }
 
 /// As much of it as the operator wants to be said.
-pub(in crate::proxy) fn status_value(room: &Room, status: &CacheStatus<'_>) -> Option<HeaderValue> {
+pub(in crate::proxy) fn status_value(
+    room: &WorkerContext,
+    status: &CacheStatus<'_>,
+) -> Option<HeaderValue> {
     match room.settings.status {
         StatusDetail::Full => Some(status.value()),
         StatusDetail::Short => Some(status.short_value()),
@@ -68,7 +76,7 @@ pub(in crate::proxy) fn status_value(room: &Room, status: &CacheStatus<'_>) -> O
 
 /// The origin's response to a visitor's own request.
 pub(in crate::proxy) fn own(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     response: Response<OriginBody>,
     status: &CacheStatus<'_>,
 ) -> Response<Body> {
@@ -95,7 +103,7 @@ pub(in crate::proxy) fn own(
 
 /// Removes the sessions that an origin would give visitors which has no part in them, and what would end
 /// theirs. No origin has a part in visitors' tokens.
-pub(in crate::proxy) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap) {
+pub(in crate::proxy) fn remove_sessions(case: &RequestContext<'_>, headers: &mut HeaderMap) {
     if let Some(tokens) = &case.room.settings.visitor_tokens {
         set_cookie::remove_named(headers, |name| tokens.is_named(name));
     }
@@ -111,7 +119,7 @@ pub(in crate::proxy) fn remove_sessions(case: &Case<'_>, headers: &mut HeaderMap
 /// Gives a visitor the cookies that the answer to his own session sets, beside a page that others may have
 /// without. They are none of a session's: the configuration lets no such page lose those.
 pub(in crate::proxy) fn give_cookies(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     headers: &mut HeaderMap,
     cookies: Vec<HeaderValue>,
 ) {
@@ -126,7 +134,7 @@ pub(in crate::proxy) fn give_cookies(
 }
 
 /// Adds to the origin's cookies what the operator wants them to have.
-pub(in crate::proxy) fn harden_cookies(case: &Case<'_>, headers: &mut HeaderMap) {
+pub(in crate::proxy) fn harden_cookies(case: &RequestContext<'_>, headers: &mut HeaderMap) {
     let is_https = case.admitted.scheme == Scheme::Https;
     harden(headers, &case.room.settings.hardening, is_https);
 }
@@ -187,7 +195,7 @@ pub(in crate::proxy) fn keep_for_one(headers: &mut HeaderMap) {
 
 /// A stored page in the form that the visitor takes.
 pub(in crate::proxy) fn ready(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     ready: &Ready,
     status: &CacheStatus<'_>,
 ) -> Response<Body> {
@@ -201,7 +209,7 @@ pub(in crate::proxy) fn ready(
 
 /// A stored page that is whole: by the request's conditions and ranges all of it, parts of it, or
 /// nothing. Its age is as right as the clock; everything else is as it came.
-fn whole(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+fn whole(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let body = || Body::full(entry.body.clone());
     if !is_not_modified(case, entry) && case.head.method == Method::GET && entry.status == 200 {
         let asked = &case.head.headers;
@@ -228,7 +236,7 @@ fn whole(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<B
 }
 
 fn one_part(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     entry: &Entry,
     status: &CacheStatus<'_>,
     part: &std::ops::Range<usize>,
@@ -240,7 +248,7 @@ fn one_part(
 }
 
 fn several_parts(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     entry: &Entry,
     status: &CacheStatus<'_>,
     parts: Vec<std::ops::Range<usize>>,
@@ -260,7 +268,7 @@ fn several_parts(
 }
 
 /// The head of a 206, as far as it is the page's.
-fn partial(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+fn partial(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = head(case, entry, status);
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     response.extensions_mut().remove::<ReasonPhrase>();
@@ -276,7 +284,7 @@ fn describe_no_more(headers: &mut HeaderMap) {
 }
 
 /// Whether the client has the page already (RFC 9111 §4.3.2).
-pub(in crate::proxy) fn is_not_modified(case: &Case<'_>, entry: &Entry) -> bool {
+pub(in crate::proxy) fn is_not_modified(case: &RequestContext<'_>, entry: &Entry) -> bool {
     let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
     let asked = &case.head.headers;
     conditional::judge(asked, status, &entry.headers, case.now as u64) == Condition::NotModified
@@ -284,7 +292,7 @@ pub(in crate::proxy) fn is_not_modified(case: &Case<'_>, entry: &Entry) -> bool 
 
 /// A stored page with its body, or by the request's conditions without it.
 pub(in crate::proxy) fn stored(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     entry: &Entry,
     status: &CacheStatus<'_>,
     body: Body,
@@ -328,7 +336,7 @@ pub(in crate::proxy) fn end_where_length_is_unknown(response: &mut Response<Body
 }
 
 /// The head of a stored page, and no body.
-fn head(case: &Case<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+fn head(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     // PERF: three fields more than stored fit without the map's growing.
     let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);

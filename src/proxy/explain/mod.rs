@@ -20,15 +20,12 @@ use self::explanation::{Leak, Outcome, Uncacheable};
 use self::question::Imagined;
 use self::words::{Circumstances, hint, hints, why};
 use super::deliver::{content_coding, fragments};
-use super::error::Error;
-use super::settle::app_login::Heard;
-use super::settle::visitor_token::Held;
 use super::source::cache;
 use super::source::cache::{Step, Want};
-use super::source::{endpoint, purge_method, rows};
+use super::source::{endpoint, rows};
 use super::stage::verify::Asking;
 use super::stage::{admit, identify, limit};
-use super::{Case, Room, access, deliver, route_of, takes_stored_only};
+use super::{access, deliver, takes_stored_only};
 use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::purge::Standing;
 use crate::cache::rules::key::ShareClass;
@@ -38,6 +35,10 @@ use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::ident::Item;
 use crate::policy::route::{Route, Share};
+use crate::proxy::context::{RequestContext, WorkerContext, route_of};
+use crate::proxy::error::Error;
+use crate::proxy::login_rules::LoginBody;
+use crate::proxy::visitor_token::VisitorTokenState;
 use crate::telemetry::reason::Reason;
 
 pub use explanation::Explanation;
@@ -47,11 +48,14 @@ pub use question::{Question, Unclear};
 ///
 /// # Errors
 /// When the question is not clear.
-pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation, Unclear> {
+pub async fn explain(
+    room: &Rc<WorkerContext>,
+    question: &Question,
+) -> Result<Explanation, Unclear> {
     let Imagined { mut head, client, length, has_body, lost_https, site } =
         question.imagine(&room.settings)?;
-    let held = &Held::default();
-    held.take(&room.settings, &mut head.headers);
+    let held = &VisitorTokenState::default();
+    held.take(room.settings.visitor_tokens.as_ref(), &mut head.headers);
     let mut told = begin(&head, &site);
     if lost_https {
         let note = "taken for http: no proxy is trusted to say that it came by https";
@@ -88,7 +92,7 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
             told.notes.push(note.to_owned());
         }
     }
-    if purge_method::method(room, &head).is_some() {
+    if room.settings.purge_method(&head.method).is_some() {
         told.own(room, Reason::Method, "a purge, where the peer and the token are right");
         return Ok(told);
     }
@@ -105,10 +109,20 @@ pub async fn explain(room: &Rc<Room>, question: &Question) -> Result<Explanation
             "a page here is filled for each visitor: whole, in gzip or no coding, for no cache";
         told.notes.push(note.to_owned());
     }
-    let (heard, is_hole) = (Heard::default(), false);
+    let (heard, is_hole) = (LoginBody::default(), false);
     let client = &client;
-    let case =
-        Case { room, client, head: &head, admitted, route, visitor, held, now, heard, is_hole };
+    let case = RequestContext {
+        room,
+        client,
+        head: &head,
+        admitted,
+        route,
+        visitor,
+        held,
+        now,
+        heard,
+        is_hole,
+    };
     told.route = Some(parts::route(&case, item.as_ref()));
     told.visitor = Some(parts::visitor(&case));
     told.cookies = parts::cookies(&case);
@@ -240,7 +254,7 @@ async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
 }
 
 impl Explanation {
-    fn refuse(&mut self, room: &Room, error: &Error) {
+    fn refuse(&mut self, room: &WorkerContext, error: &Error) {
         let reason = error.reason();
         self.settle(room, Outcome::Refuse, Some(reason), Some(&deliver::bypassed(reason)));
         self.why = format!("{}: {}", error.status().as_u16(), error.sentence());
@@ -253,14 +267,14 @@ impl Explanation {
         }
     }
 
-    fn own(&mut self, room: &Room, reason: Reason, why: &str) {
+    fn own(&mut self, room: &WorkerContext, reason: Reason, why: &str) {
         self.settle(room, Outcome::Own, Some(reason), Some(&deliver::bypassed(reason)));
         why.clone_into(&mut self.why);
     }
 
     fn settle(
         &mut self,
-        room: &Room,
+        room: &WorkerContext,
         outcome: Outcome,
         reason: Option<Reason>,
         status: Option<&CacheStatus<'_>>,
@@ -272,7 +286,7 @@ impl Explanation {
     }
 
     /// Whether the cache may serve the request, and what it holds.
-    async fn ask_cache(&mut self, case: &Case<'_>, item: Option<&Item>, has_body: bool) {
+    async fn ask_cache(&mut self, case: &RequestContext<'_>, item: Option<&Item>, has_body: bool) {
         let room = case.room;
         let access = access(case, item, has_body, Look::Peek).await;
         if rows::find(case, item, has_body, Look::Peek).await.is_some() {
@@ -317,7 +331,7 @@ impl Explanation {
         self.help(case, &reasons, &unsent);
     }
 
-    fn conclude(&mut self, case: &Case<'_>, decided: &Decided) {
+    fn conclude(&mut self, case: &RequestContext<'_>, decided: &Decided) {
         self.settle(case.room, decided.outcome, decided.reason, decided.status.as_ref());
         decided.why.clone_into(&mut self.why);
     }
@@ -361,7 +375,7 @@ impl Explanation {
     }
 
     /// Names what would help against what stands in the way.
-    fn help(&mut self, case: &Case<'_>, reasons: &[Reason], unsent: &[String]) {
+    fn help(&mut self, case: &RequestContext<'_>, reasons: &[Reason], unsent: &[String]) {
         let cookies = self.cookies.iter().filter(|cookie| cookie.class == parts::UNKNOWN);
         let mut unknown_cookies: Vec<String> = cookies.map(|cookie| cookie.name.clone()).collect();
         unknown_cookies.sort_unstable();

@@ -19,11 +19,11 @@ use crate::http::host::Scheme;
 use crate::http::query;
 use crate::ident::Item;
 use crate::policy::route::{Esi, LeakGuard, Segment, SetCookie, Share};
-use crate::proxy::Case;
+use crate::proxy::context::RequestContext;
+use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::deliver::content_coding;
+use crate::proxy::origin_request;
 use crate::proxy::source::cache::Want;
-use crate::proxy::source::origin_request;
-use crate::proxy::stage::identify::CookieClass;
 use crate::store::StoreError;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
@@ -50,7 +50,7 @@ pub(super) fn target(uri: &Uri) -> String {
     }
 }
 
-pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
+pub(super) fn route(case: &RequestContext<'_>, item: Option<&Item>) -> Route {
     let route = case.route;
     let settings = [
         ("segment", route.segment != Segment::default()),
@@ -92,11 +92,11 @@ pub(super) fn route(case: &Case<'_>, item: Option<&Item>) -> Route {
     }
 }
 
-fn is_in_path(case: &Case<'_>, item: &Item) -> bool {
+fn is_in_path(case: &RequestContext<'_>, item: &Item) -> bool {
     case.admitted.path.split('/').any(|segment| segment.contains(item.as_str()))
 }
 
-pub(super) fn visitor(case: &Case<'_>) -> Visitor {
+pub(super) fn visitor(case: &RequestContext<'_>) -> Visitor {
     let visitor = &case.visitor;
     let rules = &case.room.settings.cookies;
     let mut why_so = match visitor.sharing {
@@ -131,13 +131,16 @@ pub(super) fn visitor(case: &Case<'_>) -> Visitor {
     }
 }
 
-fn of_class<'c>(case: &'c Case<'_>, class: CookieClass) -> impl Iterator<Item = String> + 'c {
+fn of_class<'c>(
+    case: &'c RequestContext<'_>,
+    class: CookieClass,
+) -> impl Iterator<Item = String> + 'c {
     let rules = &case.room.settings.cookies;
     let names = cookies_of(&case.head.headers).map(|(name, _)| name);
     names.filter(move |name| rules.class(name, case.route) == class).map(text)
 }
 
-pub(super) fn cookies(case: &Case<'_>) -> Vec<Cookie> {
+pub(super) fn cookies(case: &RequestContext<'_>) -> Vec<Cookie> {
     let rules = &case.room.settings.cookies;
     let names = cookies_of(&case.head.headers).map(|(name, _)| name);
     names

@@ -2,24 +2,23 @@
 //!
 //! What the app says of a visitor when it is asked is in `verify`.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use ::http::header::{LOCATION, SET_COOKIE};
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use ::http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::login;
 use super::login::Change;
 use super::visitor_token::Around;
 use crate::http::cookie::cookies;
 use crate::http::extract::{Finder, Seen};
-use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
-use crate::http::{apply_set_cookie, query, set_cookie};
+use crate::http::{apply_set_cookie, set_cookie};
 use crate::ident::{Bond, StoredToken, User};
 use crate::origin::Ear;
-use crate::proxy::Case;
+use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
+use crate::proxy::login_rules::{LoginBody, LoginRule, LoginUser, LogoutRule, Success};
 use crate::proxy::stage::verify;
 use crate::session::Ending;
 use crate::telemetry::access_log::VisitorClass;
@@ -28,74 +27,8 @@ use crate::telemetry::metrics::Count;
 /// The most of a log-in's body that is looked at, in bytes.
 const HEARD_MAX: usize = 64 << 10;
 
-/// Which of the app's own requests log in and out.
-#[derive(Debug, Default)]
-pub struct Watched {
-    /// Log-ins.
-    pub login: Option<LoginRule>,
-    /// Log-outs.
-    pub logout: Option<LogoutRule>,
-}
-
-/// By what a log-in is known.
-#[derive(Debug)]
-pub struct LoginRule {
-    /// The requests.
-    pub matching: Matching,
-    /// What their answers must be.
-    pub success: Success,
-    /// Who it is; `None`: the app is asked.
-    pub user: Option<LoginUser>,
-}
-
-/// By what a log-out is known.
-#[derive(Debug)]
-pub struct LogoutRule {
-    /// The requests.
-    pub matching: Matching,
-    /// What their answers must be.
-    pub success: Success,
-}
-
-/// Requests of some methods for some paths.
-#[derive(Debug)]
-pub struct Matching {
-    /// One of these.
-    pub methods: Vec<Method>,
-    /// One of these.
-    pub paths: Vec<PathPattern>,
-    /// Parameters that must be there with these values.
-    pub query: Vec<(String, String)>,
-}
-
-impl Matching {
-    fn fits(&self, case: &Case<'_>) -> bool {
-        let asked = case.head.uri.query().unwrap_or_default();
-        let has =
-            |(name, value): &(String, String)| query::value(asked, name).as_ref() == Some(value);
-        self.methods.contains(&case.head.method)
-            && self.paths.iter().any(|path| path.matches(&case.admitted.path).is_some())
-            && self.query.iter().all(has)
-    }
-}
-
-/// What an answer must be; all that is given must hold.
-#[derive(Debug)]
-pub struct Success {
-    /// One of these; empty: any.
-    pub status: Vec<u16>,
-    /// It sets such a cookie; a session's to something new.
-    pub set_cookie: Option<Pattern>,
-    /// It sends the visitor there, by the whole URL or by its path.
-    pub location: Option<Pattern>,
-    /// It has this field.
-    pub header: Option<HeaderName>,
-    /// It takes such a cookie away.
-    pub clears_cookie: Option<Pattern>,
-}
-
 impl Success {
-    fn holds(&self, case: &Case<'_>, status: StatusCode, headers: &HeaderMap) -> bool {
+    fn holds(&self, case: &RequestContext<'_>, status: StatusCode, headers: &HeaderMap) -> bool {
         let now = case.now as u64;
         let is_session = |name| case.room.settings.cookies.is_session(name);
         // SECURITY: a session's that he came with may have been planted, and many apps send it again with each
@@ -125,27 +58,12 @@ fn leads_to(headers: &HeaderMap, pattern: &Pattern) -> bool {
     pattern.matches(location) || path.is_some_and(|path| pattern.matches(path.as_bytes()))
 }
 
-/// Where a log-in says whose it is.
-#[derive(Debug)]
-pub enum LoginUser {
-    /// The app says it in its answer.
-    Answer(Finder),
-    /// The visitor has said it in this field of a form: it is a label.
-    Form(String),
-    /// The same at this pointer into the JSON that he sent.
-    Json(String),
-}
-
-/// What was heard of a request's body.
-#[derive(Clone, Debug, Default)]
-pub(in crate::proxy) struct Heard(Rc<RefCell<Vec<u8>>>);
-
-impl Heard {
+impl LoginBody {
     /// What hears the body as it goes by, where it is needed.
-    pub(in crate::proxy) fn ear(case: &Case<'_>) -> Option<Ear> {
+    pub(in crate::proxy) fn ear(case: &RequestContext<'_>) -> Option<Ear> {
         let rule = case.room.settings.watched.login.as_ref()?;
         let listens = matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)));
-        if !listens || !case.rules().sessions || !rule.matching.fits(case) {
+        if !listens || !case.rules().sessions || !case.matches(&rule.matching) {
             return None;
         }
         let heard = Rc::clone(&case.heard.0);
@@ -190,7 +108,7 @@ fn form_value(body: &[u8], field: &str) -> Option<Vec<u8>> {
 /// Carries out what an answer of the app means for the visitor's session. Returns whether it has begun one,
 /// and for whom, or ended one.
 pub(in crate::proxy) async fn carry_out(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Result<Change, Error> {
@@ -203,10 +121,12 @@ pub(in crate::proxy) async fn carry_out(
     // A stale one of several may go while the session goes on.
     let is_cleared =
         rules.leading(&came).is_some_and(|name| !after.iter().any(|(left, _)| *left == name));
-    let logs_out =
-        |rule: &LogoutRule| rule.matching.fits(case) && rule.success.holds(case, status, headers);
-    let logs_in =
-        |rule: &&LoginRule| rule.matching.fits(case) && rule.success.holds(case, status, headers);
+    let logs_out = |rule: &LogoutRule| {
+        case.matches(&rule.matching) && rule.success.holds(case, status, headers)
+    };
+    let logs_in = |rule: &&LoginRule| {
+        case.matches(&rule.matching) && rule.success.holds(case, status, headers)
+    };
     if let (Some(rule), Some(next)) = (watched.login.as_ref().filter(logs_in), &next) {
         return Ok(match begin(case, rule, (status, headers), next.clone()).await {
             Some(user) => Change::Watched { user: Some(user) },
@@ -229,7 +149,11 @@ pub(in crate::proxy) async fn carry_out(
 /// that he has left, is barred where the app could take it for somebody's still. Returns whether he may have
 /// been somebody: who logs out as a rule says (`is_told`) may be, whatever is remembered of him, for a log-in that
 /// another proxy saw while the store was away is known to that one alone.
-async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])], is_told: bool) -> Result<bool, Error> {
+async fn end(
+    case: &RequestContext<'_>,
+    left: &[(&[u8], &[u8])],
+    is_told: bool,
+) -> Result<bool, Error> {
     let (room, visitor) = (case.room, &case.visitor);
     // What is remembered here may be from before his log-in at another proxy, a second ago.
     let is_nobody = visitor.class == VisitorClass::Anonymous
@@ -264,7 +188,7 @@ async fn end(case: &Case<'_>, left: &[(&[u8], &[u8])], is_told: bool) -> Result<
 /// Begins a session under the token that the visitor has from now on, and returns whose it is. The app has
 /// logged him in: where the store is away he is unknown to us, and no more.
 async fn begin(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     rule: &LoginRule,
     (status, headers): (StatusCode, &HeaderMap),
     next: StoredToken,
@@ -300,7 +224,7 @@ async fn begin(
 
 /// What a log-in holds for: the cookies that the visitor has now, where the app is asked about them, else the
 /// domain to which the app gives its cookie, or the host.
-fn bond(case: &Case<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
+fn bond(case: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
     let has = verify::session_cookies_after(case, headers);
     if case.room.settings.verify.is_some() {
         return Bond::of_cookies(&verify::hash_of(case, &has));
@@ -320,7 +244,7 @@ fn bond(case: &Case<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
 }
 
 /// Takes the cookies away that were logged out before, and came again.
-pub(in crate::proxy) fn clear_barred(case: &Case<'_>, headers: &mut HeaderMap) {
+pub(in crate::proxy) fn clear_barred(case: &RequestContext<'_>, headers: &mut HeaderMap) {
     if !case.visitor.is_barred {
         return;
     }

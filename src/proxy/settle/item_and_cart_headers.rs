@@ -8,7 +8,7 @@ use super::login::Change;
 use super::visitor_token::{Around, Unchanged};
 use crate::http::list;
 use crate::ident::Item;
-use crate::proxy::Case;
+use crate::proxy::context::RequestContext;
 use crate::session::cart::{is_count, setting};
 use crate::store::{CartAnswer, CartOwner, StoreError};
 
@@ -16,7 +16,7 @@ static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
 static CART: HeaderName = HeaderName::from_static("anteroom-cart");
 
 /// The item that was viewed, by the app's word.
-pub(in crate::proxy) fn item(case: &Case<'_>, headers: &HeaderMap) -> Option<Item> {
+pub(in crate::proxy) fn item(case: &RequestContext<'_>, headers: &HeaderMap) -> Option<Item> {
     let value = headers.get(&ITEM).filter(|_| case.rules().sessions)?;
     let item = decoded(value.as_bytes());
     if item.is_none() {
@@ -28,7 +28,7 @@ pub(in crate::proxy) fn item(case: &Case<'_>, headers: &HeaderMap) -> Option<Ite
 /// Puts into the cart what the app says, in the store before the response goes out; `change` is
 /// what the same response did to the session. Returns whether the cart was changed.
 pub(in crate::proxy) async fn fill_cart(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     headers: &HeaderMap,
     change: &Change,
 ) -> Result<bool, StoreError> {
@@ -82,7 +82,10 @@ pub(in crate::proxy) async fn fill_cart(
 }
 
 /// The same for a visitor without a login, who may be given a token for it.
-async fn fill_without_login(case: &Case<'_>, counts: Vec<(Item, i64)>) -> Result<bool, StoreError> {
+async fn fill_without_login(
+    case: &RequestContext<'_>,
+    counts: Vec<(Item, i64)>,
+) -> Result<bool, StoreError> {
     let change = setting(counts);
     let why = match case.held.change_cart(&Around::of(case), &case.visitor, &change).await {
         Ok(CartAnswer::Changed(_)) => return Ok(true),

@@ -10,22 +10,15 @@ use super::visitor_token::Around;
 use crate::http::host::Scheme;
 use crate::http::login_field::{self, Unread};
 use crate::ident::{Bond, StoredToken, User};
+use crate::proxy::context::RequestContext;
+use crate::proxy::deliver;
 use crate::proxy::error::Error;
-use crate::proxy::{Case, deliver};
-use crate::session::{Ending, SessionCookie};
+use crate::proxy::settings::Minted;
+use crate::session::Ending;
 use crate::telemetry::metrics::Count;
 
 static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
-
-/// The log-ins that we make sessions of, when the app names who it is.
-#[derive(Clone, Debug)]
-pub struct Minted {
-    /// The session's cookie.
-    pub cookie: SessionCookie,
-    /// Whether a log-in counts at its host alone. Else it does at every host.
-    pub per_host: bool,
-}
 
 /// What a response changed of the visitor's session.
 pub(in crate::proxy) enum Change {
@@ -66,7 +59,7 @@ impl Change {
 /// Carries out what the origin says, in the store before the response goes out. A log-out
 /// outweighs a log-in.
 pub(in crate::proxy) async fn carry_out(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Result<Change, Error> {
@@ -135,7 +128,7 @@ fn removed<'t>(
 
 /// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
 pub(in crate::proxy) async fn end<'t>(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     tokens: impl Iterator<Item = (&'t StoredToken, Ending)>,
 ) -> Result<(), Error> {
     let room = case.room;

@@ -13,14 +13,14 @@ use crate::cache::rules::segment_proof::Witness;
 use crate::http::apply_set_cookie::Changed;
 use crate::http::set_cookie;
 use crate::ident::{StoredToken, User};
-use crate::proxy::source::origin_request;
+use crate::proxy::context::{RequestContext, WorkerContext};
+use crate::proxy::origin_request;
 use crate::proxy::stage::verify;
-use crate::proxy::{Case, Room};
 use crate::store::CartOwner;
 use crate::telemetry::access_log::VisitorClass;
 
 /// What the visitor's own pages are purged by, beside their URLs.
-pub(in crate::proxy) fn scopes(case: &Case<'_>) -> Vec<Digest> {
+pub(in crate::proxy) fn scopes(case: &RequestContext<'_>) -> Vec<Digest> {
     let Some((token, user)) = case.visitor.known() else { return Vec::new() };
     [Scope::User(user.as_bytes()), Scope::Session(token.as_str())]
         .map(|scope| scope.digest())
@@ -28,7 +28,7 @@ pub(in crate::proxy) fn scopes(case: &Case<'_>) -> Vec<Digest> {
 }
 
 /// Whom a fill tells the origin of.
-pub(in crate::proxy) fn person(case: &Case<'_>) -> Option<Person> {
+pub(in crate::proxy) fn person(case: &RequestContext<'_>) -> Option<Person> {
     let (session, user) = case.visitor.known()?;
     let identity = origin_request::identity(case).clone();
     let witness = Witness::new(user, case.admitted.address);
@@ -40,7 +40,7 @@ const RIVALS_MAX: usize = 4;
 
 /// The purge of all that is the visitor's own: he has changed something. His user goes, with all sessions;
 /// where nobody knows who he is, the sessions that he may hold. Of who is nobody nothing is kept.
-pub(in crate::proxy) fn aims(case: &Case<'_>) -> Vec<Aim> {
+pub(in crate::proxy) fn aims(case: &RequestContext<'_>) -> Vec<Aim> {
     let visitor = &case.visitor;
     if visitor.class == VisitorClass::Anonymous {
         return Vec::new();
@@ -51,7 +51,7 @@ pub(in crate::proxy) fn aims(case: &Case<'_>) -> Vec<Aim> {
 
 /// The purge of all pages of a user and of some sessions.
 fn aims_at<'t>(
-    room: &Room,
+    room: &WorkerContext,
     user: Option<&User>,
     tokens: impl Iterator<Item = &'t StoredToken>,
 ) -> Vec<Aim> {
@@ -64,7 +64,7 @@ fn aims_at<'t>(
 }
 
 /// He has changed his cart, which his pages may show: they go before he hears of it.
-pub(in crate::proxy) async fn has_changed_cart(room: &Room, whose: &CartOwner) {
+pub(in crate::proxy) async fn has_changed_cart(room: &WorkerContext, whose: &CartOwner) {
     let aims = aims_at(room, whose.user.as_ref(), std::iter::once(&whose.token));
     if !aims.is_empty() {
         forget(room, &[], &aims, &[]).await;
@@ -72,7 +72,11 @@ pub(in crate::proxy) async fn has_changed_cart(room: &Room, whose: &CartOwner) {
 }
 
 /// The same where a response logs him in or out: whoever he was, and whoever he is.
-pub(in crate::proxy) fn aims_of(case: &Case<'_>, change: &Change, headers: &HeaderMap) -> Vec<Aim> {
+pub(in crate::proxy) fn aims_of(
+    case: &RequestContext<'_>,
+    change: &Change,
+    headers: &HeaderMap,
+) -> Vec<Aim> {
     // An app that keeps its own sessions does it by their cookies. Many renew them with every answer.
     let renews = case.head.method.is_safe() && case.visitor.known().is_some();
     let is_change = |change: Changed<'_>| !renews || matches!(change, Changed::Gone(_));

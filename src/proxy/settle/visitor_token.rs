@@ -5,83 +5,35 @@
 //! sees it, no key holds it, and nobody is known or unknown by it. What a response says of it is added when the
 //! response is whole, to that one response: no page is stored with it, and no one who waits gets it.
 
-use std::cell::RefCell;
+use crate::proxy::visitor_token::VisitorTokenState;
+use crate::proxy::visitor_token::VisitorTokens;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ::http::header::{COOKIE, SET_COOKIE};
+use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 
 use super::user_purge;
-use crate::http::cookie::{cookies, rebuild};
 use crate::http::host::Scheme;
 use crate::ident::{Item, StoredToken, Token, User, VisitorToken};
-use crate::policy::rate_limit::{Counters, Limit, Rate, Who};
-use crate::proxy::stage::identify::Visitor;
-use crate::proxy::{Case, NOWHERE, Room, Settings, deliver};
-use crate::session::{Before, SessionCookie};
+use crate::policy::rate_limit::Who;
+use crate::proxy::context::{NOWHERE, RequestContext, WorkerContext};
+use crate::proxy::deliver;
+use crate::proxy::visitor::Visitor;
+use crate::session::Before;
 use crate::store::{
     Begins, Cart, CartAnswer, CartChange, CartOwner, Merged, StoreError, VisitorStore as _,
 };
 use crate::telemetry::metrics::Count;
 
-/// New tokens that one address is given in a minute, and at once. Many people may share one.
-const PER_MINUTE: NonZeroU32 = NonZeroU32::new(30).expect("it is not nothing");
-/// Addresses that are counted at a time: of more, who was forgotten begins anew.
-const COUNTED: usize = 50_000;
-/// How long no page begins a token after the store did not take one: a Redis that only reads drops the
-/// connection of who writes, and with it the look-ups of everybody.
-const REST_MS: u64 = 30_000;
 /// How long a visitor waits for the store to hand on, or forget, what his token has.
 const PATIENCE: Duration = Duration::from_millis(250);
-
-/// How visitors without a login are given tokens.
-#[derive(Debug)]
-pub struct VisitorTokens {
-    cookie: SessionCookie,
-    /// How many an address is given. `None`: none are given out any more, and the cookie is ours still.
-    limit: Option<Limit>,
-    /// Milliseconds since `started` until which none is begun, for the store did not take one.
-    rests_until: AtomicU64,
-    started: Instant,
-}
-
-impl VisitorTokens {
-    /// Tokens in this cookie; `gives`: whether there are new ones.
-    #[must_use]
-    pub fn new(cookie: SessionCookie, gives: bool) -> Self {
-        let rate = Rate { requests: PER_MINUTE, per: Duration::from_secs(60), burst: PER_MINUTE };
-        let limit = || Limit::new("visitor_token".into(), rate, (Counters::new(COUNTED), 0));
-        let (rests_until, started) = (AtomicU64::new(0), Instant::now());
-        Self { cookie, limit: gives.then(limit), rests_until, started }
-    }
-
-    fn elapsed(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Whether the store has not taken a token lately.
-    fn rests(&self) -> bool {
-        self.elapsed() < self.rests_until.load(Ordering::Relaxed)
-    }
-
-    fn rest(&self) {
-        self.rests_until.store(self.elapsed().saturating_add(REST_MS), Ordering::Relaxed);
-    }
-
-    /// Whether a cookie is the one of these tokens.
-    pub(in crate::proxy) fn is_named(&self, name: &[u8]) -> bool {
-        name == self.cookie.name.as_bytes()
-    }
-}
 
 /// What making or ending a token goes by.
 #[derive(Clone, Copy)]
 pub(in crate::proxy) struct Around<'a> {
-    pub(in crate::proxy) room: &'a Room,
+    pub(in crate::proxy) room: &'a WorkerContext,
     pub(in crate::proxy) scheme: Scheme,
     /// The client's address.
     pub(in crate::proxy) address: Option<IpAddr>,
@@ -90,7 +42,7 @@ pub(in crate::proxy) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    pub(in crate::proxy) fn of(case: &'a Case<'_>) -> Self {
+    pub(in crate::proxy) fn of(case: &'a RequestContext<'_>) -> Self {
         let (scheme, address) = (case.admitted.scheme, case.admitted.address);
         Self { room: case.room, scheme, address, now: case.now }
     }
@@ -138,66 +90,17 @@ pub(in crate::proxy) enum Unchanged {
     Store(#[from] StoreError),
 }
 
-/// The token of the visitor of a request, and what its response says of it.
-#[derive(Debug, Default)]
-pub(in crate::proxy) struct Held(RefCell<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    /// What he has now.
-    token: Option<VisitorToken>,
-    /// Whether several cookies came: none counts, and another would be one more.
-    is_twice: bool,
-    /// What his browser is told.
-    cookie: Option<HeaderValue>,
-}
-
-impl Held {
-    /// Takes the cookie off a request. One that is malformed is as none.
-    pub(in crate::proxy) fn take(&self, settings: &Settings, headers: &mut HeaderMap) {
-        let Some(tokens) = &settings.visitor_tokens else { return };
-        {
-            let mut values =
-                cookies(headers).filter(|(name, _)| tokens.is_named(name)).map(|(_, value)| value);
-            let Some(first) = values.next() else { return };
-            let mut state = self.0.borrow_mut();
-            state.is_twice = values.next().is_some();
-            state.token = VisitorToken::of_cookie(first).filter(|_| !state.is_twice);
-        }
-        let rest = rebuild(headers, |name| !tokens.is_named(name));
-        headers.remove(COOKIE);
-        if let Some(mut line) = rest {
-            line.set_sensitive(true);
-            headers.insert(COOKIE, line);
-        }
-    }
-
-    fn any(&self) -> Option<VisitorToken> {
-        self.0.borrow().token.clone()
-    }
-
+impl VisitorTokenState {
     /// The token that goes to a session, where tokens are given at all, and it is not known to be gone.
-    fn to_merge(&self, room: &Room) -> Option<VisitorToken> {
+    fn to_merge(&self, room: &WorkerContext) -> Option<VisitorToken> {
         let gives = room.settings.visitor_tokens.as_ref().is_some_and(|all| all.limit.is_some());
         self.any().filter(|token| gives && !room.visitor_visits.is_gone(token))
-    }
-
-    /// His token, where it says what is his: who is logged in has a session, and of whom the store cannot say
-    /// that may have one.
-    pub(in crate::proxy) fn token(&self, visitor: &Visitor) -> Option<VisitorToken> {
-        self.any().filter(|_| visitor.known().is_none() && !visitor.is_unsure())
-    }
-
-    /// Whether a token may be made for him: nobody is logged in, for certain.
-    pub(in crate::proxy) fn may_begin(&self, settings: &Settings, visitor: &Visitor) -> bool {
-        let gives = settings.visitor_tokens.as_ref().is_some_and(|tokens| tokens.limit.is_some());
-        gives && visitor.is_nobody() && !self.0.borrow().is_twice
     }
 
     /// Records the visit behind the response, with what was viewed; makes a token where there is none and there
     /// is something to remember. Where none can be made, the page is served as ever. Two views at once by
     /// somebody new make two: his browser keeps one, and the other is cleaned in its time.
-    pub(in crate::proxy) async fn remember(&self, case: &Case<'_>, viewed: Option<Item>) {
+    pub(in crate::proxy) async fn remember(&self, case: &RequestContext<'_>, viewed: Option<Item>) {
         if !case.route.visitor_token {
             return;
         }
@@ -205,7 +108,9 @@ impl Held {
         let token = self.token(&case.visitor).filter(|token| !visits.is_gone(token));
         match (token, viewed) {
             (Some(token), viewed) => visits.note(token, viewed, case.now),
-            (None, Some(item)) if self.may_begin(&case.room.settings, &case.visitor) => {
+            (None, Some(item))
+                if self.may_begin(case.room.settings.visitor_tokens.as_ref(), &case.visitor) =>
+            {
                 let around = Around::of(case);
                 if around.tokens().is_some_and(|tokens| !tokens.rests()) {
                     self.begin(&around, &item).await;
@@ -253,7 +158,7 @@ impl Held {
                 return Ok(answer);
             }
         }
-        if !self.may_begin(&around.room.settings, visitor) {
+        if !self.may_begin(around.room.settings.visitor_tokens.as_ref(), visitor) {
             return Ok(CartAnswer::NotLoggedIn);
         }
         if puts_nothing(change) {
@@ -268,7 +173,11 @@ impl Held {
     }
 
     /// What he has before a log-in to a session that takes the place of `session`.
-    pub(in crate::proxy) fn before(&self, room: &Room, session: Option<StoredToken>) -> Before {
+    pub(in crate::proxy) fn before(
+        &self,
+        room: &WorkerContext,
+        session: Option<StoredToken>,
+    ) -> Before {
         Before { session, visitor: self.to_merge(room) }
     }
 
@@ -351,7 +260,6 @@ fn puts_nothing(change: &CartChange) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ident::Token;
 
     #[test]
     fn a_change_that_puts_nothing_in_makes_no_token() {
@@ -364,16 +272,5 @@ mod tests {
         ] {
             assert_eq!(puts_nothing(&change), expected, "{change:?}");
         }
-    }
-
-    #[test]
-    fn what_is_held_does_not_print() {
-        let minted = Token::mint().unwrap();
-        let token = VisitorToken::of(&minted);
-        let mut cookie = HeaderValue::try_from(minted.as_str()).unwrap();
-        cookie.set_sensitive(true);
-        let state = State { token: Some(token.clone()), is_twice: false, cookie: Some(cookie) };
-        let shown = format!("{:?}", Held(RefCell::new(state)));
-        assert!(!shown.contains(minted.as_str()) && !shown.contains(&token.as_str()[2..]));
     }
 }

@@ -9,7 +9,7 @@ use ::http::{HeaderMap, HeaderName, Method, Response};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
-use super::{forward, origin_request, personal_data};
+use super::{forward, personal_data};
 use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::fill::{Led, Loss, Order};
 use crate::cache::flight::{EndGuard, Failure, Flight, Join, Seat, Verdict};
@@ -25,19 +25,22 @@ use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::media::{self, accept_names_pages};
 use crate::ident::PageKey;
 use crate::origin::OriginResponse;
+use crate::proxy::context::RequestContext;
+use crate::proxy::cookie_rules::CookieClass;
+use crate::proxy::deliver;
+use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::content_coding;
-use crate::proxy::deliver::content_coding::Live;
 use crate::proxy::error::Error;
-use crate::proxy::record::Trail;
+use crate::proxy::origin_request;
+use crate::proxy::recompress::Live;
+use crate::proxy::record::RequestRecord;
 use crate::proxy::settle::user_purge;
-use crate::proxy::stage::identify::CookieClass;
-use crate::proxy::{Body, Case, deliver};
 use crate::telemetry::metrics::{Count, Outcome};
 use crate::telemetry::reason::Reason;
 
 /// A request that the cache may serve.
 pub(in crate::proxy) struct Want<'c> {
-    pub(in crate::proxy) case: &'c Case<'c>,
+    pub(in crate::proxy) case: &'c RequestContext<'c>,
     /// With whom the page would be shared: part of the key, and of what may fill it.
     pub(in crate::proxy) class: ShareClass,
     pub(in crate::proxy) key: PageKey,
@@ -48,7 +51,7 @@ pub(in crate::proxy) struct Want<'c> {
 }
 
 impl<'c> Want<'c> {
-    pub(in crate::proxy) fn new(case: &'c Case<'c>, class: ShareClass) -> Self {
+    pub(in crate::proxy) fn new(case: &'c RequestContext<'c>, class: ShareClass) -> Self {
         let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
         let key = case.page_key(target, case.route, class);
         let honours = case.room.filler.policy.client_directives;
@@ -167,7 +170,7 @@ const RESCUE_AFTER: Duration = Duration::from_secs(2);
 const FAILING_TTL: u64 = 1;
 
 /// A page that is fresh no more, or not fresh enough for him, and suits the visitor.
-pub(in crate::proxy) struct Held {
+pub(in crate::proxy) struct StaleCandidate {
     pub(in crate::proxy) entry: Arc<Entry>,
     /// The key under which it is fetched anew.
     key: PageKey,
@@ -182,14 +185,14 @@ pub(in crate::proxy) enum Step {
     /// He asks for himself.
     Forward(Reason),
     /// The same for a HEAD, whatever stale page is held.
-    Head(Option<Held>),
+    Head(Option<StaleCandidate>),
     /// He takes nothing but what is stored, and there is nothing for him (RFC 9111 §5.2.1.7).
     NotStored,
     /// A page that is fresh no more is the answer; `renews`: while it is fetched anew (RFC 5861 §3), and
     /// else because the origin failed at it a moment ago (§4).
-    Stale { held: Held, renews: bool },
+    Stale { held: StaleCandidate, renews: bool },
     /// The page is fetched, or a fetch under way is waited for.
-    Fetch { held: Option<Held>, key: PageKey },
+    Fetch { held: Option<StaleCandidate>, key: PageKey },
 }
 
 /// Looks for the page, and decides what is done. `forwarded_for`: why he is forwarded unless the page is
@@ -243,7 +246,7 @@ pub(in crate::proxy) async fn decide(
 }
 
 /// Whether something static is asked for, and is kept for strangers as something that is so by proof.
-pub(in crate::proxy) async fn is_kept_for_strangers(case: &Case<'_>, look: Look) -> bool {
+pub(in crate::proxy) async fn is_kept_for_strangers(case: &RequestContext<'_>, look: Look) -> bool {
     let may_be = case.room.filler.policy.static_for_all
         && media::asks_for_static(&case.head.headers, case.head.uri.path());
     if !may_be {
@@ -258,7 +261,7 @@ pub(in crate::proxy) async fn is_kept_for_strangers(case: &Case<'_>, look: Look)
 enum Weighed {
     Hit(Arc<Entry>, From),
     Forward(Reason),
-    Fetch(Option<Held>, PageKey),
+    Fetch(Option<StaleCandidate>, PageKey),
 }
 
 /// Whether what was found is the answer. `forwarded_for`: why this visitor may be given only what is
@@ -268,7 +271,7 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
     let (held, key, reason) = match found {
         Lookup::Fresh(entry, _) if !want.wish.is_met_by(&entry, want.now()) => {
             let key = want.key_of(&entry);
-            let held = suits(&entry).then_some(Held { entry, key, rescues: true });
+            let held = suits(&entry).then_some(StaleCandidate { entry, key, rescues: true });
             (held, key, Some(Reason::RequestDirective))
         }
         Lookup::Fresh(entry, from) => {
@@ -280,7 +283,7 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
         }
         Lookup::Stale(entry, _, key) => {
             let rescues = entry.serves_on_error(want.now());
-            (suits(&entry).then_some(Held { entry, key, rescues }), key, None)
+            (suits(&entry).then_some(StaleCandidate { entry, key, rescues }), key, None)
         }
         Lookup::Absent(key) => (None, key, None),
     };
@@ -292,10 +295,10 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
 
 /// Answers from the cache where that may be, else forwards.
 pub(in crate::proxy) async fn answer(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     body: Option<Incoming>,
     access: Access,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     let (class, forwarded_for) = match access {
         Access::Shared(class) => (class, None),
@@ -343,7 +346,7 @@ pub(in crate::proxy) async fn answer(
 }
 
 /// Begins to fetch a page anew behind the answer, unless somebody does already.
-fn renew(want: &Want<'_>, held: &Held) {
+fn renew(want: &Want<'_>, held: &StaleCandidate) {
     let Join::Lead(flight) = want.join(held.key) else { return };
     // The page may have landed between the look-up and the joining.
     match want.case.room.pages.in_memory(&want.key, || want.sent(), want.now()) {
@@ -383,7 +386,12 @@ impl Fetched {
 
 /// Begins the one fetch of a page, or waits for it. Where it fails, or takes too long, a page that is
 /// held is the answer if it may be.
-async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut Trail) -> Fetched {
+async fn fetch(
+    want: &Want<'_>,
+    held: Option<&StaleCandidate>,
+    key: PageKey,
+    trail: &mut RequestRecord,
+) -> Fetched {
     let rescue = held.filter(|held| held.rescues);
     if want.loses_own() {
         return Fetched::Forward(Reason::Miss);
@@ -434,7 +442,7 @@ async fn fetch(want: &Want<'_>, held: Option<&Held>, key: PageKey, trail: &mut T
 
 /// Whether a page that is held may stand in for the origin's answer now: it may have been purged, or
 /// have grown old, while that was waited for.
-fn rescues(want: &Want<'_>, held: &Held) -> bool {
+fn rescues(want: &Want<'_>, held: &StaleCandidate) -> bool {
     let now = unix_now() as u64;
     match want.case.room.pages.standing(&held.entry, now) {
         Standing::Current => true,
@@ -483,7 +491,7 @@ async fn hit(
     want: &Want<'_>,
     entry: &Arc<Entry>,
     from: From,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Result<Response<Body>, Reason> {
     let outcome = match from {
         From::Memory => Outcome::HitMemory,
@@ -498,7 +506,11 @@ async fn hit(
 }
 
 /// A page that is fresh no more, as the answer all the same.
-async fn stale(want: &Want<'_>, held: &Held, trail: &mut Trail) -> Result<Response<Body>, Reason> {
+async fn stale(
+    want: &Want<'_>,
+    held: &StaleCandidate,
+    trail: &mut RequestRecord,
+) -> Result<Response<Body>, Reason> {
     let entry = &held.entry;
     let ready = content_coding::ready(want.case, want.class, entry, true).await?;
     trail.outcome(Outcome::HitStale, None);
@@ -532,11 +544,15 @@ async fn coming(
 }
 
 /// Whether a page that is held must not be shown any more.
-fn is_gone(want: &Want<'_>, held: &Held) -> bool {
+fn is_gone(want: &Want<'_>, held: &StaleCandidate) -> bool {
     want.case.room.pages.purged.standing(&held.entry.marks) == Standing::Gone
 }
 
-fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::Receiver<Led> {
+fn begin(
+    want: &Want<'_>,
+    flight: Arc<Flight>,
+    held: Option<&StaleCandidate>,
+) -> oneshot::Receiver<Led> {
     let case = want.case;
     let (request, loss) = origin_request::fill(case, want.class, &flight.sent);
     let order = Order {
@@ -554,7 +570,7 @@ fn begin(want: &Want<'_>, flight: Arc<Flight>, held: Option<&Held>) -> oneshot::
 }
 
 /// Why the origin is asked although something may be stored.
-fn why(want: &Want<'_>, held: Option<&Held>) -> Forward {
+fn why(want: &Want<'_>, held: Option<&StaleCandidate>) -> Forward {
     match held {
         // One that was purged is stale, however young it is.
         Some(held)
@@ -572,8 +588,8 @@ fn why(want: &Want<'_>, held: Option<&Held>) -> Forward {
 async fn lead(
     want: &Want<'_>,
     flight: Arc<Flight>,
-    held: Option<&Held>,
-    trail: &mut Trail,
+    held: Option<&StaleCandidate>,
+    trail: &mut RequestRecord,
 ) -> Fetched {
     let case = want.case;
     // The page may have landed between the look-up and the joining.
@@ -645,7 +661,7 @@ async fn validated(
     want: &Want<'_>,
     entry: Arc<Entry>,
     why: Forward,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Result<Response<Body>, Reason> {
     let mut status = CacheStatus::forwarded(why, None);
     status.forwarded_status = Some(304);
@@ -686,7 +702,7 @@ async fn verdict(want: &Want<'_>, seat: &mut Seat) -> Verdict {
 }
 
 /// Waits for another request's fetch.
-async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut Trail) -> Fetched {
+async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut RequestRecord) -> Fetched {
     let (entry, length) = match verdict(want, &mut seat).await {
         Verdict::Shared(entry, length) => (entry, Some(length)),
         Verdict::Landed(page) => (page, None),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::{origin_request, rows};
+use super::rows;
 use crate::cache::fill;
 use crate::cache::purge::scope::{Aim, Scope};
 use crate::cache::rules::key::ShareClass;
@@ -17,13 +17,16 @@ use crate::origin::{Keep, OriginError, OriginResponse, end_of_nothing};
 use crate::policy::route;
 use crate::policy::route::Route;
 use crate::proxy::connection::interim;
+use crate::proxy::context::Admitted;
+use crate::proxy::context::{RequestContext, WorkerContext};
+use crate::proxy::cookie_rules::CookieClass;
+use crate::proxy::deliver;
+use crate::proxy::deliver::body::{Body, BodyError};
 use crate::proxy::error::Error;
-use crate::proxy::record::Trail;
+use crate::proxy::origin_request;
+use crate::proxy::record::RequestRecord;
 use crate::proxy::settle::{app_login, item_and_cart_headers, login, user_purge};
-use crate::proxy::stage::admit::Admitted;
-use crate::proxy::stage::identify::CookieClass;
 use crate::proxy::stage::{admit, verify};
-use crate::proxy::{Body, BodyError, Case, Room, deliver};
 use crate::telemetry::metrics::{Crumb, Outcome};
 use crate::telemetry::reason::Reason;
 
@@ -32,10 +35,10 @@ const DELETE_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Forwards a request as it came, for `reason`.
 pub(in crate::proxy) async fn forward(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     mut body: Option<Incoming>,
     reason: Reason,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     if let Some(body) = &mut body {
         let ended = end_of_nothing(body, case.room.settings.stall).await;
@@ -70,7 +73,11 @@ pub(in crate::proxy) async fn forward(
 }
 
 /// Counts the cookies that kept a request from the cache: it came with them, or its page sets them.
-pub(in crate::proxy) fn count_blocking(case: &Case<'_>, headers: &HeaderMap, reason: Reason) {
+pub(in crate::proxy) fn count_blocking(
+    case: &RequestContext<'_>,
+    headers: &HeaderMap,
+    reason: Reason,
+) {
     let (sheet, rules) = (&case.room.sheet, &case.room.settings.cookies);
     let class = |name: &&[u8]| rules.class(name, case.route);
     let came = cookie::named(&case.head.headers);
@@ -95,12 +102,12 @@ pub(in crate::proxy) fn count_blocking(case: &Case<'_>, headers: &HeaderMap, rea
 /// left to hear it. Its page is stale then, and so is what its route names. No more than that, for it may
 /// not have been a change at all.
 pub(in crate::proxy) struct Unanswered<'c> {
-    case: &'c Case<'c>,
+    case: &'c RequestContext<'c>,
     is_over: bool,
 }
 
 impl<'c> Unanswered<'c> {
-    pub(in crate::proxy) fn of(case: &'c Case<'c>) -> Self {
+    pub(in crate::proxy) fn of(case: &'c RequestContext<'c>) -> Self {
         Self { case, is_over: case.head.method.is_safe() }
     }
 
@@ -127,7 +134,7 @@ impl Drop for Unanswered<'_> {
 /// The origin connection for a request. One that a log-in binds goes with the client's connection,
 /// unless that is a trusted proxy's, which carries many visitors, or carries many requests at a time: then
 /// with this request alone.
-fn which_connection(case: &Case<'_>) -> Keep {
+fn which_connection(case: &RequestContext<'_>) -> Keep {
     let logs_in = admit::logs_connection_in(&case.head.headers);
     let slot = case.client.bound.clone();
     let carries_many = case.admitted.by_proxy || case.client.is_multiplexed();
@@ -144,7 +151,7 @@ fn which_connection(case: &Case<'_>) -> Keep {
 
 /// Hands the visitor the response to his own request, after what it says of his session.
 pub(in crate::proxy) async fn own(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     came: OriginResponse,
     reason: Reason,
 ) -> Result<Response<Body>, Error> {
@@ -187,7 +194,7 @@ pub(in crate::proxy) async fn own(
 
 /// Carries out what the response says of the visitor's session, and then of his cart.
 async fn heed(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Result<(login::Change, bool), Error> {
@@ -208,7 +215,12 @@ async fn heed(
 /// is the visitor's `owned` goes with it.
 /// A row is read by nobody in particular, so that it is forgotten only where the answer says that the
 /// change was made: a redirection to a log-in page does not.
-async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap, owned: Vec<Aim>) {
+async fn invalidate(
+    case: &RequestContext<'_>,
+    status: StatusCode,
+    headers: &HeaderMap,
+    owned: Vec<Aim>,
+) {
     let own = case.head.uri.path_and_query().map_or("/", |p| p.as_str());
     let mut targets = vec![own.to_owned()];
     for name in [::http::header::LOCATION, ::http::header::CONTENT_LOCATION] {
@@ -236,7 +248,12 @@ async fn invalidate(case: &Case<'_>, status: StatusCode, headers: &HeaderMap, ow
 }
 
 /// Has pages and rows forgotten, here at once, and in the store while the visitor waits a little.
-pub(in crate::proxy) async fn forget(room: &Room, gone: &[PageKey], aims: &[Aim], rows: &[Row]) {
+pub(in crate::proxy) async fn forget(
+    room: &WorkerContext,
+    gone: &[PageKey],
+    aims: &[Aim],
+    rows: &[Row],
+) {
     use crate::store::PageStore;
     let purged = &room.pages.purged;
     let forgetting = async {
@@ -264,7 +281,11 @@ fn has_changed_rows(status: StatusCode) -> bool {
 
 /// The route under which a request for a target on this request's site falls, and its item. Pages' keys
 /// hold what the GET's says, and not what the changing request's says.
-fn route_of<'c>(case: &'c Case<'_>, method: &Method, target: &str) -> (&'c Route, Option<Item>) {
+fn route_of<'c>(
+    case: &'c RequestContext<'_>,
+    method: &Method,
+    target: &str,
+) -> (&'c Route, Option<Item>) {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let decoded = path::decoded(path);
     let asked = route::Asked {
@@ -278,13 +299,13 @@ fn route_of<'c>(case: &'c Case<'_>, method: &Method, target: &str) -> (&'c Route
 }
 
 /// The purge of what an unsafe request changed: its targets are gone, and what its route names is stale.
-fn aims(case: &Case<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
+fn aims(case: &RequestContext<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
     let changed = targets.iter().map(|target| aim(case, target, true));
     changed.chain(named(case, route)).collect()
 }
 
 /// The purge of what a route names.
-fn named(case: &Case<'_>, route: &Route) -> Vec<Aim> {
+fn named(case: &RequestContext<'_>, route: &Route) -> Vec<Aim> {
     let site = &case.admitted.site;
     let named = route.purges.iter().map(|branch| match branch.is_whole {
         true => Scope::Prefix { site, path: &branch.path }.aim(false),
@@ -294,7 +315,7 @@ fn named(case: &Case<'_>, route: &Route) -> Vec<Aim> {
 }
 
 /// The purge of all forms of the page at a target on this request's site.
-fn aim(case: &Case<'_>, target: &str, is_hard: bool) -> Aim {
+fn aim(case: &RequestContext<'_>, target: &str, is_hard: bool) -> Aim {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
     let query = query::without(query, &case.room.settings.ignore_query);

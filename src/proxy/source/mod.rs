@@ -3,7 +3,6 @@
 pub(in crate::proxy) mod cache;
 pub(in crate::proxy) mod endpoint;
 pub(in crate::proxy) mod forward;
-pub(in crate::proxy) mod origin_request;
 pub(in crate::proxy) mod personal_data;
 pub(in crate::proxy) mod purge_method;
 pub(in crate::proxy) mod rows;

@@ -12,12 +12,12 @@ use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::Traces;
 use crate::http::cookie::cookies;
 use crate::policy::route::LeakGuard;
-use crate::proxy::Case;
-use crate::proxy::stage::identify::CookieClass;
+use crate::proxy::context::RequestContext;
+use crate::proxy::cookie_rules::CookieClass;
 
 /// What is looked for in the page that a request fetches to be kept for `class`; nothing where its route
 /// says so, or where the page is the visitor's alone.
-pub(in crate::proxy) fn traces(case: &Case<'_>, class: ShareClass) -> Traces {
+pub(in crate::proxy) fn traces(case: &RequestContext<'_>, class: ShareClass) -> Traces {
     let mut traces = Traces::default();
     if case.route.leak_guard != LeakGuard::Full || class == ShareClass::User {
         return traces;

@@ -15,8 +15,10 @@ use crate::http::cache_status::CacheStatus;
 use crate::http::list;
 use crate::ident::{Item, Row};
 use crate::policy::route::Route;
-use crate::proxy::record::Trail;
-use crate::proxy::{Body, Case, Room, deliver};
+use crate::proxy::context::{RequestContext, WorkerContext};
+use crate::proxy::deliver;
+use crate::proxy::deliver::body::Body;
+use crate::proxy::record::RequestRecord;
 use crate::row::KeptRow;
 use crate::store::{RowStore, StoreError};
 use crate::telemetry::metrics::{Count, Outcome};
@@ -27,10 +29,10 @@ const BY_THE_APP: [HeaderName; 3] = [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE];
 /// The row that a request names; `None` where the request is for the origin: no route with rows,
 /// another method, a row that is not there, or a store that is away.
 pub(in crate::proxy) async fn answer(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     item: Option<&Item>,
     has_body: bool,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Option<Response<Body>> {
     let kept = find(case, item, has_body, Look::Use).await?;
     trail.outcome(Outcome::HitStore, None);
@@ -39,7 +41,7 @@ pub(in crate::proxy) async fn answer(
 
 /// The content of that row.
 pub(in crate::proxy) async fn find(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     item: Option<&Item>,
     has_body: bool,
     look: Look,
@@ -68,12 +70,19 @@ pub(in crate::proxy) async fn find(
 }
 
 /// The row that an item is on a route.
-pub(in crate::proxy) fn named(room: &Room, route: &Route, item: Option<&Item>) -> Option<Row> {
+pub(in crate::proxy) fn named(
+    room: &WorkerContext,
+    route: &Route,
+    item: Option<&Item>,
+) -> Option<Row> {
     room.settings.rows.row(route.rows.as_deref()?, item?.as_str())
 }
 
 /// Forgets rows whose source has changed; they are read again soon.
-pub(in crate::proxy) async fn outdate(room: &Room, rows: &[Row]) -> Result<(), StoreError> {
+pub(in crate::proxy) async fn outdate(
+    room: &WorkerContext,
+    rows: &[Row],
+) -> Result<(), StoreError> {
     for row in rows {
         // Behind the store, and also where it is given up: this is the end of what we remember.
         let _forgetting = Forgetting(room, row);
@@ -83,7 +92,7 @@ pub(in crate::proxy) async fn outdate(room: &Room, rows: &[Row]) -> Result<(), S
 }
 
 /// Forgets a row in memory when it is dropped.
-struct Forgetting<'r>(&'r Room, &'r Row);
+struct Forgetting<'r>(&'r WorkerContext, &'r Row);
 
 impl Drop for Forgetting<'_> {
     fn drop(&mut self) {
@@ -91,7 +100,7 @@ impl Drop for Forgetting<'_> {
     }
 }
 
-fn respond(case: &Case<'_>, kept: &KeptRow) -> Response<Body> {
+fn respond(case: &RequestContext<'_>, kept: &KeptRow) -> Response<Body> {
     let KeptRow { json, refreshed, tag } = kept;
     let mut headers = HeaderMap::with_capacity(8);
     // Hex digits in quotes are a field value.

@@ -18,7 +18,6 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::forward::{self, Unanswered};
-use super::origin_request;
 use crate::http::hop;
 use crate::http::peer::Peer;
 use crate::http::tags::strip_tags;
@@ -27,9 +26,12 @@ use crate::ident::StoredToken;
 use crate::origin::{Answer, OriginError};
 use crate::proxy::connection::counter::Place;
 use crate::proxy::connection::tunnel::Opened;
+use crate::proxy::context::RequestContext;
+use crate::proxy::deliver;
+use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
-use crate::proxy::record::Trail;
-use crate::proxy::{Body, Case, deliver};
+use crate::proxy::origin_request;
+use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::{Count, Outcome};
 use crate::telemetry::reason::Reason;
 
@@ -94,7 +96,7 @@ pub(in crate::proxy) fn end_unless_switched(response: &mut Response<Body>) {
 
 /// A place for one more tunnel, in all and for the visitor's address. A proxy of ours that does not say
 /// for whom it asks is not counted, and neither is who has no address.
-fn place(case: &Case<'_>) -> Option<Place> {
+fn place(case: &RequestContext<'_>) -> Option<Place> {
     let settings = &case.room.settings;
     let mut place = case.room.tunnels.enter(settings.tunnels)?;
     let peer = case.admitted.address.map(Peer::at);
@@ -104,9 +106,9 @@ fn place(case: &Case<'_>) -> Option<Place> {
 
 /// Forwards a request for another protocol; it was found to be one, and has no body.
 pub(in crate::proxy) async fn answer(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     body: Incoming,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     let room = case.room;
     let Some(protocol) = asked(case.head, false) else {

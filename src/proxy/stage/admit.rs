@@ -1,5 +1,6 @@
 //! Admission: what must not go on is refused here; later steps trust what has passed.
 
+use crate::proxy::context::Admitted;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
@@ -8,42 +9,13 @@ use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, Method, Uri, Version};
 
-use crate::http::client_cert::ClientCertificate;
-use crate::http::host::{self, Host, Scheme};
+use crate::http::host::{self};
 use crate::http::http2::{self, Misshapen};
 use crate::http::{forwarded, hop, path};
 use crate::origin::is_connection_scheme;
-use crate::proxy::Settings;
 use crate::proxy::connection::client::Client;
 use crate::proxy::error::Error;
-
-/// What is known of a request that may go on.
-#[derive(Clone)]
-pub(in crate::proxy) struct Admitted {
-    /// The Host, rebuilt from the target or the field.
-    pub(in crate::proxy) host: Host,
-    /// The site: lower-case host, with the port where it is not the scheme's own.
-    pub(in crate::proxy) site: String,
-    /// The visitor's scheme.
-    pub(in crate::proxy) scheme: Scheme,
-    /// Whether a trusted proxy sent the request, whose connections carry many visitors.
-    pub(in crate::proxy) by_proxy: bool,
-    /// The visitor's address, where he has one.
-    pub(in crate::proxy) address: Option<IpAddr>,
-    /// The path, percent-decoded, for choosing a route.
-    pub(in crate::proxy) path: String,
-}
-
-impl Admitted {
-    /// The certificate that the visitor showed. That of a trusted proxy is the proxy's own, and says nothing
-    /// of those whose requests it carries.
-    pub(in crate::proxy) fn certificate<'c>(
-        &self,
-        client: &'c Client,
-    ) -> Option<&'c ClientCertificate> {
-        client.certificate().filter(|_| !self.by_proxy)
-    }
-}
+use crate::proxy::settings::Settings;
 
 /// Gives every target a path, and lets a request of HTTP/2 look like one of HTTP/1.1. Who stands before a
 /// proxy or a load balancer may have spoken another scheme to that.

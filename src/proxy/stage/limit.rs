@@ -3,44 +3,16 @@
 //! The lists and limits come from the operator; which address is the client's is known from admission.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use ::http::request::Parts;
-use ipnet::IpNet;
 
-use super::admit::Admitted;
-use super::identify::Visitor;
-use crate::http::peer::{Guests, Peer, is_in};
-use crate::policy::rate_limit::{Counters, Limit, Limits, Who};
+use crate::http::peer::{Peer, is_in};
+use crate::policy::rate_limit::{Limit, Limits, Who};
+use crate::proxy::context::Admitted;
+use crate::proxy::context::{WorkerContext, asked};
 use crate::proxy::error::Error;
-use crate::proxy::{Room, Settings, asked};
-
-/// How many requests are taken, of whom.
-#[derive(Debug)]
-pub struct Rates {
-    /// Whose are not counted.
-    pub exempt: Vec<IpNet>,
-    /// The limits of all requests.
-    pub all: Limits,
-    /// What counts; `None` where there is no limit, in no route either.
-    pub counters: Option<Arc<Counters>>,
-}
-
-impl Settings {
-    /// Whether a connection is served: not where all its requests would be refused.
-    #[must_use]
-    pub fn may_connect(&self, peer: Peer) -> bool {
-        let is_open = self.guests == Guests::default();
-        is_open || peer.is_among(&self.trusted_proxies) || self.guests.may_come(peer.own_address())
-    }
-
-    /// Whether a connection of `peer` may be that of many visitors: a trusted proxy's, or that of a load
-    /// balancer that does not say whom it carries.
-    #[must_use]
-    pub fn carries_many(&self, peer: Peer) -> bool {
-        matches!(peer, Peer::Carried(_)) || peer.is_among(&self.trusted_proxies)
-    }
-}
+use crate::proxy::settings::Settings;
+use crate::proxy::visitor::Visitor;
 
 /// Refuses whom the operator does not serve.
 pub(in crate::proxy) fn admit_guest(
@@ -52,7 +24,7 @@ pub(in crate::proxy) fn admit_guest(
 
 /// Refuses whom a route does not serve.
 pub(in crate::proxy) fn admit_to_route(
-    room: &Room,
+    room: &WorkerContext,
     head: &Parts,
     admitted: &Admitted,
 ) -> Result<(), Error> {
@@ -63,7 +35,7 @@ pub(in crate::proxy) fn admit_to_route(
 
 /// A request as the limits see it.
 pub(in crate::proxy) struct Turn<'a> {
-    pub(in crate::proxy) room: &'a Room,
+    pub(in crate::proxy) room: &'a WorkerContext,
     /// The client's address.
     pub(in crate::proxy) address: Option<IpAddr>,
     pub(in crate::proxy) has_body: bool,

@@ -5,13 +5,13 @@ use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 
-use super::admit::Admitted;
 use crate::http::host::Scheme;
 use crate::http::path;
-use crate::proxy::Body;
 use crate::proxy::connection::client::{Client, Redirect};
+use crate::proxy::context::Admitted;
+use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
-use crate::proxy::record::Trail;
+use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::Outcome;
 
 /// How the request is sent to https, where it is.
@@ -36,7 +36,7 @@ pub(in crate::proxy) fn answer(
     redirect: &Redirect,
     head: &Parts,
     admitted: &Admitted,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
     // `OPTIONS *` is for the server and no page of it.

@@ -10,7 +10,8 @@ use percent_encoding::percent_decode;
 
 use crate::http::cookie::cookies;
 use crate::ident::{StoredToken, Token};
-use crate::proxy::{CookieRules, Room};
+use crate::proxy::context::WorkerContext;
+use crate::proxy::cookie_rules::CookieRules;
 use crate::store::{BarStore as _, StoreError};
 
 /// The most tokens that are looked up for one request. Who brings more is taken for one who brings a barred
@@ -27,7 +28,7 @@ pub(in crate::proxy) enum Suspects {
 }
 
 impl Suspects {
-    pub(in crate::proxy) fn of(room: &Room, headers: &HeaderMap) -> Self {
+    pub(in crate::proxy) fn of(room: &WorkerContext, headers: &HeaderMap) -> Self {
         let rules = &room.settings.cookies;
         let mut tokens: Vec<Token> = Vec::new();
         for token in read(rules, headers) {
@@ -45,7 +46,7 @@ impl Suspects {
     /// Whether one of them is barred; `now` is Unix time in seconds.
     pub(in crate::proxy) async fn are_barred(
         &self,
-        room: &Room,
+        room: &WorkerContext,
         now: f64,
     ) -> Result<bool, StoreError> {
         let Self::Few(tokens) = self else { return Ok(true) };

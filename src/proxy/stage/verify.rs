@@ -3,18 +3,16 @@
 //! What was said is remembered by `session::Verified`. The question is a task of its own: others wait for
 //! it who have the same cookies, and it goes on when its visitor leaves.
 
+use crate::proxy::settings::Verify;
 use std::rc::Rc;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, USER_AGENT};
 use ::http::request::Parts;
-use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tokio::sync::watch;
 
-use super::admit::Admitted;
-use super::identify::Visitor;
 use super::revoked::Suspects;
 use crate::cache::Look;
 use crate::cache::recoded;
@@ -27,10 +25,13 @@ use crate::http::set_cookie;
 use crate::ident::{Bond, CookieHash, StoredToken, User, is_attribute};
 use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
 use crate::proxy::connection::client::Client;
-use crate::proxy::settle::app_login::Heard;
-use crate::proxy::settle::visitor_token::Held;
-use crate::proxy::source::origin_request;
-use crate::proxy::{Case, CookieRules, Room, route_of};
+use crate::proxy::context::Admitted;
+use crate::proxy::context::{RequestContext, WorkerContext, route_of};
+use crate::proxy::cookie_rules::CookieRules;
+use crate::proxy::login_rules::LoginBody;
+use crate::proxy::origin_request;
+use crate::proxy::visitor::Visitor;
+use crate::proxy::visitor_token::VisitorTokenState;
 use crate::session::{Answer, Asks, Ending, Join, Lead, Remembered, Told};
 use crate::store::{BarStore, StoreError};
 use crate::telemetry::metrics::Count;
@@ -47,25 +48,6 @@ const RENEWED_AFTER: f64 = 0.8;
 /// What of a visitor's request is said in a question about him: his cookies, and what apps hold a session
 /// against. Anything else could make another question of it, or another visitor of him.
 static ASKED: [HeaderName; 4] = [COOKIE, USER_AGENT, ACCEPT_LANGUAGE, ACCEPT_ENCODING];
-
-/// How the app is asked who a visitor is.
-#[derive(Debug)]
-pub struct Verify {
-    /// What is asked for.
-    pub target: PathAndQuery,
-    /// Where the answer names the user.
-    pub user: Finder,
-    /// By what it says that he is nobody.
-    pub nobody: Sign,
-    /// Where it says more of him.
-    pub attributes: Vec<(String, Finder)>,
-    /// How long an answer counts.
-    pub every: Duration,
-    /// How long a visitor waits for it.
-    pub timeout: Duration,
-    /// Whether it was told that users come without their attributes.
-    pub loss: Once,
-}
 
 /// Whether the app may be asked, and in whose name.
 #[derive(Clone, Copy)]
@@ -107,7 +89,7 @@ pub(in crate::proxy) enum Verdict {
 
 /// Finds out who a visitor is: by what is remembered, else by asking the app.
 pub(in crate::proxy) async fn verify(
-    room: &Rc<Room>,
+    room: &Rc<WorkerContext>,
     verify: &Arc<Verify>,
     whose: Whose<'_>,
     asking: Asking<'_>,
@@ -123,7 +105,7 @@ pub(in crate::proxy) async fn verify(
 }
 
 async fn find_out(
-    room: &Rc<Room>,
+    room: &Rc<WorkerContext>,
     verify: &Arc<Verify>,
     whose: Whose<'_>,
     asking: Asking<'_>,
@@ -170,7 +152,7 @@ async fn find_out(
 
 /// Whether what is remembered still holds: a user's session may have been ended here.
 async fn stands(
-    room: &Room,
+    room: &WorkerContext,
     answer: Answer,
     whose: Whose<'_>,
     look: Look,
@@ -198,7 +180,7 @@ async fn wait(mut told: watch::Receiver<Option<Told>>, patience: Duration) -> To
 /// Joins those who wait for the app's word, or begins to ask. `None`: of too many visitors it is asked
 /// already.
 fn ask(
-    room: &Rc<Room>,
+    room: &Rc<WorkerContext>,
     verify: &Arc<Verify>,
     whose: Whose<'_>,
     (client, admitted): (&Rc<Client>, &Admitted),
@@ -243,7 +225,7 @@ fn question_head(of: &Parts, verify: &Verify) -> Parts {
 
 /// The request as it goes to the app, and the way there. `None`: it would go to an app without sessions.
 fn question(
-    room: &Rc<Room>,
+    room: &Rc<WorkerContext>,
     client: &Rc<Client>,
     admitted: &Admitted,
     head: &Parts,
@@ -252,8 +234,9 @@ fn question(
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
     let (route, _) = route_of(room, head, &admitted);
     let visitor = Visitor::in_question();
-    let (heard, is_hole, held) = (Heard::default(), false, &Held::default());
-    let case = Case { room, client, head, admitted, route, visitor, held, now, heard, is_hole };
+    let (heard, is_hole, held) = (LoginBody::default(), false, &VisitorTokenState::default());
+    let case =
+        RequestContext { room, client, head, admitted, route, visitor, held, now, heard, is_hole };
     // An app that has no part in sessions is not believed about them.
     if !case.rules().sessions {
         return None;
@@ -268,7 +251,7 @@ fn question(
 
 /// A question that is under way.
 struct Question {
-    room: Rc<Room>,
+    room: Rc<WorkerContext>,
     verify: Arc<Verify>,
     upstream: Rc<Upstream>,
     token: StoredToken,
@@ -458,7 +441,7 @@ async fn read(mut body: OriginBody, headers: &HeaderMap) -> Option<Vec<u8>> {
 
 /// Forgets what the app said of a visitor whose session its response may have changed: to an unsafe
 /// request, or one that sets a session cookie, for that as well.
-pub(in crate::proxy) async fn void_after(case: &Case<'_>, headers: &HeaderMap) {
+pub(in crate::proxy) async fn void_after(case: &RequestContext<'_>, headers: &HeaderMap) {
     let room = case.room;
     let Some(verify) = room.settings.verify.as_ref().filter(|_| case.rules().sessions) else {
         return;
@@ -478,13 +461,16 @@ pub(in crate::proxy) async fn void_after(case: &Case<'_>, headers: &HeaderMap) {
 }
 
 /// Under what it is remembered what the app said of a visitor with these session cookies.
-pub(in crate::proxy) fn hash_of(case: &Case<'_>, cookies: &[(&[u8], &[u8])]) -> CookieHash {
+pub(in crate::proxy) fn hash_of(
+    case: &RequestContext<'_>,
+    cookies: &[(&[u8], &[u8])],
+) -> CookieHash {
     let token = &case.room.settings.cookies.token;
     token.hash((&case.route.site, &case.admitted.site), cookies)
 }
 
 /// The same behind a change of which nobody knows whether it was made.
-pub(in crate::proxy) fn void_later(case: &Case<'_>) {
+pub(in crate::proxy) fn void_later(case: &RequestContext<'_>) {
     let room = Rc::clone(case.room);
     let (Some(verify), Some(carried)) = (room.settings.verify.clone(), case.visitor.carried) else {
         return;
@@ -497,7 +483,7 @@ pub(in crate::proxy) fn void_later(case: &Case<'_>) {
 
 /// What a response does to the visitor's session cookies.
 pub(in crate::proxy) fn changes<'c>(
-    case: &'c Case<'_>,
+    case: &'c RequestContext<'_>,
     headers: &'c HeaderMap,
 ) -> Vec<Changed<'c>> {
     let is_session = |name: &[u8]| case.room.settings.cookies.is_session(name);
@@ -507,7 +493,7 @@ pub(in crate::proxy) fn changes<'c>(
 
 /// The session cookies that the visitor will have when he has followed a response.
 pub(in crate::proxy) fn session_cookies_after<'c>(
-    case: &'c Case<'_>,
+    case: &'c RequestContext<'_>,
     headers: &'c HeaderMap,
 ) -> Vec<(&'c [u8], &'c [u8])> {
     let is_session = |name: &[u8]| case.room.settings.cookies.is_session(name);

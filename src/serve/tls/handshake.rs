@@ -70,7 +70,7 @@ pub(in crate::serve) struct Entered<S> {
 #[derive(Debug)]
 pub(in crate::serve) enum Refusal {
     /// The client left before it said a word.
-    Left,
+    DetachedTasks,
     /// It did not say enough in time.
     TimedOut,
     /// It spoke http, and was told so.
@@ -96,7 +96,9 @@ async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &Tls,
     mut socket: Ahead<S>,
 ) -> Result<Entered<S>, Refusal> {
-    if socket.first_byte().await.map_err(Refusal::Failed)?.ok_or(Refusal::Left)? != HANDSHAKE {
+    if socket.first_byte().await.map_err(Refusal::Failed)?.ok_or(Refusal::DetachedTasks)?
+        != HANDSHAKE
+    {
         // An alert is what TLS has for whoever speaks neither; nobody who sends garbage reads it.
         if socket.ahead[0].is_ascii_uppercase() {
             say_plainly(&mut socket).await.map_err(Refusal::Failed)?;

@@ -32,22 +32,25 @@ use crate::http::{forwarded, path};
 use crate::ident::VisitorToken;
 use crate::policy::route::{Fill, Fragment, Route, Share};
 use crate::proxy::connection::client::Client;
+use crate::proxy::context::Admitted;
+use crate::proxy::context::{RequestContext, WorkerContext, asked, route_of};
+use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
-use crate::proxy::record::Trail;
-use crate::proxy::settle::app_login::Heard;
-use crate::proxy::settle::visitor_token::Held;
-use crate::proxy::source::{endpoint, forward, origin_request};
-use crate::proxy::stage::admit::Admitted;
+use crate::proxy::login_rules::LoginBody;
+use crate::proxy::origin_request;
+use crate::proxy::record::RequestRecord;
+use crate::proxy::reply;
+use crate::proxy::source::{endpoint, forward};
 use crate::proxy::stage::identify;
-use crate::proxy::stage::identify::Visitor;
 use crate::proxy::stage::limit;
 use crate::proxy::stage::verify::Asking;
-use crate::proxy::{Body, Case, Room, asked, reply, route_of};
+use crate::proxy::visitor::Visitor;
+use crate::proxy::visitor_token::VisitorTokenState;
 use crate::telemetry::metrics::Count;
 
 /// Who asks for the contents of a page's holes.
 pub(super) struct Asker {
-    room: Rc<Room>,
+    room: Rc<WorkerContext>,
     client: Rc<Client>,
     /// The head of the requests, but for their targets.
     head: Parts,
@@ -130,7 +133,7 @@ enum Takes {
 
 impl Asker {
     pub(super) fn new(
-        case: &Case<'_>,
+        case: &RequestContext<'_>,
         encoding: &'static Encoding,
         aftermath: Aftermath,
     ) -> Rc<Self> {
@@ -376,10 +379,20 @@ impl Asker {
         let visitor = visitor.over(admitted.certificate(&self.client));
         limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
         let client = &self.client;
-        let (heard, is_hole, held) = (Heard::default(), true, &Held::default());
-        let case =
-            Case { room, client, head: &head, admitted, route, visitor, held, now, heard, is_hole };
-        let mut trail = Trail::of_hole(room, client, &head);
+        let (heard, is_hole, held) = (LoginBody::default(), true, &VisitorTokenState::default());
+        let case = RequestContext {
+            room,
+            client,
+            head: &head,
+            admitted,
+            route,
+            visitor,
+            held,
+            now,
+            heard,
+            is_hole,
+        };
+        let mut trail = RequestRecord::of_hole(room, client, &head);
         let response = reply(&case, item.as_ref(), None, &mut trail).await?;
         Ok(fill_within(&case, response, self))
     }
@@ -395,7 +408,7 @@ fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Rout
 
 /// The head of the visitor's requests for contents: that of his request for the page, as a GET of a whole page
 /// in no coding.
-fn head(case: &Case<'_>) -> Parts {
+fn head(case: &RequestContext<'_>) -> Parts {
     let mut head = case.head.clone();
     head.method = Method::GET;
     head.version = Version::HTTP_11;

@@ -9,9 +9,8 @@ mod own;
 mod stream;
 mod zip;
 
-use std::cell::Cell;
+use crate::proxy::context::WaitingFragments;
 use std::rc::Rc;
-use std::time::Duration;
 
 use ::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, ETAG, EXPIRES,
@@ -33,28 +32,14 @@ use crate::http::coding::{Accepted, Coding};
 use crate::http::media::{self, Kind};
 use crate::http::vary::Vary;
 use crate::policy::route::{Esi, Route, Share};
-use crate::proxy::source::{origin_request, upgrade};
-use crate::proxy::{Body, Case, deliver};
+use crate::proxy::context::RequestContext;
+use crate::proxy::deliver;
+use crate::proxy::deliver::body::Body;
+use crate::proxy::origin_request;
+use crate::proxy::source::upgrade;
 
 /// How deep content is looked into for holes of its own: includes within includes.
 const DEPTH_MAX: usize = 3;
-
-/// What holes may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// What is filled in one page.
-    pub count: usize,
-    /// The largest content, in bytes.
-    pub size: usize,
-    /// How long one may take.
-    pub timeout: Duration,
-    /// The contents that wait for their pages on one thread, in bytes.
-    pub memory: usize,
-}
-
-/// Contents that wait for their pages on this thread, in bytes.
-#[derive(Debug, Default)]
-pub struct Waiting(Cell<usize>);
 
 /// What the visitor takes of a page with holes.
 pub(in crate::proxy) struct Wanted {
@@ -141,7 +126,7 @@ impl Way {
 /// The response with its holes filled for the visitor, as it is read.
 pub(in crate::proxy) async fn fill(
     wanted: &Wanted,
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     response: Response<Body>,
 ) -> Response<Body> {
     let Some(way) = Way::of(case.route, &response) else { return response };
@@ -197,7 +182,11 @@ pub(in crate::proxy) async fn fill(
 
 /// The content of a hole with its own filled, where its route has ESI. What is behind the last depth is not
 /// asked for.
-fn fill_within(case: &Case<'_>, response: Response<Body>, asker: &Asker) -> Response<Body> {
+fn fill_within(
+    case: &RequestContext<'_>,
+    response: Response<Body>,
+    asker: &Asker,
+) -> Response<Body> {
     let has_tags = Way::of(case.route, &response) == Some(Way::Tags)
         && Coding::of(response.headers()) == Some(Coding::Identity);
     let Some(encoding) = fragments::encoding(response.headers()).filter(|_| has_tags) else {
@@ -210,7 +199,7 @@ fn fill_within(case: &Case<'_>, response: Response<Body>, asker: &Asker) -> Resp
 }
 
 /// What a request asks for, against which the sources in its answer are resolved (RFC 3986 §5.1.3).
-fn target(case: &Case<'_>) -> String {
+fn target(case: &RequestContext<'_>) -> String {
     case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
 }
 
@@ -236,14 +225,14 @@ fn describe(headers: &mut HeaderMap) {
 static OF_THE_STORED: [HeaderName; 6] =
     [ETAG, LAST_MODIFIED, CONTENT_LENGTH, ACCEPT_RANGES, EXPIRES, TRAILER];
 
-/// Room for a content that waits for its page.
+/// WorkerContext for a content that waits for its page.
 struct Charge {
-    waiting: Rc<Waiting>,
+    waiting: Rc<WaitingFragments>,
     bytes: usize,
 }
 
 impl Charge {
-    fn new(waiting: &Rc<Waiting>) -> Self {
+    fn new(waiting: &Rc<WaitingFragments>) -> Self {
         Self { waiting: Rc::clone(waiting), bytes: 0 }
     }
 
@@ -309,7 +298,7 @@ mod tests {
 
     #[test]
     fn contents_have_a_bound_together() {
-        let waiting = Rc::new(Waiting::default());
+        let waiting = Rc::new(WaitingFragments::default());
         let (mut one, mut other) = (Charge::new(&waiting), Charge::new(&waiting));
         assert!(one.grow(6, 10) && other.grow(4, 10) && !other.grow(1, 10));
         drop(one);

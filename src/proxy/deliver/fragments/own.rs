@@ -4,8 +4,8 @@ use super::ask::Unfilled;
 use crate::http::template::escape_html;
 use crate::ident::{Item, VisitorToken};
 use crate::policy::route::Fill;
-use crate::proxy::Room;
-use crate::proxy::stage::identify::Visitor;
+use crate::proxy::context::WorkerContext;
+use crate::proxy::visitor::Visitor;
 use crate::store::{Cart, SessionStore as _, StoreError, VisitorStore as _};
 use crate::telemetry::metrics::Count;
 
@@ -16,7 +16,11 @@ type Whose<'v> = (&'v Visitor, Option<&'v VisitorToken>);
 ///
 /// # Errors
 /// Where there is nobody whom it could be for, or the store cannot say.
-pub(super) async fn html(fill: &Fill, whose: Whose<'_>, room: &Room) -> Result<String, Unfilled> {
+pub(super) async fn html(
+    fill: &Fill,
+    whose: Whose<'_>,
+    room: &WorkerContext,
+) -> Result<String, Unfilled> {
     let mut html = String::new();
     match fill {
         Fill::User => {
@@ -45,7 +49,7 @@ fn why_not(visitor: &Visitor) -> Unfilled {
     if visitor.is_unsure() { Unfilled::Store } else { Unfilled::Nobody }
 }
 
-async fn cart((visitor, token): Whose<'_>, room: &Room) -> Result<Cart, Unfilled> {
+async fn cart((visitor, token): Whose<'_>, room: &WorkerContext) -> Result<Cart, Unfilled> {
     let cart = match (visitor.known(), token) {
         (Some((session, _)), _) => room.store.cart(session).await,
         (None, Some(token)) => room.store.visitor_cart(token).await,
@@ -54,7 +58,10 @@ async fn cart((visitor, token): Whose<'_>, room: &Room) -> Result<Cart, Unfilled
     told(cart, room)
 }
 
-async fn viewed((visitor, token): Whose<'_>, room: &Room) -> Result<Vec<(Item, f64)>, Unfilled> {
+async fn viewed(
+    (visitor, token): Whose<'_>,
+    room: &WorkerContext,
+) -> Result<Vec<(Item, f64)>, Unfilled> {
     let viewed = match (visitor.known(), token) {
         (Some((session, _)), _) => room.store.viewed(session).await,
         (None, Some(token)) => room.store.visitor_viewed(token).await,
@@ -63,7 +70,7 @@ async fn viewed((visitor, token): Whose<'_>, room: &Room) -> Result<Vec<(Item, f
     told(viewed, room)
 }
 
-fn told<T>(answer: Result<T, StoreError>, room: &Room) -> Result<T, Unfilled> {
+fn told<T>(answer: Result<T, StoreError>, room: &WorkerContext) -> Result<T, Unfilled> {
     answer.map_err(|error| {
         tracing::debug!(%error, "the store could not say what a hole is filled with");
         room.sheet.count(Count::StoreReadErrors);

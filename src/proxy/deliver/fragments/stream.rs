@@ -12,8 +12,8 @@ use super::ask::{Asker, Coming, Content};
 use super::zip::Zip;
 use crate::cache::rules::fragments::{Cut, Knife};
 use crate::policy::route::Fragment;
-use crate::proxy::stage::identify::Visitor;
-use crate::proxy::{Body, BodyError};
+use crate::proxy::deliver::body::{Body, BodyError};
+use crate::proxy::visitor::Visitor;
 
 /// How much of a page is cut at a time, in bytes.
 const STRIDE: usize = 32 * 1_024;
@@ -256,7 +256,7 @@ impl Filling {
     ) -> Result<Bytes, BodyError> {
         let Some(zip) = &mut self.zip else { return Ok(Bytes::new()) };
         let mut out = Vec::new();
-        work(zip, &mut out).map_err(BodyError::Coder)?;
+        work(zip, &mut out).map_err(BodyError::Recompressor)?;
         Ok(out.into())
     }
 }

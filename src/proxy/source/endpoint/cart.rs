@@ -16,7 +16,7 @@ use crate::origin::{self, BodyFault};
 use crate::proxy::error::Error;
 use crate::proxy::settle::user_purge;
 use crate::proxy::settle::visitor_token::Unchanged;
-use crate::proxy::stage::identify::Visitor;
+use crate::proxy::visitor::Visitor;
 use crate::session::cart::{is_count, setting};
 use crate::store::{Cart, CartAnswer, CartChange, CartOwner};
 
@@ -85,8 +85,8 @@ pub(super) async fn change_without_login(
     visitor: &Visitor,
     upload: &mut Upload,
 ) -> Result<Told<'static>, Refusal> {
-    let may_have_one =
-        call.held.token(visitor).is_some() || call.held.may_begin(&call.room.settings, visitor);
+    let may_have_one = call.held.token(visitor).is_some()
+        || call.held.may_begin(call.room.settings.visitor_tokens.as_ref(), visitor);
     if !may_have_one {
         return Err(Refusal::NotLoggedIn);
     }

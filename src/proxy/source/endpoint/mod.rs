@@ -7,6 +7,7 @@
 mod cart;
 mod origin_check;
 
+use crate::proxy::settings::Endpoint;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -25,15 +26,18 @@ use crate::http::lenient;
 use crate::http::path::is_odd;
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::proxy::connection::client::Client;
+use crate::proxy::context::Admitted;
+use crate::proxy::context::{WorkerContext, route_of};
+use crate::proxy::deliver;
+use crate::proxy::deliver::body::Body;
 use crate::proxy::error::{Error, RETRY_SECONDS};
-use crate::proxy::record::Trail;
-use crate::proxy::settle::visitor_token::{Around, Held};
-use crate::proxy::stage::admit::Admitted;
+use crate::proxy::record::RequestRecord;
+use crate::proxy::settle::visitor_token::Around;
 use crate::proxy::stage::identify;
-use crate::proxy::stage::identify::Visitor;
 use crate::proxy::stage::limit::Turn;
 use crate::proxy::stage::verify::Asking;
-use crate::proxy::{Body, Room, deliver, route_of};
+use crate::proxy::visitor::Visitor;
+use crate::proxy::visitor_token::VisitorTokenState;
 use crate::store::{Cart, SessionStore, StoreError, ViewStore, VisitorStore as _};
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::{Count, Outcome};
@@ -45,19 +49,6 @@ static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resou
 const PREFIX: &str = "_anteroom";
 /// How many of the most viewed items are told.
 const TOP_MAX: u32 = 25;
-
-/// What is answered under `/_anteroom/`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// Who the visitor is.
-    Me,
-    /// The visitor's cart.
-    Cart,
-    /// The items that the visitor viewed last.
-    Recent,
-    /// The items that all visitors view most.
-    Top,
-}
 
 impl Endpoint {
     /// The endpoint that a path names. One that could mean another path names none.
@@ -83,14 +74,14 @@ impl Endpoint {
 
 /// A request for us.
 pub(in crate::proxy) struct Call<'a> {
-    pub(in crate::proxy) room: &'a Rc<Room>,
+    pub(in crate::proxy) room: &'a Rc<WorkerContext>,
     pub(in crate::proxy) client: &'a Rc<Client>,
     pub(in crate::proxy) head: &'a ::http::request::Parts,
     pub(in crate::proxy) admitted: Admitted,
     /// It as the limits see it.
     pub(in crate::proxy) turn: Turn<'a>,
     /// What the visitor has without a login.
-    pub(in crate::proxy) held: &'a Held,
+    pub(in crate::proxy) held: &'a VisitorTokenState,
     /// Unix time in seconds.
     pub(in crate::proxy) now: f64,
 }
@@ -227,7 +218,7 @@ impl Refusal {
 pub(in crate::proxy) async fn answer(
     call: &Call<'_>,
     body: Incoming,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     let mut upload = cart::Upload::new(body);
     let answered = match dispatch(call, &mut upload, trail).await {
@@ -252,7 +243,7 @@ pub(in crate::proxy) async fn answer(
 async fn dispatch(
     call: &Call<'_>,
     upload: &mut cart::Upload,
-    trail: &mut Trail,
+    trail: &mut RequestRecord,
 ) -> Result<Response<Bytes>, Refusal> {
     let endpoint = Endpoint::of(&call.admitted, call.head.uri.path())
         .filter(|endpoint| call.room.settings.endpoints.contains(endpoint))
@@ -317,7 +308,11 @@ fn whose<'v>(call: &Call<'_>, visitor: &'v Visitor) -> Result<Whose<'v>, Refusal
         (Some((token, _)), _) => Ok(Whose::Session(token)),
         (None, Some(token)) => Ok(Whose::Visitor(token)),
         (None, None) if visitor.is_unsure() => Err(Refusal::StoreAway),
-        (None, None) if call.held.may_begin(&call.room.settings, visitor) => Ok(Whose::Nobody),
+        (None, None)
+            if call.held.may_begin(call.room.settings.visitor_tokens.as_ref(), visitor) =>
+        {
+            Ok(Whose::Nobody)
+        }
         (None, None) => Err(Refusal::NotLoggedIn),
     }
 }

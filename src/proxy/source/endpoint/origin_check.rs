@@ -5,7 +5,7 @@ use ::http::header::ORIGIN;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::http::host::{Host, Scheme};
-use crate::proxy::stage::admit::Admitted;
+use crate::proxy::context::Admitted;
 
 static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 

@@ -27,8 +27,9 @@ use crate::http::{hop, language, query};
 use crate::ident::User;
 use crate::origin::{Call, Outgoing, Upload};
 use crate::policy::route::Esi;
-use crate::proxy::Case;
-use crate::proxy::settle::app_login::Heard;
+use crate::proxy::context::RequestContext;
+use crate::proxy::login_rules::LoginBody;
+use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
 
 /// `X-Anteroom-Session: known|none|unknown`.
@@ -102,51 +103,11 @@ static NEUTRAL: [HeaderName; 18] = [
     HeaderName::from_static("priority"),
 ];
 
-/// How much `Cache-Status` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusDetail {
-    /// With TTL and reason.
-    Full,
-    /// Hit or forwarded only.
-    Short,
-    /// No field at all.
-    Off,
-}
-
-/// What the origin is told.
-#[derive(Clone)]
-pub struct OriginRules {
-    /// The Host that it gets; `None`: the client's.
-    pub host: Option<HeaderValue>,
-    /// Whether it is told who the visitor is, and its `Anteroom-*` believed.
-    pub sessions: bool,
-    /// Whether sessions are kept from it, in cookies too: it is a further origin that has no part in them.
-    /// The first one without a part may have sessions of its own under that name.
-    pub is_apart: bool,
-    /// The field with the user's name.
-    pub identity: HeaderName,
-    /// The key of the signature.
-    pub secret: Option<Vec<u8>>,
-    /// Whether request fields with `_` in their names are passed on.
-    pub pass_underscores: bool,
-    /// Whether no client may name another path or host than that of his request: some are guarded.
-    pub no_detours: bool,
-    /// Whether no client may name another method: some are guarded or counted by it.
-    pub no_other_method: bool,
-    /// Whether a fill names the visitor's address, and not ours.
-    pub fill_client_address: bool,
-    /// How long a body may pause where it is one side of a call (gRPC).
-    pub call_stall: std::time::Duration,
-}
-
-impl std::fmt::Debug for OriginRules {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OriginRules").field("identity", &self.identity).finish_non_exhaustive()
-    }
-}
-
 /// A forwarded request: as it came, less what no client may say, plus what we say.
-pub(in crate::proxy) fn forwarded(case: &Case<'_>, body: Option<Incoming>) -> Request<Outgoing> {
+pub(in crate::proxy) fn forwarded(
+    case: &RequestContext<'_>,
+    body: Option<Incoming>,
+) -> Request<Outgoing> {
     let mut headers = forwarded_fields(case);
     let body = outgoing_body(case, body);
     match &body {
@@ -167,13 +128,13 @@ pub(in crate::proxy) fn forwarded(case: &Case<'_>, body: Option<Incoming>) -> Re
 }
 
 /// A request of ours in the visitor's name, without a body.
-pub(in crate::proxy) fn question(case: &Case<'_>) -> Request<Outgoing> {
+pub(in crate::proxy) fn question(case: &RequestContext<'_>) -> Request<Outgoing> {
     let target = target(case.head.uri.path_and_query().cloned());
     build(case, target, forwarded_fields(case), Outgoing::Empty)
 }
 
 /// The fields of a forwarded request, but for those that frame its body.
-fn forwarded_fields(case: &Case<'_>) -> HeaderMap {
+fn forwarded_fields(case: &RequestContext<'_>) -> HeaderMap {
     let rules = case.rules();
     let mut headers = HeaderMap::with_capacity(case.head.headers.len() + 8);
     for (name, value) in &case.head.headers {
@@ -208,12 +169,12 @@ fn forwarded_fields(case: &Case<'_>) -> HeaderMap {
 
 /// RFC 9110 §8.6: a request whose method anticipates content says that it has none; some origins
 /// answer 411 otherwise.
-fn says_length(case: &Case<'_>) -> bool {
+fn says_length(case: &RequestContext<'_>) -> bool {
     matches!(case.head.method, Method::POST | Method::PUT | Method::PATCH)
         || case.head.headers.contains_key(CONTENT_LENGTH)
 }
 
-fn outgoing_body(case: &Case<'_>, body: Option<Incoming>) -> Outgoing {
+fn outgoing_body(case: &RequestContext<'_>, body: Option<Incoming>) -> Outgoing {
     let Some(body) = body.filter(|body| !http_body::Body::is_end_stream(body)) else {
         return Outgoing::Empty;
     };
@@ -226,7 +187,7 @@ fn outgoing_body(case: &Case<'_>, body: Option<Incoming>) -> Outgoing {
     let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
     let read = case.client.pulse.body_is_read();
     let upload = Upload::new(body, max, stall, filter).telling(read);
-    Outgoing::Upload(upload.heard_by(Heard::ear(case)))
+    Outgoing::Upload(upload.heard_by(LoginBody::ear(case)))
 }
 
 /// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).
@@ -258,7 +219,12 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
 }
 
 /// What we say of the request: Host, where it came from, and the trace.
-fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: Option<IpAddr>) {
+fn introduce(
+    case: &RequestContext<'_>,
+    headers: &mut HeaderMap,
+    host: &Host,
+    address: Option<IpAddr>,
+) {
     let scheme = case.admitted.scheme;
     let rules = case.rules();
     headers.insert(HOST, rules.host.clone().unwrap_or_else(|| fwd::host(host)));
@@ -278,7 +244,7 @@ fn introduce(case: &Case<'_>, headers: &mut HeaderMap, host: &Host, address: Opt
 }
 
 /// Tells the origin who the visitor is, in a request for `path`.
-fn identify(case: &Case<'_>, headers: &mut HeaderMap, path: &str) {
+fn identify(case: &RequestContext<'_>, headers: &mut HeaderMap, path: &str) {
     let rules = case.rules();
     let class = match case.visitor.class {
         VisitorClass::Known => "known",
@@ -299,18 +265,22 @@ fn identify(case: &Case<'_>, headers: &mut HeaderMap, path: &str) {
 }
 
 /// The field in which the origin is told who the visitor is.
-pub(in crate::proxy) fn identity<'c>(case: &'c Case<'_>) -> &'c HeaderName {
+pub(in crate::proxy) fn identity<'c>(case: &'c RequestContext<'_>) -> &'c HeaderName {
     &case.rules().identity
 }
 
 /// Who the origin is told that the visitor is: not what somebody has called himself.
-fn identified<'c>(case: &'c Case<'_>) -> Option<&'c User> {
+fn identified<'c>(case: &'c RequestContext<'_>) -> Option<&'c User> {
     case.visitor.user().filter(|user| user.is_confirmed())
 }
 
 /// Whether `identify` tells in the field `name` what no fill of the class tells. A fill is for somebody without
 /// a login; one for a segment tells who asks, and what is chosen by that is nobody else's.
-pub(in crate::proxy) fn is_told(case: &Case<'_>, class: ShareClass, name: &HeaderName) -> bool {
+pub(in crate::proxy) fn is_told(
+    case: &RequestContext<'_>,
+    class: ShareClass,
+    name: &HeaderName,
+) -> bool {
     let rules = case.rules();
     if !rules.sessions || class == ShareClass::User {
         return false;
@@ -327,7 +297,7 @@ pub(in crate::proxy) fn is_told(case: &Case<'_>, class: ShareClass, name: &Heade
 }
 
 /// An origin that is apart from sessions gets no cookie that may mean one.
-fn keep_sessions_from(case: &Case<'_>, headers: &mut HeaderMap) {
+fn keep_sessions_from(case: &RequestContext<'_>, headers: &mut HeaderMap) {
     let rules = &case.room.settings.cookies;
     if !cookies(headers).any(|(name, _)| rules.may_be_session(name)) {
         return;
@@ -357,7 +327,7 @@ fn sign(
 /// The fields of a fill that come from the request: what the key holds, and what `Vary` may name. For
 /// pages that the origin calls public by itself (`trust_public`) also what it wants to see before it
 /// does: such a page is only kept where RFC 9111 §3.5 allows it.
-pub(in crate::proxy) fn fill_fields(case: &Case<'_>, class: ShareClass) -> HeaderMap {
+pub(in crate::proxy) fn fill_fields(case: &RequestContext<'_>, class: ShareClass) -> HeaderMap {
     let from = &case.head.headers;
     let route = case.route;
     let mut headers = HeaderMap::with_capacity(12);
@@ -413,7 +383,7 @@ fn say_language(from: &HeaderMap, offered: &[String], headers: &mut HeaderMap) {
 
 /// The cookies of a fill for a segment: those in its key, and the visitor's session, by which alone an app
 /// knows whom it answers.
-fn show_session(case: &Case<'_>, headers: &mut HeaderMap) {
+fn show_session(case: &RequestContext<'_>, headers: &mut HeaderMap) {
     let rules = &case.room.settings.cookies;
     let line =
         rebuild(&case.head.headers, |name| case.route.keys_cookie(name) || rules.is_session(name));
@@ -431,7 +401,7 @@ fn is_client_hint(name: &HeaderName) -> bool {
 /// The request that fills a shared page with `fields`, and how it differs from the visitor's own. With his
 /// session goes his address: an app may end a session that comes from another one.
 pub(in crate::proxy) fn fill(
-    case: &Case<'_>,
+    case: &RequestContext<'_>,
     class: ShareClass,
     fields: &HeaderMap,
 ) -> (Request<Outgoing>, Loss) {
@@ -493,13 +463,13 @@ fn with_query(path: &str, query: &str) -> String {
 }
 
 /// Whether a fill with `fields` lacks something of the request's that the origin may look at.
-fn loses_fields(case: &Case<'_>, class: ShareClass, fields: &HeaderMap) -> bool {
+fn loses_fields(case: &RequestContext<'_>, class: ShareClass, fields: &HeaderMap) -> bool {
     lost_fields(case, class, fields).next().is_some()
 }
 
 /// What a fill with `fields` lacks of the request's fields that the origin may look at.
 pub(in crate::proxy) fn lost_fields<'c>(
-    case: &'c Case<'_>,
+    case: &'c RequestContext<'_>,
     class: ShareClass,
     fields: &'c HeaderMap,
 ) -> impl Iterator<Item = &'c HeaderName> {
@@ -518,7 +488,7 @@ pub(in crate::proxy) fn lost_fields<'c>(
 
 /// The names of the cookies that no fill of the class sends, and that the origin may look at.
 pub(in crate::proxy) fn lost_cookies<'c>(
-    case: &'c Case<'_>,
+    case: &'c RequestContext<'_>,
     class: ShareClass,
 ) -> impl Iterator<Item = &'c [u8]> {
     let rules = &case.room.settings.cookies;
@@ -536,7 +506,12 @@ fn target(path: Option<PathAndQuery>) -> Uri {
     path.map_or_else(Uri::default, Uri::from)
 }
 
-fn build(case: &Case<'_>, uri: Uri, headers: HeaderMap, body: Outgoing) -> Request<Outgoing> {
+fn build(
+    case: &RequestContext<'_>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Outgoing,
+) -> Request<Outgoing> {
     let mut request = Request::new(body);
     *request.method_mut() = case.head.method.clone();
     *request.uri_mut() = uri;

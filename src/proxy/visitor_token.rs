@@ -1,0 +1,140 @@
+//! The token of a visitor without a login: its cookie, and what a request brings of it.
+//!
+//! The cookie is ours alone. It is taken off each request before cookies are looked at, so that no origin
+//! sees it and no key holds it. What becomes of a token is in `settle::visitor_token`.
+
+use std::cell::RefCell;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ::http::header::COOKIE;
+use ::http::{HeaderMap, HeaderValue};
+
+use crate::http::cookie::{cookies, rebuild};
+use crate::ident::VisitorToken;
+use crate::policy::rate_limit::{Counters, Limit, Rate};
+use crate::proxy::visitor::Visitor;
+use crate::session::SessionCookie;
+
+/// How visitors without a login are given tokens.
+#[derive(Debug)]
+pub struct VisitorTokens {
+    pub(in crate::proxy) cookie: SessionCookie,
+    /// How many an address is given. `None`: none are given out any more, and the cookie is ours still.
+    pub(in crate::proxy) limit: Option<Limit>,
+    /// Milliseconds since `started` until which none is begun, for the store did not take one.
+    pub(in crate::proxy) rests_until: AtomicU64,
+    pub(in crate::proxy) started: Instant,
+}
+
+impl VisitorTokens {
+    /// Tokens in this cookie; `gives`: whether there are new ones.
+    #[must_use]
+    pub fn new(cookie: SessionCookie, gives: bool) -> Self {
+        let rate = Rate { requests: PER_MINUTE, per: Duration::from_secs(60), burst: PER_MINUTE };
+        let limit = || Limit::new("visitor_token".into(), rate, (Counters::new(COUNTED), 0));
+        let (rests_until, started) = (AtomicU64::new(0), Instant::now());
+        Self { cookie, limit: gives.then(limit), rests_until, started }
+    }
+
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the store has not taken a token lately.
+    pub(in crate::proxy) fn rests(&self) -> bool {
+        self.elapsed() < self.rests_until.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::proxy) fn rest(&self) {
+        self.rests_until.store(self.elapsed().saturating_add(REST_MS), Ordering::Relaxed);
+    }
+
+    /// Whether a cookie is the one of these tokens.
+    pub(in crate::proxy) fn is_named(&self, name: &[u8]) -> bool {
+        name == self.cookie.name.as_bytes()
+    }
+}
+
+/// New tokens that one address is given in a minute, and at once. Many people may share one.
+const PER_MINUTE: NonZeroU32 = NonZeroU32::new(30).expect("it is not nothing");
+
+/// Addresses that are counted at a time: of more, who was forgotten begins anew.
+const COUNTED: usize = 50_000;
+
+/// How long no page begins a token after the store did not take one: a Redis that only reads drops the
+/// connection of who writes, and with it the look-ups of everybody.
+const REST_MS: u64 = 30_000;
+
+/// The token of the visitor of a request, and what its response says of it.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct VisitorTokenState(pub(in crate::proxy) RefCell<State>);
+
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct State {
+    /// What he has now.
+    pub(in crate::proxy) token: Option<VisitorToken>,
+    /// Whether several cookies came: none counts, and another would be one more.
+    pub(in crate::proxy) is_twice: bool,
+    /// What his browser is told.
+    pub(in crate::proxy) cookie: Option<HeaderValue>,
+}
+
+impl VisitorTokenState {
+    /// Takes the cookie off a request. One that is malformed is as none.
+    pub(in crate::proxy) fn take(&self, tokens: Option<&VisitorTokens>, headers: &mut HeaderMap) {
+        let Some(tokens) = tokens else { return };
+        {
+            let mut values =
+                cookies(headers).filter(|(name, _)| tokens.is_named(name)).map(|(_, value)| value);
+            let Some(first) = values.next() else { return };
+            let mut state = self.0.borrow_mut();
+            state.is_twice = values.next().is_some();
+            state.token = VisitorToken::of_cookie(first).filter(|_| !state.is_twice);
+        }
+        let rest = rebuild(headers, |name| !tokens.is_named(name));
+        headers.remove(COOKIE);
+        if let Some(mut line) = rest {
+            line.set_sensitive(true);
+            headers.insert(COOKIE, line);
+        }
+    }
+
+    pub(in crate::proxy) fn any(&self) -> Option<VisitorToken> {
+        self.0.borrow().token.clone()
+    }
+
+    /// His token, where it says what is his: who is logged in has a session, and of whom the store cannot say
+    /// that may have one.
+    pub(in crate::proxy) fn token(&self, visitor: &Visitor) -> Option<VisitorToken> {
+        self.any().filter(|_| visitor.known().is_none() && !visitor.is_unsure())
+    }
+
+    /// Whether a token may be made for him: nobody is logged in, for certain.
+    pub(in crate::proxy) fn may_begin(
+        &self,
+        tokens: Option<&VisitorTokens>,
+        visitor: &Visitor,
+    ) -> bool {
+        let gives = tokens.is_some_and(|tokens| tokens.limit.is_some());
+        gives && visitor.is_nobody() && !self.0.borrow().is_twice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ident::Token;
+
+    #[test]
+    fn what_is_held_does_not_print() {
+        let minted = Token::mint().unwrap();
+        let token = VisitorToken::of(&minted);
+        let mut cookie = HeaderValue::try_from(minted.as_str()).unwrap();
+        cookie.set_sensitive(true);
+        let state = State { token: Some(token.clone()), is_twice: false, cookie: Some(cookie) };
+        let shown = format!("{:?}", VisitorTokenState(RefCell::new(state)));
+        assert!(!shown.contains(minted.as_str()) && !shown.contains(&token.as_str()[2..]));
+    }
+}
