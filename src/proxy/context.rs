@@ -1,25 +1,29 @@
 //! What a thread needs to answer requests, and what is known of the request in work.
 
+use crate::policy::route::Route;
 use crate::proxy::login_rules::Matching;
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::{Method, Version};
+use ::http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
+use ::http::request::Parts;
+use ::http::{HeaderMap, Method, Version};
 
 use super::connection::client::Client;
 use crate::cache::Pages;
 use crate::cache::fill::Filler;
-use crate::cache::purge::scope::{Digest, url_scopes};
+use crate::cache::purge::scope::{Digest, Scope, url_scopes};
 use crate::cache::rules::group;
 use crate::cache::rules::key::{KeyParts, ShareClass, hash_request};
 use crate::http::client_cert::ClientCertificate;
 use crate::http::cookie::rebuild;
 use crate::http::host::{Host, Scheme};
+use crate::http::reference::resolve;
 use crate::http::{hop, media, query};
-use crate::ident::{Item, PageKey};
-use crate::origin::{Upstream, Upstreams};
+use crate::ident::{Item, PageKey, Row};
+use crate::origin::{Upstream, Upstreams, is_connection_scheme};
 use crate::policy::route::{self};
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::connection::detached::DetachedTasks;
@@ -95,6 +99,23 @@ pub(in crate::proxy) struct Admitted {
 }
 
 impl Admitted {
+    /// The target that a reference means in an answer to a request for `own`, where it is on the same site.
+    pub(in crate::proxy) fn same_site(&self, own: &str, location: &str) -> Option<String> {
+        let (place, target) = resolve(own, location);
+        let Some(place) = place else { return Some(target) };
+        let scheme = self.scheme;
+        let authority = match place.split_once("//") {
+            Some(("", authority)) => authority,
+            Some((named, authority)) => {
+                let named = named.strip_suffix(':')?;
+                named.eq_ignore_ascii_case(scheme.as_str()).then_some(authority)?
+            }
+            None => return None,
+        };
+        let host = Host::parse(authority.as_bytes()).ok()?;
+        (host.normalised(scheme) == self.site.as_str()).then_some(target)
+    }
+
     /// The certificate that the visitor showed. That of a trusted proxy is the proxy's own, and says nothing
     /// of those whose requests it carries.
     pub(in crate::proxy) fn certificate<'c>(
@@ -105,22 +126,101 @@ impl Admitted {
     }
 }
 
+impl WorkerContext {
+    /// The row that an item is on a route.
+    pub(in crate::proxy) fn row_named(&self, route: &Route, item: Option<&Item>) -> Option<Row> {
+        self.settings.rows.row(route.rows.as_deref()?, item?.as_str())
+    }
+}
+
+/// Whether a request is served, or only looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Mode {
+    /// It is served.
+    Serve,
+    /// It is explained: nothing is counted, asked, remembered or used.
+    Peek {
+        /// Whether the question names the client's address.
+        knows_address: bool,
+    },
+}
+
+impl Mode {
+    /// Whether the client's address is one that lists of addresses can judge.
+    pub(in crate::proxy) fn knows_address(self) -> bool {
+        matches!(self, Self::Serve | Self::Peek { knows_address: true })
+    }
+
+    /// Whether the request is counted.
+    pub(in crate::proxy) fn counts(self) -> bool {
+        self == Self::Serve
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum RequestKind {
+    /// For what its client asked for.
+    Page,
+    /// For a fragment of a page: of its answer the body counts, and nothing else.
+    Fragment,
+    /// To ask the app who the visitor is.
+    Question,
+}
+
 /// A request with all that was found out about it.
 pub(in crate::proxy) struct RequestContext<'a> {
     pub(in crate::proxy) room: &'a Rc<WorkerContext>,
     pub(in crate::proxy) client: &'a Rc<Client>,
-    pub(in crate::proxy) head: &'a ::http::request::Parts,
-    pub(in crate::proxy) admitted: Admitted,
-    pub(in crate::proxy) route: &'a Arc<route::Route>,
-    pub(in crate::proxy) visitor: Visitor,
-    /// What he has without a login.
+    pub(in crate::proxy) head: &'a Parts,
+    pub(in crate::proxy) admitted: &'a Admitted,
+    pub(in crate::proxy) route: &'a Arc<Route>,
+    pub(in crate::proxy) visitor: &'a Visitor,
+    /// The token that a visitor without a login may have.
     pub(in crate::proxy) held: &'a VisitorTokenState,
     /// Unix time in seconds.
     pub(in crate::proxy) now: f64,
-    /// Whether it is for a hole in a page: of its answer the body counts, and nothing else.
-    pub(in crate::proxy) is_hole: bool,
+    pub(in crate::proxy) kind: RequestKind,
     /// What was heard of its body, where it may be a log-in.
     pub(in crate::proxy) heard: LoginBody,
+    /// Whether the origin may have the request by now.
+    may_have_reached: Cell<bool>,
+}
+
+impl<'a> RequestContext<'a> {
+    /// The context of a request that has passed the stages.
+    pub(in crate::proxy) fn new(
+        room: &'a Rc<WorkerContext>,
+        client: &'a Rc<Client>,
+        (head, admitted, route, visitor): (&'a Parts, &'a Admitted, &'a Arc<Route>, &'a Visitor),
+        held: &'a VisitorTokenState,
+        (now, kind): (f64, RequestKind),
+    ) -> Self {
+        let (heard, may_have_reached) = (LoginBody::default(), Cell::new(false));
+        Self {
+            room,
+            client,
+            head,
+            admitted,
+            route,
+            visitor,
+            held,
+            now,
+            kind,
+            heard,
+            may_have_reached,
+        }
+    }
+
+    /// The request is about to be sent to the origin (`true`), or is known not to have reached it.
+    pub(in crate::proxy) fn set_reached(&self, may_have: bool) {
+        self.may_have_reached.set(may_have);
+    }
+
+    /// Whether the origin may have the request.
+    pub(in crate::proxy) fn may_have_reached(&self) -> bool {
+        self.may_have_reached.get()
+    }
 }
 
 impl RequestContext<'_> {
@@ -162,8 +262,16 @@ impl RequestContext<'_> {
         url_scopes(&self.admitted.site, &self.admitted.path, &query)
     }
 
+    /// What the visitor's own pages are purged by, beside their URLs.
+    pub(in crate::proxy) fn own_scopes(&self) -> Vec<Digest> {
+        let Some((token, user)) = self.visitor.known() else { return Vec::new() };
+        [Scope::User(user.as_bytes()), Scope::Session(token.as_str())]
+            .map(|scope| scope.digest())
+            .into()
+    }
+
     /// Among whom a page of a class is shared on a route, where it is not the whole class.
-    pub(in crate::proxy) fn group(&self, route: &route::Route, class: ShareClass) -> Vec<u8> {
+    pub(in crate::proxy) fn group(&self, route: &Route, class: ShareClass) -> Vec<u8> {
         let headers = &self.head.headers;
         match (class, self.visitor.user()) {
             (ShareClass::User, Some(user)) => {
@@ -181,7 +289,7 @@ impl RequestContext<'_> {
     pub(in crate::proxy) fn page_key(
         &self,
         target: &str,
-        route: &route::Route,
+        route: &Route,
         class: ShareClass,
     ) -> PageKey {
         // An empty query goes to the origin with its `?`, and so is another page than none.
@@ -205,17 +313,14 @@ impl RequestContext<'_> {
 /// The route of a request, and the item that it names there.
 pub(in crate::proxy) fn route_of<'r>(
     room: &'r WorkerContext,
-    head: &::http::request::Parts,
+    head: &Parts,
     admitted: &Admitted,
-) -> (&'r Arc<route::Route>, Option<Item>) {
+) -> (&'r Arc<Route>, Option<Item>) {
     room.settings.routes.find(&asked(head, admitted))
 }
 
 /// A request as routes look at it.
-pub(in crate::proxy) fn asked<'h>(
-    head: &'h ::http::request::Parts,
-    admitted: &'h Admitted,
-) -> route::Asked<'h> {
+pub(in crate::proxy) fn asked<'h>(head: &'h Parts, admitted: &'h Admitted) -> route::Asked<'h> {
     route::Asked {
         method: &head.method,
         host: &admitted.site,
@@ -227,3 +332,10 @@ pub(in crate::proxy) fn asked<'h>(
 /// Contents that wait for their pages on this thread, in bytes.
 #[derive(Debug, Default)]
 pub struct WaitingFragments(pub(in crate::proxy) Cell<usize>);
+
+/// Whether a request carries credentials that log its connection in.
+pub(in crate::proxy) fn logs_connection_in(headers: &HeaderMap) -> bool {
+    [AUTHORIZATION, PROXY_AUTHORIZATION].iter().any(|name| {
+        headers.get_all(name).iter().any(|value| is_connection_scheme(value.as_bytes()))
+    })
+}

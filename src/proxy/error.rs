@@ -1,18 +1,11 @@
-//! The one table from errors to responses.
+//! Why a request is refused, or fails: the one table of what the client is told of each.
 
 use std::time::Duration;
 
-use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
-use ::http::{HeaderValue, Response, StatusCode};
-use bytes::Bytes;
+use ::http::{HeaderValue, StatusCode};
 
-use super::deliver;
 use crate::cache::flight::Failure;
 use crate::origin::{BodyFault, OriginError};
-use crate::proxy::context::WorkerContext;
-use crate::proxy::deliver::body::Body;
-use crate::proxy::record::RequestRecord;
-use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
 
 /// Seconds after which a client may try again.
@@ -167,7 +160,7 @@ impl Error {
 
     /// Whether the connection ends with the answer: after a request that cannot be trusted, or
     /// whose body was not read.
-    fn closes(&self) -> bool {
+    pub(in crate::proxy) fn closes(&self) -> bool {
         !matches!(
             self,
             Self::Origin(_)
@@ -191,54 +184,4 @@ impl Error {
             _ => Reason::Refused,
         }
     }
-
-    /// The response, and the line in our own log where an operator could act on it.
-    pub(in crate::proxy) fn into_response(
-        self,
-        room: &WorkerContext,
-        trail: &mut RequestRecord,
-    ) -> Response<Body> {
-        if let Self::Origin(_)
-        | Self::BrokenOff { .. }
-        | Self::Session(_)
-        | Self::Cart { .. }
-        | Self::Purge(_) = self
-        {
-            let cause = std::error::Error::source(&self).map(ToString::to_string);
-            let detail = std::error::Error::source(&self)
-                .and_then(std::error::Error::source)
-                .map(ToString::to_string);
-            tracing::warn!(error = %self, cause, detail, "a request failed");
-        }
-        let status = self.status();
-        let name = status.canonical_reason().unwrap_or_default();
-        let text = format!("{} {name}: {}\n", status.as_u16(), self.sentence());
-        let mut response = Response::new(Body::full(Bytes::from(text)));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(RETRY_AFTER, RETRY_SECONDS);
-        }
-        if let Self::TooMany { retry, .. } = self {
-            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
-        }
-        if self.closes() {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        trail.outcome(Outcome::Error, Some(self.reason()));
-        deliver::put_status(room, headers, &deliver::bypassed(self.reason()));
-        if let Self::Cart { cookie: Some(cookie), .. }
-        | Self::BrokenOff { cookie: Some(cookie), .. } = self
-        {
-            headers.insert(SET_COOKIE, cookie);
-        }
-        response
-    }
-}
-
-/// A time in whole seconds, none of them too early.
-fn whole_seconds(time: Duration) -> u64 {
-    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }

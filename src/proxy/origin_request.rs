@@ -1,6 +1,9 @@
 //! What the origin is sent: a forwarded request as it came, or a fill from an allow-list.
 
+use crate::origin::Ear;
+use crate::proxy::login_rules::LoginUser;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::{
@@ -28,9 +31,11 @@ use crate::ident::User;
 use crate::origin::{Call, Outgoing, Upload};
 use crate::policy::route::Esi;
 use crate::proxy::context::RequestContext;
-use crate::proxy::login_rules::LoginBody;
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
+
+/// The most of a log-in's body that is looked at, in bytes.
+const HEARD_MAX: usize = 64 << 10;
 
 /// `X-Anteroom-Session: known|none|unknown`.
 static SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
@@ -187,7 +192,23 @@ fn outgoing_body(case: &RequestContext<'_>, body: Option<Incoming>) -> Outgoing 
     let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
     let read = case.client.pulse.body_is_read();
     let upload = Upload::new(body, max, stall, filter).telling(read);
-    Outgoing::Upload(upload.heard_by(LoginBody::ear(case)))
+    Outgoing::Upload(upload.heard_by(listener(case)))
+}
+
+/// What hears the body as it goes by, where it is needed.
+fn listener(case: &RequestContext<'_>) -> Option<Ear> {
+    let rule = case.room.settings.watched.login.as_ref()?;
+    let listens = matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)));
+    if !listens || !case.rules().sessions || !case.matches(&rule.matching) {
+        return None;
+    }
+    let heard = Rc::clone(&case.heard.0);
+    heard.borrow_mut().clear();
+    Some(Box::new(move |part| {
+        let mut heard = heard.borrow_mut();
+        let room = HEARD_MAX.saturating_sub(heard.len());
+        heard.extend_from_slice(&part[..part.len().min(room)]);
+    }))
 }
 
 /// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).

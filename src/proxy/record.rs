@@ -1,7 +1,7 @@
-//! The trail of a request: what happened, told once at its end to the log and the counters.
+//! The record of a request: what happened, for the access log and the counters.
 //!
-//! The end is when the body is dropped, whole or not, or when the request's future is: so a client
-//! who leaves is noted, too.
+//! It is written once, when the response's body is dropped, whole or not, or when the request's future is:
+//! a client that disconnects is recorded, too.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -9,17 +9,15 @@ use std::sync::Arc;
 
 use ::http::header::{REFERER, USER_AGENT};
 use ::http::request::Parts;
-use ::http::{HeaderMap, Method, Request, Response, Uri, Version};
+use ::http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
-use super::connection::client::Client;
-use super::connection::tunnel::Opened;
+use super::connection::pulse::Pulse;
 use crate::clock::unix_now;
 use crate::ident::User;
-use crate::proxy::connection::tunnel::Tunnel;
+use crate::proxy::connection::client::Client;
 use crate::proxy::context::Admitted;
 use crate::proxy::context::WorkerContext;
-use crate::proxy::deliver::body::Body;
 use crate::proxy::visitor::Visitor;
 use crate::telemetry::access_log::{Pen, Record, VisitorClass};
 use crate::telemetry::metrics::{Count, Outcome, Sheet};
@@ -34,7 +32,7 @@ pub(in crate::proxy) struct RequestRecord {
     /// Not the room, which a tunnel would keep through reloads.
     sheet: Arc<Sheet>,
     pen: Option<Arc<Pen>>,
-    client: Rc<Client>,
+    pulse: Rc<Pulse>,
     begun: Instant,
     at: f64,
     address: Option<IpAddr>,
@@ -52,8 +50,6 @@ pub(in crate::proxy) struct RequestRecord {
     sent: u64,
     /// Bytes that came from the client and went to it in a tunnel.
     tunnelled: Option<(u64, u64)>,
-    /// The tunnel that the request has opened, until its answer is handed over.
-    opened: Option<Opened>,
     /// Whether the answer was counted before the request's end.
     is_counted: bool,
     origin: Option<std::time::Duration>,
@@ -73,7 +69,7 @@ impl RequestRecord {
         Box::new(Self {
             sheet: Arc::clone(&room.sheet),
             pen: room.pen.clone(),
-            client: Rc::clone(client),
+            pulse: Rc::clone(&client.pulse),
             begun: Instant::now(),
             at: unix_now(),
             address: client.peer.address(),
@@ -90,15 +86,14 @@ impl RequestRecord {
             status: CLIENT_LEFT,
             sent: 0,
             tunnelled: None,
-            opened: None,
             is_counted: false,
             origin: None,
             whole: false,
         })
     }
 
-    /// A request for a hole in a page. It is part of the page's, and neither counted nor logged by itself.
-    pub(in crate::proxy) fn of_hole(
+    /// A request that is part of another, or only explained: it is neither counted nor logged by itself.
+    pub(in crate::proxy) fn of_part(
         room: &Rc<WorkerContext>,
         client: &Rc<Client>,
         head: &Parts,
@@ -146,29 +141,16 @@ impl RequestRecord {
         self.origin = Some(self.begun.elapsed());
     }
 
-    /// The request has opened a tunnel.
-    pub(in crate::proxy) fn open(&mut self, opened: Opened) {
-        self.opened = Some(opened);
+    /// The head of the answer is known.
+    pub(in crate::proxy) fn answered(&mut self, status: StatusCode) {
+        self.status = status.as_u16();
     }
 
-    /// Ties the trail to the response's body, or to the tunnel behind it.
-    pub(in crate::proxy) fn attach(
-        mut self: Box<Self>,
-        response: Response<Body>,
-        room: &WorkerContext,
-    ) -> Response<Body> {
-        self.status = response.status().as_u16();
-        if let Some(opened) = self.opened.take() {
-            // A tunnel's time is not the time to answer.
-            let took = self.begun.elapsed();
-            self.sheet.answered(self.status, self.outcome, self.reason, took);
-            self.is_counted = true;
-            let client = Rc::clone(&self.client);
-            Tunnel::begin(opened, self, room, &client);
-            return response;
-        }
-        let (head, body) = response.into_parts();
-        Response::from_parts(head, body.with_trail(self))
+    /// The answer opens a tunnel. It is counted now: the tunnel's time is not the time to answer.
+    pub(in crate::proxy) fn switched(&mut self) {
+        let took = self.begun.elapsed();
+        self.sheet.answered(self.status, self.outcome, self.reason, took);
+        self.is_counted = true;
     }
 
     /// Part of the body was handed to the connection.
@@ -191,7 +173,7 @@ impl RequestRecord {
     /// be the body's.
     pub(in crate::proxy) fn broke_off(&mut self) {
         if self.version < Version::HTTP_11 {
-            self.client.pulse.response_broke_off();
+            self.pulse.response_broke_off();
         }
     }
 
@@ -203,7 +185,7 @@ impl RequestRecord {
 
 impl Drop for RequestRecord {
     fn drop(&mut self) {
-        self.client.pulse.request_ends();
+        self.pulse.request_ends();
         let took = self.begun.elapsed();
         let sheet = &self.sheet;
         if !self.is_counted {

@@ -18,7 +18,8 @@ use super::stream::Stream;
 use super::tls::{self, Protocol, Tls};
 use super::{http1, http2};
 use crate::http::peer::Peer;
-use crate::proxy::connection::client::{Client, Pulse, Secured};
+use crate::proxy::connection::client::{Client, Secured};
+use crate::proxy::connection::pulse::Pulse;
 use crate::telemetry::metrics::{Count, Sheet};
 
 /// With what a connection of HTTP/2 begins (RFC 9113 §3.4).

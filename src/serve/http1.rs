@@ -19,7 +19,8 @@ use super::accept::Door;
 use super::connection::{Line, Settings};
 use super::io::Watched;
 use super::stream::Stream;
-use crate::proxy::connection::client::{Client, Phase, Pulse};
+use crate::proxy::connection::client::Client;
+use crate::proxy::connection::pulse::{Phase, Pulse};
 use crate::proxy::{Tunnel, respond};
 use crate::telemetry::metrics::{Count, Sheet};
 

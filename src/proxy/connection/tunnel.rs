@@ -19,7 +19,6 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::client::Client;
 use super::counter::Place;
 use crate::origin::Switched;
 use crate::proxy::context::WorkerContext;
@@ -61,30 +60,20 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Begins one, and sees to it that it is carried once its client has been told.
-    pub(in crate::proxy) fn begin(
-        mut opened: Opened,
-        trail: Box<RequestRecord>,
-        room: &WorkerContext,
-        client: &Client,
-    ) {
-        let stream = opened.stream.take();
-        let tunnel = Self::new(opened, trail, room);
-        match stream {
-            Some(stream) => room.left.carry_on(tunnel.carry_stream(stream)),
-            None => client.become_tunnel(tunnel),
-        }
-    }
-
     /// Where the client has left, there is no stream.
-    async fn carry_stream(self, stream: OnUpgrade) {
+    pub(in crate::proxy) async fn carry_stream(self, stream: OnUpgrade) {
         match stream.await {
             Ok(stream) => drop(self.carry(&mut TokioIo::new(stream), Bytes::new()).await),
             Err(error) => tracing::debug!(%error, "a client left before its tunnel was open"),
         }
     }
 
-    fn new(opened: Opened, trail: Box<RequestRecord>, room: &WorkerContext) -> Self {
+    /// One whose client is about to be told.
+    pub(in crate::proxy) fn new(
+        opened: Opened,
+        trail: Box<RequestRecord>,
+        room: &WorkerContext,
+    ) -> Self {
         let Opened { origin, is_websocket, place, .. } = opened;
         room.sheet.count(Count::TunnelsOpened);
         let (up, down) = (Flow::default(), Flow::default());

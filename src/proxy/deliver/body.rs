@@ -10,7 +10,6 @@ use ::http::header::SET_COOKIE;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::fragments::Filling;
 use crate::cache::flight::{CutOff, Seat};
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::{forwarded, hop};
@@ -21,7 +20,7 @@ use crate::proxy::record::RequestRecord;
 #[derive(Debug)]
 pub struct Body {
     from: From,
-    trail: Option<Box<RequestRecord>>,
+    record: Option<Box<RequestRecord>>,
 }
 
 #[derive(Debug)]
@@ -32,7 +31,13 @@ enum From {
     Origin(OriginBody),
     Flight { seat: Seat, left: Option<u64> },
     Begun(Box<Begun>),
-    Filling(Box<Filling>),
+    Filled(Box<dyn Filled>),
+}
+
+/// A page whose fragments are filled while it is sent.
+pub(in crate::proxy) trait Filled: std::fmt::Debug {
+    /// The next part of what the client is sent.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 }
 
 /// A body that was looked at before its turn.
@@ -74,7 +79,7 @@ impl From {
                 *self = if first.is_some() { rest } else { Self::Nothing };
                 first.map(Ok)
             }
-            Self::Filling(filling) => ready!(filling.poll_part(cx)),
+            Self::Filled(page) => ready!(page.poll_part(cx)),
         })
     }
 
@@ -87,7 +92,7 @@ impl From {
             }
             Self::Origin(body) => http_body::Body::size_hint(body),
             Self::Flight { left: Some(left), .. } => SizeHint::with_exact(*left),
-            Self::Flight { left: None, .. } | Self::Filling(_) => SizeHint::default(),
+            Self::Flight { left: None, .. } | Self::Filled(_) => SizeHint::default(),
             Self::Begun(begun) => {
                 let first = begun.first.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
                 let rest = begun.rest.size_hint().exact();
@@ -115,7 +120,7 @@ pub enum BodyError {
 
 impl Body {
     fn new(from: From) -> Self {
-        Self { from, trail: None }
+        Self { from, record: None }
     }
 
     /// No body.
@@ -133,7 +138,6 @@ impl Body {
         Self::new(From::Parts(parts))
     }
 
-    /// What comes from the origin.
     /// Whether it is the origin's answer to one visitor's own request.
     pub(in crate::proxy) fn is_ones_own(&self) -> bool {
         match &self.from {
@@ -143,10 +147,11 @@ impl Body {
             | From::Bytes(_)
             | From::Parts(_)
             | From::Flight { .. }
-            | From::Filling(_) => false,
+            | From::Filled(_) => false,
         }
     }
 
+    /// What comes from the origin.
     pub(in crate::proxy) fn origin(body: OriginBody) -> Self {
         Self::new(From::Origin(body))
     }
@@ -157,8 +162,8 @@ impl Body {
     }
 
     /// A page whose holes are filled on its way.
-    pub(in crate::proxy) fn filling(filling: Filling) -> Self {
-        Self::new(From::Filling(Box::new(filling)))
+    pub(in crate::proxy) fn filled(page: impl Filled + 'static) -> Self {
+        Self::new(From::Filled(Box::new(page)))
     }
 
     /// Looks whether a body that somebody sends us has broken off before it began: its client can still be
@@ -191,34 +196,34 @@ impl Body {
         length
     }
 
-    /// Ties the request's trail to the end of the body.
-    pub(in crate::proxy) fn with_trail(mut self, mut trail: Box<RequestRecord>) -> Self {
+    /// Ties the request's record to the end of the body.
+    pub(in crate::proxy) fn with_record(mut self, mut record: Box<RequestRecord>) -> Self {
         if http_body::Body::is_end_stream(&self) {
-            trail.whole();
+            record.whole();
         }
-        self.trail = Some(trail);
+        self.record = Some(record);
         self
     }
 
     fn sent(&mut self, bytes: usize) {
         let ended = http_body::Body::is_end_stream(self);
-        let Some(trail) = &mut self.trail else { return };
-        trail.sent(bytes as u64);
+        let Some(record) = &mut self.record else { return };
+        record.sent(bytes as u64);
         if ended {
-            trail.whole();
+            record.whole();
         }
     }
 
     /// So many bytes that were handed over are not sent any more.
     pub fn take_back(&mut self, bytes: usize) {
-        if let Some(trail) = &mut self.trail {
-            trail.take_back(bytes as u64);
+        if let Some(record) = &mut self.record {
+            record.take_back(bytes as u64);
         }
     }
 
     fn ended(&mut self) {
-        if let Some(trail) = &mut self.trail {
-            trail.whole();
+        if let Some(record) = &mut self.record {
+            record.whole();
         }
     }
 }
@@ -261,8 +266,8 @@ impl http_body::Body for Body {
                 Poll::Ready(None)
             }
             broken @ Some(Err(_)) => {
-                if let Some(trail) = &mut this.trail {
-                    trail.broke_off();
+                if let Some(record) = &mut this.record {
+                    record.broke_off();
                 }
                 Poll::Ready(broken)
             }
@@ -272,7 +277,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.from {
             From::Nothing => true,
-            From::Bytes(_) | From::Begun(_) | From::Filling(_) => false,
+            From::Bytes(_) | From::Begun(_) | From::Filled(_) => false,
             From::Parts(parts) => parts.is_empty(),
             From::Origin(body) => http_body::Body::is_end_stream(body),
             From::Flight { left, .. } => *left == Some(0),

@@ -2,11 +2,13 @@
 
 pub(in crate::proxy) mod body;
 pub(in crate::proxy) mod content_coding;
+pub(in crate::proxy) mod error;
 pub(in crate::proxy) mod fragments;
+pub(in crate::proxy) mod own;
 
 use ::http::header::{
     AGE, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    COOKIE, SET_COOKIE, TRAILER, VARY,
+    COOKIE, SET_COOKIE, VARY,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
@@ -20,15 +22,12 @@ use crate::http::conditional::{self, Condition};
 use crate::http::harden::harden;
 use crate::http::host::Scheme;
 use crate::http::range::{self, Multipart, Selection};
-use crate::http::tags::strip_tags;
 use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::http::vary::Vary;
 use crate::http::{forwarded, hop, set_cookie};
-use crate::origin::OriginBody;
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
 use crate::proxy::settings::StatusDetail;
-use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
 
 /// Whether a field outweighs `Cache-Control` for some cache: targeted ones (RFC 9213), each with the name of
@@ -72,33 +71,6 @@ pub(in crate::proxy) fn status_value(
         StatusDetail::Short => Some(status.short_value()),
         StatusDetail::Off => None,
     }
-}
-
-/// The origin's response to a visitor's own request.
-pub(in crate::proxy) fn own(
-    case: &RequestContext<'_>,
-    response: Response<OriginBody>,
-    status: &CacheStatus<'_>,
-) -> Response<Body> {
-    let (mut head, body) = response.into_parts();
-    let trailers: Vec<HeaderValue> = head.headers.get_all(TRAILER).iter().cloned().collect();
-    hop::strip_hop_by_hop(&mut head.headers);
-    if hop::te_trailers(&case.head.headers) {
-        for value in trailers {
-            head.headers.append(TRAILER, value);
-        }
-    }
-    remove_own(&mut head.headers);
-    strip_tags(&mut head.headers);
-    remove_sessions(case, &mut head.headers);
-    harden_cookies(case, &mut head.headers);
-    if case.visitor.class == VisitorClass::Known {
-        keep_private(&mut head.headers);
-    }
-    put_status(case.room, &mut head.headers, status);
-    let mut response = Response::from_parts(head, Body::origin(body));
-    fragments::note(case.route, &mut response);
-    response
 }
 
 /// Removes the sessions that an origin would give visitors which has no part in them, and what would end

@@ -10,6 +10,13 @@ mod print;
 mod question;
 mod words;
 
+use crate::proxy::context::Mode;
+use crate::proxy::context::RequestKind;
+use crate::proxy::record::RequestRecord;
+use crate::proxy::stage::Reached;
+use crate::proxy::stage::admit::AdmittedRequest;
+use crate::proxy::stage::divert::Diverted;
+use crate::proxy::stage::receive::Received;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,12 +27,11 @@ use self::explanation::{Leak, Outcome, Uncacheable};
 use self::question::Imagined;
 use self::words::{Circumstances, hint, hints, why};
 use super::deliver::{content_coding, fragments};
-use super::source::cache;
-use super::source::cache::{Step, Want};
-use super::source::{endpoint, rows};
-use super::stage::verify::Asking;
-use super::stage::{admit, identify, limit};
-use super::{access, deliver, takes_stored_only};
+use super::source::rows;
+use super::stage::cache_lookup::{self, Step, Want};
+use super::stage::decide;
+use super::stage::limit;
+use super::{deliver, stage};
 use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::purge::Standing;
 use crate::cache::rules::key::ShareClass;
@@ -35,9 +41,8 @@ use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::ident::Item;
 use crate::policy::route::{Route, Share};
-use crate::proxy::context::{RequestContext, WorkerContext, route_of};
+use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::error::Error;
-use crate::proxy::login_rules::LoginBody;
 use crate::proxy::visitor_token::VisitorTokenState;
 use crate::telemetry::reason::Reason;
 
@@ -52,81 +57,42 @@ pub async fn explain(
     room: &Rc<WorkerContext>,
     question: &Question,
 ) -> Result<Explanation, Unclear> {
-    let Imagined { mut head, client, length, has_body, lost_https, site } =
+    let Imagined { head, client, length, has_body, lost_https, site } =
         question.imagine(&room.settings)?;
-    let held = &VisitorTokenState::default();
-    held.take(room.settings.visitor_tokens.as_ref(), &mut head.headers);
     let mut told = begin(&head, &site);
     if lost_https {
-        let note = "taken for http: no proxy is trusted to say that it came by https";
-        told.notes.push(note.to_owned());
-        let text = "name the TLS proxy before Anteroom, which says X-Forwarded-Proto: https; or give \
-                    Anteroom a certificate: [listen.tls] cert";
-        told.hints.push(hint("[client] trusted_proxies", text));
+        told.tell_lost_https();
     }
-    let address = admit::address(&room.settings, &client, &head.headers);
-    if question.from.is_some()
-        && let Err(error) = limit::admit_guest(&room.settings, address)
-    {
-        told.refuse(room, &error);
-        return Ok(told);
-    }
-    let admitted = match admit::admit(&room.settings, &client, &head, (address, length)) {
-        Ok(admitted) => admitted,
+    let token = VisitorTokenState::default();
+    let mut record = RequestRecord::of_part(room, &client, &head);
+    let received =
+        Received::of(&room.settings, &client, head, (length, has_body), (&token, unix_now()));
+    let mode = Mode::Peek { knows_address: question.from.is_some() };
+    let mut identified = match stage::run(room, &client, received, mode, &mut record).await {
+        Ok(Reached::Identified(identified)) => identified,
+        Ok(Reached::Diverted(diverted)) => {
+            told.divert(room, &diverted);
+            return Ok(told);
+        }
         Err(error) => {
             told.refuse(room, &error);
             return Ok(told);
         }
     };
-    told.url = parts::url(admitted.scheme, &admitted.site, &head.uri);
-    match limit::admit_to_route(room, &head, &admitted) {
-        Ok(()) => {}
-        Err(error) if question.from.is_some() => {
-            told.refuse(room, &error);
-            return Ok(told);
-        }
-        // Nobody asked for it: the question is what would be done about those who are served.
-        Err(_) => {
-            let note = "served to some addresses only ([[route]] allow_from), to others 403: --from \
-                        tells which";
-            told.notes.push(note.to_owned());
-        }
-    }
-    if room.settings.purge_method(&head.method).is_some() {
-        told.own(room, Reason::Method, "a purge, where the peer and the token are right");
-        return Ok(told);
-    }
-    if endpoint::is_ours(head.uri.path()) {
-        told.own(room, Reason::Endpoint, why(Reason::Endpoint));
-        return Ok(told);
-    }
-    let now = unix_now();
-    let (route, item) = route_of(room, &head, &admitted);
-    let visitor = identify::recognise(room, (&head, &admitted.site), route, now, Asking::No).await;
+    told.look_at_request(room, identified.request());
     // What it would be made to ask for is what is told.
-    if fragments::wanted(route, &mut head, has_body).is_some() {
+    let route = identified.route();
+    if fragments::wanted(route, identified.head_mut(), has_body).is_some() {
         let note =
             "a page here is filled for each visitor: whole, in gzip or no coding, for no cache";
         told.notes.push(note.to_owned());
     }
-    let (heard, is_hole) = (LoginBody::default(), false);
-    let client = &client;
-    let case = RequestContext {
-        room,
-        client,
-        head: &head,
-        admitted,
-        route,
-        visitor,
-        held,
-        now,
-        heard,
-        is_hole,
-    };
-    told.route = Some(parts::route(&case, item.as_ref()));
+    let case = identified.context(room, &client, &token, RequestKind::Page);
+    let item = identified.item();
+    told.route = Some(parts::route(&case, item));
     told.visitor = Some(parts::visitor(&case));
     told.cookies = parts::cookies(&case);
-    told.ask_cache(&case, item.as_ref(), has_body).await;
+    told.ask_cache(&case, item, has_body).await;
     Ok(told)
 }
 
@@ -197,14 +163,14 @@ impl Decided {
 
     /// A request that the cache may not serve.
     fn bypass(head: &Parts, reason: Reason) -> Self {
-        if takes_stored_only(head) { Self::not_stored() } else { Self::forward(reason) }
+        if decide::takes_stored_only(head) { Self::not_stored() } else { Self::forward(reason) }
     }
 }
 
 /// What is done about a request that the cache may serve.
 async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
     let unreadable = |entry: &Entry| content_coding::recoding(want.case, want.class, entry).err();
-    match cache::decide(want, forwarded_for, Look::Peek).await {
+    match cache_lookup::decide(want, forwarded_for, Look::Peek).await {
         Step::Forward(reason) => Decided::forward(reason),
         Step::Head(held) => {
             let page = held.map(|held| held.entry);
@@ -220,7 +186,7 @@ async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
                     From::Memory => "a fresh page is in memory",
                     From::Store => "a fresh page is in the store",
                 },
-                status: Some(cache::hit_status(want, &entry, from)),
+                status: Some(cache_lookup::hit_status(want, &entry, from)),
                 page: Some(entry),
             },
         },
@@ -233,7 +199,7 @@ async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
                     true => "a stale page may be served, while it is fetched anew",
                     false => "a stale page may be served: the app failed at it a moment ago",
                 },
-                status: Some(cache::stale_status(want, &held.entry)),
+                status: Some(cache_lookup::stale_status(want, &held.entry)),
                 page: Some(held.entry),
             },
         },
@@ -254,6 +220,45 @@ async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
 }
 
 impl Explanation {
+    fn tell_lost_https(&mut self) {
+        let note = "taken for http: no proxy is trusted to say that it came by https";
+        self.notes.push(note.to_owned());
+        let text = "name the TLS proxy before Anteroom, which says X-Forwarded-Proto: https; or give \
+                    Anteroom a certificate: [listen.tls] cert";
+        self.hints.push(hint("[client] trusted_proxies", text));
+    }
+
+    /// What the stages behind admission say of the request itself.
+    fn look_at_request(&mut self, room: &WorkerContext, request: &AdmittedRequest) {
+        let AdmittedRequest { head, admitted, .. } = request;
+        self.url = parts::url(admitted.scheme, &admitted.site, &head.uri);
+        // Nobody asked for it: the question is what would be done about those who are served.
+        if !limit::serves(room, request) {
+            let note = "served to some addresses only ([[route]] allow_from), to others 403: --from \
+                        tells which";
+            self.notes.push(note.to_owned());
+        }
+    }
+
+    /// A request that the proxy answers itself.
+    fn divert(&mut self, room: &WorkerContext, diverted: &Diverted<'_>) {
+        match diverted {
+            Diverted::Purge(_, request) => {
+                self.look_at_request(room, request);
+                self.own(room, Reason::Method, "a purge, where the peer and the token are right");
+            }
+            Diverted::Redirect(_, request) => {
+                self.look_at_request(room, request);
+                self.settle(room, Outcome::Own, None, None);
+                "308: this listener sends http to https".clone_into(&mut self.why);
+            }
+            Diverted::Endpoint(request) | Diverted::No(request) => {
+                self.look_at_request(room, request);
+                self.own(room, Reason::Endpoint, why(Reason::Endpoint));
+            }
+        }
+    }
+
     fn refuse(&mut self, room: &WorkerContext, error: &Error) {
         let reason = error.reason();
         self.settle(room, Outcome::Refuse, Some(reason), Some(&deliver::bypassed(reason)));
@@ -288,7 +293,7 @@ impl Explanation {
     /// Whether the cache may serve the request, and what it holds.
     async fn ask_cache(&mut self, case: &RequestContext<'_>, item: Option<&Item>, has_body: bool) {
         let room = case.room;
-        let access = access(case, item, has_body, Look::Peek).await;
+        let access = decide::access(case, item, has_body, Look::Peek).await;
         if rows::find(case, item, has_body, Look::Peek).await.is_some() {
             self.settle(room, Outcome::Row, None, Some(&rows::status()));
             "the row is kept, and answered to everyone".clone_into(&mut self.why);

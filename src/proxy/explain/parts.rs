@@ -23,7 +23,7 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::deliver::content_coding;
 use crate::proxy::origin_request;
-use crate::proxy::source::cache::Want;
+use crate::proxy::stage::cache_lookup::Want;
 use crate::store::StoreError;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;

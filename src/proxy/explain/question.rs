@@ -12,7 +12,8 @@ use crate::http::forwarded::{X_FORWARDED_FOR, X_FORWARDED_PROTO, x_forwarded_for
 use crate::http::host::{Host, Scheme};
 use crate::http::peer::{Peer, Peers};
 use crate::http::reference::{absolute, resolve};
-use crate::proxy::connection::client::{Client, Pulse, Secured};
+use crate::proxy::connection::client::{Client, Secured};
+use crate::proxy::connection::pulse::Pulse;
 use crate::proxy::settings::Settings;
 
 /// The most fields of a request, its cookies as one.

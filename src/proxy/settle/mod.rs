@@ -1,7 +1,60 @@
-//! What the origin's answer means for the client's session, cart and pages, and the one place that carries it out.
+//! What the origin's answer means for the visitor's session, cart and pages, and the one place that carries it out.
+//!
+//! `effects` reads it from the head of the answer, and changes nothing. [`settle`] carries it out, in order,
+//! before the answer goes out: the session, the cart, and the invalidation, which comes also where the
+//! session could not be written.
 
-pub(in crate::proxy) mod app_login;
-pub(in crate::proxy) mod item_and_cart_headers;
-pub(in crate::proxy) mod login;
+mod app_session;
+pub(in crate::proxy) mod effects;
+mod invalidate;
+mod item_and_cart;
+mod session;
+mod session_cookies;
+pub(in crate::proxy) mod unanswered;
 pub(in crate::proxy) mod user_purge;
+pub(in crate::proxy) mod visit;
 pub(in crate::proxy) mod visitor_token;
+
+use self::effects::Effects;
+use self::session::Change;
+use super::answer::Settled;
+use super::context::RequestContext;
+use super::error::Error;
+
+/// Carries out what an answer means.
+pub(in crate::proxy) async fn settle(
+    cx: &RequestContext<'_>,
+    effects: Effects,
+) -> Result<Settled, Error> {
+    let Effects { session, cart, item, voided, ends_own_pages, changed } = effects;
+    let done = session_and_cart(cx, session, cart).await;
+    session_cookies::void(cx, &voided).await;
+    let mut aims = match &done {
+        Ok((change, _)) => user_purge::aims_of(cx, change, ends_own_pages),
+        Err(_) => Vec::new(),
+    };
+    if matches!(done, Ok((_, true))) {
+        aims.extend(user_purge::aims(cx));
+    }
+    // The origin has changed its pages, whatever became of the session.
+    match &changed {
+        Some(changed) => invalidate::invalidate(cx, changed, aims).await,
+        None if !aims.is_empty() => invalidate::forget(cx.room, &[], &aims, &[]).await,
+        None => {}
+    }
+    let (change, has_filled_cart) = done?;
+    Ok(Settled { cookie: change.cookie(), item, has_filled_cart })
+}
+
+/// The session first: a cart belongs to whom it leaves. Returns whether the cart was changed, too.
+async fn session_and_cart(
+    cx: &RequestContext<'_>,
+    session: session::SessionEffect,
+    cart: Vec<(crate::ident::Item, i64)>,
+) -> Result<(Change, bool), Error> {
+    let change = session::carry_out(cx, session).await?;
+    match item_and_cart::fill_cart(cx, cart, &change).await {
+        Ok(has_filled_cart) => Ok((change, has_filled_cart)),
+        Err(error) => Err(Error::Cart { source: error.into(), cookie: change.cookie() }),
+    }
+}

@@ -3,37 +3,18 @@
 //! They end as purges do, by a number in a slot that stands for the user: one step, however many they are,
 //! here before the answer goes out and elsewhere within the second in which all purges are learnt.
 
-use crate::proxy::source::forward::forget;
 use ::http::HeaderMap;
 
-use super::login::Change;
-use crate::cache::fill::Person;
-use crate::cache::purge::scope::{Aim, Digest, Scope};
-use crate::cache::rules::segment_proof::Witness;
+use super::invalidate::forget;
+use super::session::Change;
+use super::session_cookies;
+use crate::cache::purge::scope::{Aim, Scope};
 use crate::http::apply_set_cookie::Changed;
 use crate::http::set_cookie;
 use crate::ident::{StoredToken, User};
 use crate::proxy::context::{RequestContext, WorkerContext};
-use crate::proxy::origin_request;
-use crate::proxy::stage::verify;
 use crate::store::CartOwner;
 use crate::telemetry::access_log::VisitorClass;
-
-/// What the visitor's own pages are purged by, beside their URLs.
-pub(in crate::proxy) fn scopes(case: &RequestContext<'_>) -> Vec<Digest> {
-    let Some((token, user)) = case.visitor.known() else { return Vec::new() };
-    [Scope::User(user.as_bytes()), Scope::Session(token.as_str())]
-        .map(|scope| scope.digest())
-        .into()
-}
-
-/// Whom a fill tells the origin of.
-pub(in crate::proxy) fn person(case: &RequestContext<'_>) -> Option<Person> {
-    let (session, user) = case.visitor.known()?;
-    let identity = origin_request::identity(case).clone();
-    let witness = Witness::new(user, case.admitted.address);
-    Some(Person { witness, identity, session: session.clone() })
-}
 
 /// Of several tokens so many are taken for his: each is a mark in the store.
 const RIVALS_MAX: usize = 4;
@@ -71,26 +52,26 @@ pub(in crate::proxy) async fn has_changed_cart(room: &WorkerContext, whose: &Car
     }
 }
 
-/// The same where a response logs him in or out: whoever he was, and whoever he is.
-pub(in crate::proxy) fn aims_of(
-    case: &RequestContext<'_>,
-    change: &Change,
-    headers: &HeaderMap,
-) -> Vec<Aim> {
-    // An app that keeps its own sessions does it by their cookies. Many renew them with every answer.
+/// Whether a response changes the session of an app that keeps its own by its cookies. Many apps renew them
+/// with every answer.
+pub(super) fn changes_session(case: &RequestContext<'_>, headers: &HeaderMap) -> bool {
     let renews = case.head.method.is_safe() && case.visitor.known().is_some();
     let is_change = |change: Changed<'_>| !renews || matches!(change, Changed::Gone(_));
-    let changes_session = || {
-        set_cookie::clears_logins(headers)
-            || verify::changes(case, headers).into_iter().any(is_change)
-    };
+    case.room.settings.routes.keep_users()
+        && (set_cookie::clears_logins(headers)
+            || session_cookies::changes(case, headers).into_iter().any(is_change))
+}
+
+/// The purge where a response logs the visitor in or out: of who it was, and of who it is from now on.
+pub(super) fn aims_of(
+    case: &RequestContext<'_>,
+    change: &Change,
+    ends_own_pages: bool,
+) -> Vec<Aim> {
     match change {
-        Change::Nothing if case.room.settings.routes.keep_users() && changes_session() => {
-            aims(case)
-        }
+        Change::Nothing if ends_own_pages => aims(case),
         Change::Nothing => Vec::new(),
-        Change::LoggedOut { .. } => aims(case),
-        Change::Watched { user: None } => aims(case),
+        Change::LoggedOut { .. } | Change::Watched { user: None } => aims(case),
         Change::LoggedIn { user, .. } | Change::Watched { user: Some(user) } => {
             let mut aims = aims(case);
             aims.extend(aims_at(case.room, Some(user), std::iter::empty()));

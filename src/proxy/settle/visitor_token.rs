@@ -10,8 +10,7 @@ use crate::proxy::visitor_token::VisitorTokens;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ::http::header::SET_COOKIE;
-use ::http::{HeaderMap, HeaderValue};
+use ::http::HeaderValue;
 use tokio::time::timeout;
 
 use super::user_purge;
@@ -19,7 +18,6 @@ use crate::http::host::Scheme;
 use crate::ident::{Item, StoredToken, Token, User, VisitorToken};
 use crate::policy::rate_limit::Who;
 use crate::proxy::context::{NOWHERE, RequestContext, WorkerContext};
-use crate::proxy::deliver;
 use crate::proxy::visitor::Visitor;
 use crate::session::Before;
 use crate::store::{
@@ -105,11 +103,11 @@ impl VisitorTokenState {
             return;
         }
         let visits = &case.room.visitor_visits;
-        let token = self.token(&case.visitor).filter(|token| !visits.is_gone(token));
+        let token = self.token(case.visitor).filter(|token| !visits.is_gone(token));
         match (token, viewed) {
             (Some(token), viewed) => visits.note(token, viewed, case.now),
             (None, Some(item))
-                if self.may_begin(case.room.settings.visitor_tokens.as_ref(), &case.visitor) =>
+                if self.may_begin(case.room.settings.visitor_tokens.as_ref(), case.visitor) =>
             {
                 let around = Around::of(case);
                 if around.tokens().is_some_and(|tokens| !tokens.rests()) {
@@ -238,14 +236,6 @@ impl VisitorTokenState {
     fn clear(&self, around: &Around<'_>) {
         let mut state = self.0.borrow_mut();
         (state.token, state.cookie) = (None, around.clear());
-    }
-
-    /// Tells the browser, in the response to that very request: no cache may have it.
-    pub(in crate::proxy) fn show(&self, headers: &mut HeaderMap) {
-        if let Some(cookie) = self.0.borrow_mut().cookie.take() {
-            headers.append(SET_COOKIE, cookie);
-            deliver::keep_from_caches(headers);
-        }
     }
 }
 

@@ -1,32 +1,27 @@
 //! Answering from the page cache: look up, join the one fetch, or begin it.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, COOKIE, HOST};
-use ::http::{HeaderMap, HeaderName, Method, Response};
+use ::http::Response;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
-use super::{forward, personal_data};
-use crate::cache::entry::{Entry, LifetimeSource};
-use crate::cache::fill::{Led, Loss, Order};
+use super::{forward, personal};
+use crate::cache::entry::Entry;
+use crate::cache::fill::{Led, Order};
 use crate::cache::flight::{EndGuard, Failure, Flight, Join, Seat, Verdict};
 use crate::cache::purge::Standing;
 use crate::cache::rules::key::{ShareClass, variant_key};
-use crate::cache::rules::request_directives::Wish;
-use crate::cache::rules::verdict::{Access, Who};
-use crate::cache::{From, Look, Lookup};
+use crate::cache::rules::verdict::Access;
+use crate::cache::{From, Look};
 use crate::clock::unix_now;
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::coding::takes_as_it_is;
-use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use crate::http::media::{self, accept_names_pages};
 use crate::ident::PageKey;
 use crate::origin::OriginResponse;
+use crate::proxy::answer::Answer;
 use crate::proxy::context::RequestContext;
-use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::content_coding;
@@ -34,130 +29,24 @@ use crate::proxy::error::Error;
 use crate::proxy::origin_request;
 use crate::proxy::recompress::Live;
 use crate::proxy::record::RequestRecord;
-use crate::proxy::settle::user_purge;
-use crate::telemetry::metrics::{Count, Outcome};
+use crate::proxy::stage::cache_lookup::{
+    self, StaleCandidate, Step, Want, hit_status, stale_status,
+};
+use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
 
-/// A request that the cache may serve.
-pub(in crate::proxy) struct Want<'c> {
-    pub(in crate::proxy) case: &'c RequestContext<'c>,
-    /// With whom the page would be shared: part of the key, and of what may fill it.
-    pub(in crate::proxy) class: ShareClass,
-    pub(in crate::proxy) key: PageKey,
-    /// What the visitor asks of its freshness.
-    wish: Wish,
-    /// What a fill would send. PERF: a hit on a page without variants never needs it.
-    sent: OnceCell<HeaderMap>,
-}
-
-impl<'c> Want<'c> {
-    pub(in crate::proxy) fn new(case: &'c RequestContext<'c>, class: ShareClass) -> Self {
-        let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
-        let key = case.page_key(target, case.route, class);
-        let honours = case.room.filler.policy.client_directives;
-        let wish = Wish::of(&case.head.headers, honours);
-        Self { case, class, key, wish, sent: OnceCell::new() }
-    }
-
-    pub(in crate::proxy) fn sent(&self) -> &HeaderMap {
-        self.sent.get_or_init(|| origin_request::fill_fields(self.case, self.class))
-    }
-
+impl Want<'_> {
     /// Joins the one fetch of the page under `key`, or begins it.
     fn join(&self, key: PageKey) -> Join {
         let pages = &self.case.room.pages;
         let scopes = || {
             let mut scopes = self.case.purge_scopes();
             if self.class == ShareClass::User {
-                scopes.extend(user_purge::scopes(self.case));
+                scopes.extend(self.case.own_scopes());
             }
             scopes
         };
         pages.flights.join(self.key, key, self.sent(), &pages.purged, scopes, self.now())
-    }
-
-    /// Whether a fetch that carries this visitor's session would lack something of his request. It is his own
-    /// request then, as it came: no answer to his session is thrown away, for it may have changed that.
-    fn loses_own(&self) -> bool {
-        let is_personal = self.class.is_personal();
-        is_personal && origin_request::fill(self.case, self.class, self.sent()).1 == Loss::Visitor
-    }
-
-    /// The key under which a page that was found is fetched anew.
-    fn key_of(&self, entry: &Entry) -> PageKey {
-        match entry.vary.as_slice() {
-            [] => self.key,
-            fields => variant_key(&self.key, fields, self.sent()),
-        }
-    }
-
-    /// Whether a page that is fresh no more is the answer while it is fetched anew (RFC 5861 §3). Nothing is
-    /// asked for with a visitor's session behind his back: its answer would be seen by nobody.
-    fn is_answered_meanwhile(&self, entry: &Entry) -> bool {
-        !self.class.is_personal()
-            && self.wish.is_met_by(entry, self.now())
-            && entry.serves_while_revalidating(self.now())
-    }
-
-    pub(in crate::proxy) fn now(&self) -> u64 {
-        self.case.now as u64
-    }
-
-    /// Whether a cookie is the session's of a visitor who is known to be nobody: with it he is given what is
-    /// given without.
-    fn is_nobodys(&self, cookie: &[u8]) -> bool {
-        self.case.visitor.sharing == Who::Anonymous
-            && self.case.room.settings.cookies.is_session(cookie)
-    }
-
-    /// Whether this visitor may be given that page, or why he is forwarded.
-    pub(in crate::proxy) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
-        let headers = &self.case.head.headers;
-        if entry.source == LifetimeSource::Default && !accept_names_pages(headers) {
-            return Err(Reason::Accept);
-        }
-        if entry.vary.iter().any(|name| self.is_unsent(entry, name)) {
-            return Err(Reason::Vary);
-        }
-        Ok(())
-    }
-
-    /// Whether he came with a field, by which a page was chosen, that a fill does not send as he does; or
-    /// would be told of in one, in which a fill tells of nobody.
-    pub(in crate::proxy) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
-        let headers = &self.case.head.headers;
-        match *name {
-            COOKIE => self.lost_cookies().any(|cookie| !self.is_nobodys(cookie)),
-            // In the key, as are the two that say the same of the visitor's side.
-            HOST => false,
-            _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
-            // Looked at when the page is made ready for him.
-            ACCEPT_ENCODING if self.case.room.coder.is_on() => false,
-            // Who takes no coding that a fill asks for may have what is in none.
-            ACCEPT_ENCODING => {
-                headers.contains_key(name)
-                    && !self.sent().contains_key(name)
-                    && entry.headers.contains_key(CONTENT_ENCODING)
-            }
-            // We are who says that, and of him something else.
-            _ if origin_request::is_told(self.case, self.class, name) => true,
-            _ => headers.contains_key(name) && !self.sent().contains_key(name),
-        }
-    }
-}
-
-impl<'c> Want<'c> {
-    /// The cookies that no fill sends, and by which his page may be another. Where all that is personal is
-    /// filled in, by the operator's word, the session's are none of these.
-    fn lost_cookies(&self) -> impl Iterator<Item = &'c [u8]> {
-        let case = self.case;
-        let rules = &case.room.settings.cookies;
-        let is_of_holes = move |name: &&[u8]| {
-            self.class == ShareClass::Everyone
-                && case.route.has_holes()
-                && matches!(rules.class(name, case.route), CookieClass::Session(_))
-        };
-        origin_request::lost_cookies(case, self.class).filter(move |name| !is_of_holes(name))
     }
 }
 
@@ -169,144 +58,20 @@ const RESCUE_AFTER: Duration = Duration::from_secs(2);
 /// served stale.
 const FAILING_TTL: u64 = 1;
 
-/// A page that is fresh no more, or not fresh enough for him, and suits the visitor.
-pub(in crate::proxy) struct StaleCandidate {
-    pub(in crate::proxy) entry: Arc<Entry>,
-    /// The key under which it is fetched anew.
-    key: PageKey,
-    /// Whether it may be served where the origin fails.
-    rescues: bool,
-}
-
-/// What is done about a request that the cache may serve.
-pub(in crate::proxy) enum Step {
-    /// The page is the answer.
-    Hit(Arc<Entry>, From),
-    /// He asks for himself.
-    Forward(Reason),
-    /// The same for a HEAD, whatever stale page is held.
-    Head(Option<StaleCandidate>),
-    /// He takes nothing but what is stored, and there is nothing for him (RFC 9111 §5.2.1.7).
-    NotStored,
-    /// A page that is fresh no more is the answer; `renews`: while it is fetched anew (RFC 5861 §3), and
-    /// else because the origin failed at it a moment ago (§4).
-    Stale { held: StaleCandidate, renews: bool },
-    /// The page is fetched, or a fetch under way is waited for.
-    Fetch { held: Option<StaleCandidate>, key: PageKey },
-}
-
-/// Looks for the page, and decides what is done. `forwarded_for`: why he is forwarded unless the page is
-/// static by proof.
-pub(in crate::proxy) async fn decide(
-    want: &Want<'_>,
-    forwarded_for: Option<Reason>,
-    look: Look,
-) -> Step {
-    let case = want.case;
-    let found = match find(want, look).await {
-        // What the origin calls public when it answers a login is for strangers, too.
-        absent @ Lookup::Absent(_)
-            if want.class == ShareClass::Anonymous && case.route.trust_public =>
-        {
-            match find(&Want::new(case, ShareClass::Public), look).await {
-                fresh @ Lookup::Fresh(..) => fresh,
-                Lookup::Stale(..) | Lookup::Absent(_) => absent,
-            }
-        }
-        found => found,
-    };
-    let (held, key) = match weigh(want, found, forwarded_for) {
-        Weighed::Hit(entry, from) => return Step::Hit(entry, from),
-        Weighed::Forward(_) | Weighed::Fetch(..) if want.wish.only_if_cached => {
-            return Step::NotStored;
-        }
-        Weighed::Forward(reason) => return Step::Forward(reason),
-        Weighed::Fetch(held, key) => (held, key),
-    };
-    if case.head.method == Method::HEAD {
-        // Its answer is the visitor's own, and changes nothing that others get: it cannot make a page
-        // fresh, and one that it contradicts is stale as it is (RFC 9111 §4.3.5).
-        return Step::Head(held);
-    }
-    let memory = case.room.pages.memory();
-    let uncacheable = match look {
-        Look::Use => memory.uncacheable(&want.key, want.now()),
-        Look::Peek => memory.peek_uncacheable(&want.key, want.now()).map(|(reason, _)| reason),
-    };
-    if let Some(reason) = uncacheable {
-        return Step::Forward(reason);
-    }
-    match held {
-        Some(held) if held.rescues && memory.is_failing(&held.key, want.now(), look) => {
-            Step::Stale { held, renews: false }
-        }
-        Some(held) if want.is_answered_meanwhile(&held.entry) => Step::Stale { held, renews: true },
-        held => Step::Fetch { held, key },
-    }
-}
-
-/// Whether something static is asked for, and is kept for strangers as something that is so by proof.
-pub(in crate::proxy) async fn is_kept_for_strangers(case: &RequestContext<'_>, look: Look) -> bool {
-    let may_be = case.room.filler.policy.static_for_all
-        && media::asks_for_static(&case.head.headers, case.head.uri.path());
-    if !may_be {
-        return false;
-    }
-    let want = Want::new(case, ShareClass::Anonymous);
-    let Lookup::Fresh(entry, _) = find(&want, look).await else { return false };
-    entry.static_proof && want.wish.is_met_by(&entry, want.now()) && want.suits(&entry).is_ok()
-}
-
-/// What is done about what was found.
-enum Weighed {
-    Hit(Arc<Entry>, From),
-    Forward(Reason),
-    Fetch(Option<StaleCandidate>, PageKey),
-}
-
-/// Whether what was found is the answer. `forwarded_for`: why this visitor may be given only what is
-/// static by proof, and fills nothing.
-fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weighed {
-    let suits = |entry: &Entry| want.suits(entry).is_ok();
-    let (held, key, reason) = match found {
-        Lookup::Fresh(entry, _) if !want.wish.is_met_by(&entry, want.now()) => {
-            let key = want.key_of(&entry);
-            let held = suits(&entry).then_some(StaleCandidate { entry, key, rescues: true });
-            (held, key, Some(Reason::RequestDirective))
-        }
-        Lookup::Fresh(entry, from) => {
-            let refused = forwarded_for.filter(|_| !entry.static_proof);
-            return match want.suits(&entry).err().or(refused) {
-                None => Weighed::Hit(entry, from),
-                Some(reason) => Weighed::Forward(reason),
-            };
-        }
-        Lookup::Stale(entry, _, key) => {
-            let rescues = entry.serves_on_error(want.now());
-            (suits(&entry).then_some(StaleCandidate { entry, key, rescues }), key, None)
-        }
-        Lookup::Absent(key) => (None, key, None),
-    };
-    match forwarded_for {
-        Some(forwarded_for) => Weighed::Forward(reason.unwrap_or(forwarded_for)),
-        None => Weighed::Fetch(held, key),
-    }
-}
-
 /// Answers from the cache where that may be, else forwards.
 pub(in crate::proxy) async fn answer(
     case: &RequestContext<'_>,
     body: Option<Incoming>,
     access: Access,
     trail: &mut RequestRecord,
-) -> Result<Response<Body>, Error> {
+) -> Result<Answer, Error> {
     let (class, forwarded_for) = match access {
         Access::Shared(class) => (class, None),
         Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(reason)),
         Access::Bypass(reason) => return forward::forward(case, body, reason, trail).await,
     };
     let want = Want::new(case, class);
-    let fetched = match decide(&want, forwarded_for, Look::Use).await {
+    let fetched = match cache_lookup::decide(&want, forwarded_for, Look::Use).await {
         Step::Hit(entry, from) => Fetched::from(hit(&want, &entry, from, trail).await),
         Step::Forward(reason) => Fetched::Forward(reason),
         Step::Head(_) => Fetched::Forward(Reason::Head),
@@ -324,7 +89,7 @@ pub(in crate::proxy) async fn answer(
             if class.is_personal() {
                 deliver::keep_for_one(response.headers_mut());
             }
-            Ok(response)
+            Ok(Answer::Stored(response))
         }
         // The fetch asked for codings that are not this visitor's.
         Fetched::Own(came, reason)
@@ -338,7 +103,7 @@ pub(in crate::proxy) async fn answer(
         Fetched::Own(came, reason) => {
             trail.outcome(Outcome::Bypass, Some(reason));
             forward::count_blocking(case, came.response.headers(), reason);
-            forward::own(case, came, reason).await
+            Ok(Answer::Own(came, reason))
         }
         Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,
         Fetched::Failed(error) => Err(error),
@@ -451,42 +216,6 @@ fn rescues(want: &Want<'_>, held: &StaleCandidate) -> bool {
     }
 }
 
-/// Looks in memory and in the store; a store that fails has nothing.
-async fn find(want: &Want<'_>, look: Look) -> Lookup {
-    let room = want.case.room;
-    let pages = &room.pages;
-    // PERF: what a fill would send is made only where it is needed. A peek has time.
-    if look == Look::Use
-        && let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now())
-    {
-        return Lookup::Fresh(entry, From::Memory);
-    }
-    let looked_up = pages.look(&room.store, &want.key, want.sent(), want.now(), look).await;
-    looked_up.unwrap_or_else(|error| {
-        tracing::debug!(%error, "a page could not be looked up");
-        room.sheet.count(Count::StoreReadErrors);
-        Lookup::Absent(want.key)
-    })
-}
-
-/// What `Cache-Status` says of a hit.
-pub(in crate::proxy) fn hit_status(
-    want: &Want<'_>,
-    entry: &Entry,
-    from: From,
-) -> CacheStatus<'static> {
-    let detail = match from {
-        From::Memory => "memory",
-        From::Store => "store",
-    };
-    CacheStatus::hit(entry.ttl(want.now()), detail)
-}
-
-/// The same of a page that is stale.
-pub(in crate::proxy) fn stale_status(want: &Want<'_>, entry: &Entry) -> CacheStatus<'static> {
-    CacheStatus::hit(entry.ttl(want.now()), "stale")
-}
-
 async fn hit(
     want: &Want<'_>,
     entry: &Arc<Entry>,
@@ -561,8 +290,8 @@ fn begin(
         request,
         route: Arc::clone(case.route),
         loss,
-        person: user_purge::person(case).filter(|_| want.class.is_personal()),
-        traces: personal_data::traces(case, want.class),
+        person: personal::person(case).filter(|_| want.class.is_personal()),
+        traces: personal::traces(case, want.class),
         held: held.filter(|held| !is_gone(want, held)).map(|held| Arc::clone(&held.entry)),
         withhold: held.is_some_and(|held| held.rescues),
     };

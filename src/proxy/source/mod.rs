@@ -1,9 +1,39 @@
-//! Where an answer comes from: the cache, the origin, a row, or the proxy itself.
+//! Where an answer comes from: the cache, a row, or the origin. A source changes nothing of the visitor's.
 
-pub(in crate::proxy) mod cache;
-pub(in crate::proxy) mod endpoint;
-pub(in crate::proxy) mod forward;
-pub(in crate::proxy) mod personal_data;
-pub(in crate::proxy) mod purge_method;
+mod cache;
+mod forward;
+mod personal;
 pub(in crate::proxy) mod rows;
-pub(in crate::proxy) mod upgrade;
+mod upgrade;
+
+use hyper::body::Incoming;
+
+use super::answer::Answer;
+use super::context::RequestContext;
+use super::error::Error;
+use super::record::RequestRecord;
+use super::stage::decide;
+use crate::cache::rules::verdict::Access;
+use crate::ident::Item;
+use crate::telemetry::reason::Reason;
+
+/// Asks the source that a request is decided to be answered from.
+pub(super) async fn answer(
+    cx: &RequestContext<'_>,
+    (access, item): (Access, Option<&Item>),
+    (body, has_body): (Option<Incoming>, bool),
+    record: &mut RequestRecord,
+) -> Result<Answer, Error> {
+    if let Some(response) = rows::answer(cx, item, has_body, record).await {
+        return Ok(Answer::Stored(response));
+    }
+    match (access, body) {
+        // RFC 9111 §5.2.1.7.
+        (Access::Bypass(_), _) if decide::takes_stored_only(cx.head) => Err(Error::NotStored),
+        (Access::Bypass(Reason::Upgrade), Some(body)) => upgrade::answer(cx, body, record).await,
+        (Access::Bypass(reason), body) => forward::forward(cx, body, reason, record).await,
+        (Access::Shared(_) | Access::StaticOnly(_), body) => {
+            cache::answer(cx, body, access, record).await
+        }
+    }
+}

@@ -8,19 +8,16 @@ use ::http::header::{
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
-use super::upgrade;
 use crate::cache::Look;
-use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::http::list;
-use crate::ident::{Item, Row};
-use crate::policy::route::Route;
-use crate::proxy::context::{RequestContext, WorkerContext};
+use crate::ident::Item;
+use crate::proxy::context::RequestContext;
 use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::record::RequestRecord;
+use crate::proxy::stage::upgrade;
 use crate::row::KeptRow;
-use crate::store::{RowStore, StoreError};
 use crate::telemetry::metrics::{Count, Outcome};
 
 /// Conditions and parts that only the app answers.
@@ -47,7 +44,7 @@ pub(in crate::proxy) async fn find(
     look: Look,
 ) -> Option<Arc<KeptRow>> {
     let room = case.room;
-    let row = named(room, case.route, item)?;
+    let row = room.row_named(case.route, item)?;
     if has_body || !matches!(case.head.method, Method::GET | Method::HEAD) {
         return None;
     }
@@ -67,37 +64,6 @@ pub(in crate::proxy) async fn find(
         room.sheet.count(Count::StoreReadErrors);
         None
     })
-}
-
-/// The row that an item is on a route.
-pub(in crate::proxy) fn named(
-    room: &WorkerContext,
-    route: &Route,
-    item: Option<&Item>,
-) -> Option<Row> {
-    room.settings.rows.row(route.rows.as_deref()?, item?.as_str())
-}
-
-/// Forgets rows whose source has changed; they are read again soon.
-pub(in crate::proxy) async fn outdate(
-    room: &WorkerContext,
-    rows: &[Row],
-) -> Result<(), StoreError> {
-    for row in rows {
-        // Behind the store, and also where it is given up: this is the end of what we remember.
-        let _forgetting = Forgetting(room, row);
-        room.store.outdate_row(row, unix_now()).await?;
-    }
-    Ok(())
-}
-
-/// Forgets a row in memory when it is dropped.
-struct Forgetting<'r>(&'r WorkerContext, &'r Row);
-
-impl Drop for Forgetting<'_> {
-    fn drop(&mut self) {
-        self.0.rows.forget(self.1);
-    }
 }
 
 fn respond(case: &RequestContext<'_>, kept: &KeptRow) -> Response<Body> {

@@ -1,88 +1,50 @@
-//! Admission: what must not go on is refused here; later steps trust what has passed.
+//! Admission: what must not go on is refused here; later stages trust what has passed.
 
-use crate::proxy::context::Admitted;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, PROXY_AUTHORIZATION};
+use ::http::Method;
+use ::http::header::{CONTENT_LENGTH, EXPECT};
 use ::http::request::Parts;
-use ::http::uri::PathAndQuery;
-use ::http::{HeaderMap, Method, Uri, Version};
 
-use crate::http::host::{self};
-use crate::http::http2::{self, Misshapen};
-use crate::http::{forwarded, hop, path};
-use crate::origin::is_connection_scheme;
+use super::receive::Received;
+
+use crate::http::{forwarded, hop, host, path};
 use crate::proxy::connection::client::Client;
+use crate::proxy::context::{Admitted, Mode};
 use crate::proxy::error::Error;
+use crate::proxy::record::RequestRecord;
 use crate::proxy::settings::Settings;
 
-/// Gives every target a path, and lets a request of HTTP/2 look like one of HTTP/1.1. Who stands before a
-/// proxy or a load balancer may have spoken another scheme to that.
-pub(in crate::proxy) fn even_out(
-    settings: &Settings,
-    client: &Client,
-    head: &mut Parts,
-) -> Result<(), Error> {
-    give_path(head)?;
-    if head.version != Version::HTTP_2 {
-        return Ok(());
-    }
-    // Extended CONNECT (RFC 8441) would part from plain CONNECT here.
-    if head.method == Method::CONNECT {
-        return Err(Error::Tunnel);
-    }
-    let is_own = !client.is_balanced() && !client.peer.is_among(&settings.trusted_proxies);
-    let own = is_own.then(|| client.scheme());
-    http2::even_out(head, own).map_err(|misshapen| match misshapen {
-        Misshapen::Scheme => Error::Misdirected,
-        Misshapen::Padded => Error::BadRequest("a field begins or ends with a space"),
-        Misshapen::Authority => Error::BadRequest("exactly one valid Host is needed"),
-    })
+/// A request that may go on, as far as its head and its client's address say.
+pub(in crate::proxy) struct AdmittedRequest {
+    pub(in crate::proxy) head: Parts,
+    pub(in crate::proxy) has_body: bool,
+    /// Unix time in seconds.
+    pub(in crate::proxy) now: f64,
+    pub(in crate::proxy) admitted: Admitted,
 }
 
-/// A target without a path means the root (RFC 9110 §4.2.3), and says so from here on: in the request line
-/// to the origin, in what is signed, in the key and in a redirect.
-fn give_path(head: &mut Parts) -> Result<(), Error> {
-    const NO_PATH: Error = Error::BadRequest("the target has no path");
-    let is_whole = match (head.uri.path_and_query(), head.uri.scheme()) {
-        (None, _) => head.method == Method::CONNECT,
-        (Some(_), None) => !head.uri.path().is_empty(),
-        // Of "/" and nothing at all the same is said here.
-        (Some(target), Some(_)) => {
-            target.as_str().len() > 1 && target.as_str().starts_with('/') || target == "*"
-        }
-    };
-    if is_whole {
-        return Ok(());
-    }
-    let query = head.uri.query().map(|query| format!("/?{query}"));
-    // RFC 9113 §8.3.1: `:path` has one, unlike a URL.
-    let is_missing = query.is_some() || head.uri.scheme().is_none();
-    if is_missing && head.version == Version::HTTP_2 {
-        return Err(NO_PATH);
-    }
-    let target = match query {
-        Some(target) => PathAndQuery::try_from(target).map_err(|_| NO_PATH)?,
-        None => PathAndQuery::from_static("/"),
-    };
-    let mut parts = std::mem::take(&mut head.uri).into_parts();
-    parts.path_and_query = Some(target);
-    head.uri = Uri::from_parts(parts).map_err(|_| NO_PATH)?;
-    Ok(())
-}
-
-/// The client's address, where he has one: that of his connection, or what a trusted proxy says.
-pub(in crate::proxy) fn address(
+/// Admits a request, or says why it is refused.
+pub(in crate::proxy) fn admit(
     settings: &Settings,
     client: &Client,
-    headers: &HeaderMap,
-) -> Option<IpAddr> {
-    forwarded::client_address(client.peer, headers, &settings.trusted_proxies)
+    received: Received,
+    mode: Mode,
+    record: &mut RequestRecord,
+) -> Result<AdmittedRequest, Error> {
+    let Received { head, length, has_body, address, now } = received;
+    record.came_from(address);
+    if mode.knows_address() && !settings.guests.may_come(address) {
+        return Err(Error::Denied);
+    }
+    let admitted = check(settings, client, &head, (address, length))?;
+    record.admitted(&admitted);
+    Ok(AdmittedRequest { head, has_body, now, admitted })
 }
 
 /// Checks a request's head; `address` is its client's, and `length` its body's, where they are known.
-pub(in crate::proxy) fn admit(
+fn check(
     settings: &Settings,
     client: &Client,
     head: &Parts,
@@ -137,11 +99,4 @@ pub(in crate::proxy) fn admit(
 fn is_continue(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.is_empty() || line.eq_ignore_ascii_case(b"100-continue")
-}
-
-/// Whether a request carries credentials that log its connection in.
-pub(in crate::proxy) fn logs_connection_in(headers: &HeaderMap) -> bool {
-    [AUTHORIZATION, PROXY_AUTHORIZATION].iter().any(|name| {
-        headers.get_all(name).iter().any(|value| is_connection_scheme(value.as_bytes()))
-    })
 }

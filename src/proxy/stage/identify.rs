@@ -5,22 +5,116 @@ use crate::proxy::cookie_rules::CookieRules;
 use crate::proxy::cookie_rules::TokenFrom;
 use crate::proxy::visitor::Visitor;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ::http::request::Parts;
 
+use super::admit::AdmittedRequest;
+use super::limit::RateCheck;
 use super::revoked::Suspects;
+use super::route::RoutedRequest;
 use super::verify::{self, Asking, Verdict};
 use crate::cache::Look;
 use crate::cache::rules::verdict::Who;
 use crate::http::cookie::cookies;
 use crate::http::query::session_id_in;
-use crate::ident::{CookieHash, StoredToken, Token, User};
+use crate::ident::{CookieHash, Item, StoredToken, Token, User};
 use crate::policy::route::Route;
-use crate::proxy::context::WorkerContext;
+use crate::proxy::connection::client::Client;
+use crate::proxy::context::{Mode, RequestContext, RequestKind, WorkerContext};
+use crate::proxy::error::Error;
+use crate::proxy::record::RequestRecord;
+use crate::proxy::visitor_token::VisitorTokenState;
 use crate::store::StoreError;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::Count;
 use crate::telemetry::reason::Reason;
+
+/// A request of a visitor, charged to its session.
+pub(in crate::proxy) struct IdentifiedRequest<'w> {
+    request: AdmittedRequest,
+    route: &'w Arc<Route>,
+    item: Option<Item>,
+    visitor: Visitor,
+}
+
+/// Finds out who sent a request, and charges the request to the session.
+pub(in crate::proxy) async fn identify<'w>(
+    worker: &Rc<WorkerContext>,
+    client: &Rc<Client>,
+    routed: RoutedRequest<'w>,
+    mode: Mode,
+    record: &mut RequestRecord,
+) -> Result<IdentifiedRequest<'w>, Error> {
+    let RoutedRequest { request, counts_in_all, route, limits, item } = routed;
+    let visitor = visitor(worker, client, &request, route, mode).await;
+    record.visitor(&visitor, worker.settings.log_user);
+    if mode.counts() {
+        let check = RateCheck::of(worker, &request);
+        if counts_in_all {
+            check.count_visitor(&worker.settings.rates.all, &visitor)?;
+        }
+        limits.iter().try_for_each(|limits| check.count_visitor(limits, &visitor))?;
+    }
+    Ok(IdentifiedRequest { request, route, item, visitor })
+}
+
+/// The visitor of a request on a route. A client that showed a certificate is never anonymous.
+pub(in crate::proxy) async fn visitor(
+    worker: &Rc<WorkerContext>,
+    client: &Rc<Client>,
+    request: &AdmittedRequest,
+    route: &Route,
+    mode: Mode,
+) -> Visitor {
+    let AdmittedRequest { head, admitted, now, .. } = request;
+    let asking = match mode {
+        Mode::Serve => Asking::Of(client, admitted),
+        Mode::Peek { .. } => Asking::No,
+    };
+    let visitor = recognise(worker, (head, &admitted.site), route, *now, asking).await;
+    visitor.over(admitted.certificate(client))
+}
+
+impl<'w> IdentifiedRequest<'w> {
+    /// The request.
+    pub(in crate::proxy) fn request(&self) -> &AdmittedRequest {
+        &self.request
+    }
+
+    /// The head, for what its route has to have asked of the page.
+    pub(in crate::proxy) fn head_mut(&mut self) -> &mut Parts {
+        &mut self.request.head
+    }
+
+    /// Whether it has a body.
+    pub(in crate::proxy) fn has_body(&self) -> bool {
+        self.request.has_body
+    }
+
+    /// The route.
+    pub(in crate::proxy) fn route(&self) -> &'w Arc<Route> {
+        self.route
+    }
+
+    /// The item that it names on its route.
+    pub(in crate::proxy) fn item(&self) -> Option<&Item> {
+        self.item.as_ref()
+    }
+
+    /// The context in which it is answered.
+    pub(in crate::proxy) fn context<'a>(
+        &'a self,
+        worker: &'a Rc<WorkerContext>,
+        client: &'a Rc<Client>,
+        token: &'a VisitorTokenState,
+        kind: RequestKind,
+    ) -> RequestContext<'a> {
+        let AdmittedRequest { head, admitted, now, .. } = &self.request;
+        let parts = (head, admitted, self.route, &self.visitor);
+        RequestContext::new(worker, client, parts, token, (*now, kind))
+    }
+}
 
 /// Session cookies of one name that a log-out ends, at most: each is a call to the store.
 const RIVALS_MAX: usize = 32;

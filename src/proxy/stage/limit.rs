@@ -1,47 +1,92 @@
-//! The gate: whose requests are served at all, by address, and how many of them.
+//! The limits: which clients a route serves, and how many of their requests.
 //!
-//! The lists and limits come from the operator; which address is the client's is known from admission.
+//! A request is charged at four places: to its address among all requests and on its route, and to its
+//! session for both. What a stage returns is the proof that the request was charged there.
 
 use std::net::IpAddr;
 
-use ::http::request::Parts;
-
+use super::admit::AdmittedRequest;
 use crate::http::peer::{Peer, is_in};
 use crate::policy::rate_limit::{Limit, Limits, Who};
-use crate::proxy::context::Admitted;
-use crate::proxy::context::{WorkerContext, asked};
+use crate::proxy::connection::client::Client;
+use crate::proxy::context::{Admitted, Mode, WorkerContext, asked};
 use crate::proxy::error::Error;
-use crate::proxy::settings::Settings;
 use crate::proxy::visitor::Visitor;
 
-/// Refuses whom the operator does not serve.
-pub(in crate::proxy) fn admit_guest(
-    settings: &Settings,
-    address: Option<IpAddr>,
-) -> Result<(), Error> {
-    settings.guests.may_come(address).then_some(()).ok_or(Error::Denied)
+/// A request that its route serves, charged to its address among all requests.
+pub(in crate::proxy) struct CountedRequest {
+    request: AdmittedRequest,
+    /// Whether it is charged among all requests: a fragment was, with its page.
+    pub(super) counts_in_all: bool,
 }
 
-/// Refuses whom a route does not serve.
-pub(in crate::proxy) fn admit_to_route(
-    room: &WorkerContext,
-    head: &Parts,
-    admitted: &Admitted,
-) -> Result<(), Error> {
-    let (asked, path) = (asked(head, admitted), head.uri.path());
-    let may_come = room.settings.routes.may_come(&asked, path, admitted.address);
-    may_come.then_some(()).ok_or(Error::Denied)
+impl std::ops::Deref for CountedRequest {
+    type Target = AdmittedRequest;
+
+    fn deref(&self) -> &AdmittedRequest {
+        &self.request
+    }
+}
+
+impl CountedRequest {
+    /// A request for a fragment of a page that was counted.
+    pub(in crate::proxy) fn with_its_page(
+        worker: &WorkerContext,
+        request: AdmittedRequest,
+    ) -> Result<Self, Error> {
+        may_come(worker, &request)?;
+        Ok(Self { request, counts_in_all: false })
+    }
+
+    pub(super) fn into_request(self) -> AdmittedRequest {
+        self.request
+    }
+}
+
+/// Counts a request among all requests of its address. Purges by those that may purge are not counted.
+pub(super) fn count(
+    worker: &WorkerContext,
+    client: &Client,
+    request: AdmittedRequest,
+    mode: Mode,
+) -> Result<CountedRequest, Error> {
+    if mode.knows_address() {
+        may_come(worker, &request)?;
+    }
+    let purge = worker.settings.purge_method(&request.head.method);
+    if mode.counts() && !purge.is_some_and(|method| method.is_for(client.peer)) {
+        RateCheck::of(worker, &request).count(&worker.settings.rates.all)?;
+    }
+    Ok(CountedRequest { request, counts_in_all: true })
+}
+
+/// Whether the route of a request serves its address.
+pub(in crate::proxy) fn serves(worker: &WorkerContext, request: &AdmittedRequest) -> bool {
+    let AdmittedRequest { head, admitted, .. } = request;
+    let asked = asked(head, admitted);
+    worker.settings.routes.may_come(&asked, head.uri.path(), admitted.address)
+}
+
+fn may_come(worker: &WorkerContext, request: &AdmittedRequest) -> Result<(), Error> {
+    serves(worker, request).then_some(()).ok_or(Error::Denied)
 }
 
 /// A request as the limits see it.
-pub(in crate::proxy) struct Turn<'a> {
-    pub(in crate::proxy) room: &'a WorkerContext,
+pub(in crate::proxy) struct RateCheck<'a> {
+    worker: &'a WorkerContext,
     /// The client's address.
-    pub(in crate::proxy) address: Option<IpAddr>,
-    pub(in crate::proxy) has_body: bool,
+    address: Option<IpAddr>,
+    has_body: bool,
 }
 
-impl Turn<'_> {
+impl<'a> RateCheck<'a> {
+    pub(in crate::proxy) fn of(worker: &'a WorkerContext, request: &AdmittedRequest) -> Self {
+        let Admitted { address, .. } = request.admitted;
+        Self { worker, address, has_body: request.has_body }
+    }
+}
+
+impl RateCheck<'_> {
     /// Counts the request for its address.
     pub(in crate::proxy) fn count(&self, limits: &Limits) -> Result<(), Error> {
         let Some(limit) = &limits.address else { return Ok(()) };
@@ -62,7 +107,7 @@ impl Turn<'_> {
         if self.address.is_some_and(|address| !self.counts(address)) {
             return Ok(());
         }
-        let counters = self.room.settings.rates.counters.as_ref();
+        let counters = self.worker.settings.rates.counters.as_ref();
         let session = counters.zip(visitor.known());
         let session = session.map(|(counters, (token, _))| counters.session(token));
         session.or_else(|| self.address.map(Who::at)).map_or(Ok(()), |who| self.take(limit, who))
@@ -70,14 +115,14 @@ impl Turn<'_> {
 
     /// Not where the operator says so, and not a proxy of ours that does not say for whom it asks.
     fn counts(&self, address: IpAddr) -> bool {
-        let settings = &self.room.settings;
+        let settings = &self.worker.settings;
         let is_exempt = is_in(Some(address), &settings.rates.exempt);
         !is_exempt && !Peer::at(address).is_among(&settings.trusted_proxies)
     }
 
     fn take(&self, limit: &Limit, who: Who) -> Result<(), Error> {
         let Err(retry) = limit.take(who) else { return Ok(()) };
-        self.room.sheet.limited(&limit.name);
+        self.worker.sheet.limited(&limit.name);
         if limit.is_to_be_told() {
             let (route, client) = (&*limit.name, self.address.map(tracing::field::display));
             tracing::warn!(route, client, "a rate limit is reached; told once a minute");

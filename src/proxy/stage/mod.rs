@@ -1,8 +1,54 @@
-//! The stages of a request's life before it is answered.
+//! The stages of a request's life before a source answers it, in order.
+//!
+//! Each stage takes what the one before it returned, so that an order that leaks does not compile:
+//! [`Received`] → [`AdmittedRequest`] → [`CountedRequest`] → [`RoutedRequest`] → [`IdentifiedRequest`] → `Access`.
+//! In peek mode nothing is counted, asked, remembered or used: `anteroom explain` runs these very stages.
 
 pub(in crate::proxy) mod admit;
+pub(in crate::proxy) mod cache_lookup;
+pub(in crate::proxy) mod decide;
+pub(in crate::proxy) mod divert;
 pub(in crate::proxy) mod identify;
 pub(in crate::proxy) mod limit;
-pub(in crate::proxy) mod redirect;
-pub(in crate::proxy) mod revoked;
+pub(in crate::proxy) mod receive;
+mod revoked;
+pub(in crate::proxy) mod route;
+pub(in crate::proxy) mod upgrade;
 pub(in crate::proxy) mod verify;
+
+use std::rc::Rc;
+
+use self::divert::Diverted;
+use self::identify::IdentifiedRequest;
+use self::receive::Received;
+use super::connection::client::Client;
+use super::context::{Mode, WorkerContext};
+use super::error::Error;
+use super::record::RequestRecord;
+
+/// How far a request came.
+pub(in crate::proxy) enum Reached<'w> {
+    /// The proxy answers it itself.
+    Diverted(Diverted<'w>),
+    /// A source answers it.
+    Identified(IdentifiedRequest<'w>),
+}
+
+/// Takes a request through the stages.
+pub(in crate::proxy) async fn run<'w>(
+    worker: &'w Rc<WorkerContext>,
+    client: &'w Rc<Client>,
+    received: Received,
+    mode: Mode,
+    record: &mut RequestRecord,
+) -> Result<Reached<'w>, Error> {
+    let admitted = admit::admit(&worker.settings, client, received, mode, record)?;
+    let counted = limit::count(worker, client, admitted, mode)?;
+    let counted = match divert::divert(&worker.settings, client, counted) {
+        Diverted::No(counted) => counted,
+        diverted => return Ok(Reached::Diverted(diverted)),
+    };
+    let routed = route::route(worker, counted, mode, record)?;
+    let identified = identify::identify(worker, client, routed, mode, record).await?;
+    Ok(Reached::Identified(identified))
+}

@@ -3,6 +3,7 @@
 //! What was said is remembered by `session::Verified`. The question is a task of its own: others wait for
 //! it who have the same cookies, and it goes on when its visitor leaves.
 
+use crate::proxy::context::RequestKind;
 use crate::proxy::settings::Verify;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,7 +29,6 @@ use crate::proxy::connection::client::Client;
 use crate::proxy::context::Admitted;
 use crate::proxy::context::{RequestContext, WorkerContext, route_of};
 use crate::proxy::cookie_rules::CookieRules;
-use crate::proxy::login_rules::LoginBody;
 use crate::proxy::origin_request;
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
@@ -233,10 +233,9 @@ fn question(
 ) -> Option<(Rc<Upstream>, Request<Outgoing>)> {
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
     let (route, _) = route_of(room, head, &admitted);
-    let visitor = Visitor::in_question();
-    let (heard, is_hole, held) = (LoginBody::default(), false, &VisitorTokenState::default());
-    let case =
-        RequestContext { room, client, head, admitted, route, visitor, held, now, heard, is_hole };
+    let (visitor, held) = (Visitor::in_question(), VisitorTokenState::default());
+    let parts = (head, &admitted, route, &visitor);
+    let case = RequestContext::new(room, client, parts, &held, (now, RequestKind::Question));
     // An app that has no part in sessions is not believed about them.
     if !case.rules().sessions {
         return None;
@@ -437,66 +436,4 @@ async fn read(mut body: OriginBody, headers: &HeaderMap) -> Option<Vec<u8>> {
         whole.extend_from_slice(&part);
     }
     recoded::decode(&whole.into(), coding, PLAIN_MAX).map(Vec::from)
-}
-
-/// Forgets what the app said of a visitor whose session its response may have changed: to an unsafe
-/// request, or one that sets a session cookie, for that as well.
-pub(in crate::proxy) async fn void_after(case: &RequestContext<'_>, headers: &HeaderMap) {
-    let room = case.room;
-    let Some(verify) = room.settings.verify.as_ref().filter(|_| case.rules().sessions) else {
-        return;
-    };
-    let changes = !changes(case, headers).is_empty();
-    if case.head.method.is_safe() && !changes && !set_cookie::clears_logins(headers) {
-        return;
-    }
-    let mut voided: Vec<CookieHash> = case.visitor.carried.into_iter().collect();
-    if changes {
-        let has = session_cookies_after(case, headers);
-        voided.extend((!has.is_empty()).then(|| hash_of(case, &has)));
-    }
-    if !voided.is_empty() {
-        room.verified.void(&room.store, &voided, verify.mark_time(), case.now).await;
-    }
-}
-
-/// Under what it is remembered what the app said of a visitor with these session cookies.
-pub(in crate::proxy) fn hash_of(
-    case: &RequestContext<'_>,
-    cookies: &[(&[u8], &[u8])],
-) -> CookieHash {
-    let token = &case.room.settings.cookies.token;
-    token.hash((&case.route.site, &case.admitted.site), cookies)
-}
-
-/// The same behind a change of which nobody knows whether it was made.
-pub(in crate::proxy) fn void_later(case: &RequestContext<'_>) {
-    let room = Rc::clone(case.room);
-    let (Some(verify), Some(carried)) = (room.settings.verify.clone(), case.visitor.carried) else {
-        return;
-    };
-    let now = case.now;
-    case.room.left.carry_on_while_open(async move {
-        room.verified.void(&room.store, &[carried], verify.mark_time(), now).await;
-    });
-}
-
-/// What a response does to the visitor's session cookies.
-pub(in crate::proxy) fn changes<'c>(
-    case: &'c RequestContext<'_>,
-    headers: &'c HeaderMap,
-) -> Vec<Changed<'c>> {
-    let is_session = |name: &[u8]| case.room.settings.cookies.is_session(name);
-    let (came, path) = (&case.head.headers, case.head.uri.path());
-    apply_set_cookie::changes((came, headers), path, is_session, case.now as u64)
-}
-
-/// The session cookies that the visitor will have when he has followed a response.
-pub(in crate::proxy) fn session_cookies_after<'c>(
-    case: &'c RequestContext<'_>,
-    headers: &'c HeaderMap,
-) -> Vec<(&'c [u8], &'c [u8])> {
-    let is_session = |name: &[u8]| case.room.settings.cookies.is_session(name);
-    let (came, path) = (&case.head.headers, case.head.uri.path());
-    apply_set_cookie::left((came, headers), path, is_session, case.now as u64)
 }

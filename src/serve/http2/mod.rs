@@ -28,7 +28,8 @@ use self::meter::Meter;
 use self::pace::{BACKLOG, Paced, Streams};
 use self::wire::{Flow, Wire};
 use super::connection::Line;
-use crate::proxy::connection::client::{Client, Phase, Pulse};
+use crate::proxy::connection::client::Client;
+use crate::proxy::connection::pulse::{Phase, Pulse};
 use crate::proxy::respond;
 use crate::telemetry::metrics::{Count, Cut, Sheet};
 

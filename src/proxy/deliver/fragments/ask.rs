@@ -4,6 +4,9 @@
 //! Of the answer its body counts and nothing else: cookies in it, and what the app says to us beside it, are
 //! dropped, for the page's head has left already.
 
+use crate::proxy::deliver::fragments::Subrequest;
+use crate::proxy::deliver::fragments::Subrequests;
+use crate::proxy::stage::admit::AdmittedRequest;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -33,23 +36,17 @@ use crate::ident::VisitorToken;
 use crate::policy::route::{Fill, Fragment, Route, Share};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::Admitted;
-use crate::proxy::context::{RequestContext, WorkerContext, asked, route_of};
+use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
-use crate::proxy::login_rules::LoginBody;
 use crate::proxy::origin_request;
-use crate::proxy::record::RequestRecord;
-use crate::proxy::reply;
-use crate::proxy::source::{endpoint, forward};
-use crate::proxy::stage::identify;
-use crate::proxy::stage::limit;
-use crate::proxy::stage::verify::Asking;
+use crate::proxy::stage::divert;
 use crate::proxy::visitor::Visitor;
-use crate::proxy::visitor_token::VisitorTokenState;
 use crate::telemetry::metrics::Count;
 
 /// Who asks for the contents of a page's holes.
 pub(super) struct Asker {
+    requests: Rc<dyn Subrequests>,
     room: Rc<WorkerContext>,
     client: Rc<Client>,
     /// The head of the requests, but for their targets.
@@ -134,11 +131,12 @@ enum Takes {
 impl Asker {
     pub(super) fn new(
         case: &RequestContext<'_>,
-        encoding: &'static Encoding,
-        aftermath: Aftermath,
+        requests: Rc<dyn Subrequests>,
+        (encoding, aftermath): (&'static Encoding, Aftermath),
     ) -> Rc<Self> {
         let limits = &case.room.settings.holes;
         Rc::new(Self {
+            requests,
             room: Rc::clone(case.room),
             client: case.client.beside(),
             head: head(case),
@@ -146,7 +144,7 @@ impl Asker {
             admitted: case.admitted.clone(),
             route: Arc::clone(case.route),
             aftermath: Rc::new(aftermath),
-            token: case.held.token(&case.visitor),
+            token: case.held.token(case.visitor),
             encoding,
             depth: 0,
             left: Rc::new(Cell::new(limits.count)),
@@ -156,6 +154,7 @@ impl Asker {
     /// The same for holes within the content of a hole that is at `base`.
     pub(super) fn within(&self, base: String, encoding: &'static Encoding) -> Rc<Self> {
         Rc::new(Self {
+            requests: Rc::clone(&self.requests),
             room: Rc::clone(&self.room),
             client: Rc::clone(&self.client),
             head: self.head.clone(),
@@ -171,13 +170,13 @@ impl Asker {
     }
 
     /// The visitor as the page's answer leaves him.
-    pub(super) async fn visitor(&self, route: &Route, now: f64) -> Visitor {
+    pub(super) async fn visitor(&self, route: &Arc<Route>, now: f64) -> Visitor {
         let mut head = self.head.clone();
         self.aftermath.apply(&mut head.headers, head.uri.path());
-        let asking = Asking::Of(&self.client, &self.admitted);
-        let visitor =
-            identify::recognise(&self.room, (&head, &self.admitted.site), route, now, asking).await;
-        visitor.over(self.admitted.certificate(&self.client))
+        let admitted = self.admitted.clone();
+        let request = AdmittedRequest { head, has_body: false, now, admitted };
+        let (worker, client) = (Rc::clone(&self.room), Rc::clone(&self.client));
+        self.requests.visitor(worker, client, request, Arc::clone(route)).await
     }
 
     /// Whether the visitor has a session cookie, as the page's answer leaves him.
@@ -232,7 +231,7 @@ impl Asker {
     }
 
     async fn included(&self, source: &str) -> Result<Content, Unfilled> {
-        let target = forward::same_site(&self.admitted, &self.base, source);
+        let target = self.admitted.same_site(&self.base, source);
         self.content(&target.ok_or(Unfilled::Elsewhere)?, None, Takes::Text).await
     }
 
@@ -350,59 +349,29 @@ impl Asker {
         Ok(Content { bytes, _room: room })
     }
 
-    /// The answer to the visitor's request for `target`: the steps of a request's life that are his own. What
-    /// was asked of the page's request before them holds for this one: whether the site is served, and its
-    /// visitor.
+    /// The answer to the visitor's request for `target`. What was asked of the page's request before its route
+    /// holds for this one, too: whether the site is served, and its visitor.
     async fn answer(&self, target: &str, share: Option<Share>) -> Result<Response<Body>, Unfilled> {
         let room = &self.room;
-        let now = unix_now();
         let is_longer = target.len() > room.settings.uri_max;
         let target = PathAndQuery::try_from(target).ok().filter(|_| !is_longer);
         let mut head = self.head.clone();
         head.uri = Uri::from(target.ok_or(Unfilled::Elsewhere)?);
         let path = head.uri.path();
         self.aftermath.apply(&mut head.headers, path);
-        if endpoint::is_ours(path) || !path.starts_with('/') {
+        if divert::is_own(path) || !path.starts_with('/') {
             return Err(Unfilled::Elsewhere);
         }
         let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
         let admitted = Admitted { path, ..self.admitted.clone() };
-        limit::admit_to_route(room, &head, &admitted)?;
-        let turn = limit::Turn { room, address: admitted.address, has_body: false };
-        // The page was counted among all requests; its holes count where they lead.
-        let limits = room.settings.routes.limits(&asked(&head, &admitted), head.uri.path());
-        limits.iter().try_for_each(|limits| turn.count(limits))?;
-        let (route, item) = route_of(room, &head, &admitted);
-        let route = &shared_as(route, share, &self.route);
-        let asking = Asking::Of(&self.client, &admitted);
-        let visitor = identify::recognise(room, (&head, &admitted.site), route, now, asking).await;
-        let visitor = visitor.over(admitted.certificate(&self.client));
-        limits.iter().try_for_each(|limits| turn.count_visitor(limits, &visitor))?;
-        let client = &self.client;
-        let (heard, is_hole, held) = (LoginBody::default(), true, &VisitorTokenState::default());
-        let case = RequestContext {
-            room,
-            client,
-            head: &head,
-            admitted,
-            route,
-            visitor,
-            held,
-            now,
-            heard,
-            is_hole,
+        let subrequest = Subrequest {
+            worker: Rc::clone(room),
+            client: Rc::clone(&self.client),
+            request: AdmittedRequest { head, has_body: false, now: unix_now(), admitted },
+            share,
+            page: Arc::clone(&self.route),
         };
-        let mut trail = RequestRecord::of_hole(room, client, &head);
-        let response = reply(&case, item.as_ref(), None, &mut trail).await?;
-        Ok(fill_within(&case, response, self))
-    }
-}
-
-/// The route, shared as the hole says.
-fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Route> {
-    match share {
-        Some(share) if share != route.share => Arc::new(route.shared_as(share, page)),
-        _ => Arc::clone(route),
+        Ok(fill_within(self.requests.answer(subrequest).await?, self))
     }
 }
 

@@ -9,8 +9,14 @@ mod own;
 mod stream;
 mod zip;
 
+use crate::proxy::connection::client::Client;
 use crate::proxy::context::WaitingFragments;
+use crate::proxy::context::WorkerContext;
+use crate::proxy::error::Error;
+use crate::proxy::stage::admit::AdmittedRequest;
+use crate::proxy::visitor::Visitor;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, ETAG, EXPIRES,
@@ -19,9 +25,10 @@ use ::http::header::{
 use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+use futures_util::future::LocalBoxFuture;
 
 use self::ask::Asker;
-pub(in crate::proxy) use self::stream::Filling;
+use self::stream::Filling;
 use self::stream::Places;
 use crate::cache::recoded;
 use crate::cache::rules::fragments;
@@ -36,10 +43,44 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::origin_request;
-use crate::proxy::source::upgrade;
+use crate::proxy::stage::upgrade;
 
 /// How deep content is looked into for holes of its own: includes within includes.
 const DEPTH_MAX: usize = 3;
+
+/// A request of the visitor's own for the content of a fragment.
+pub(in crate::proxy) struct Subrequest {
+    pub(in crate::proxy) worker: Rc<WorkerContext>,
+    pub(in crate::proxy) client: Rc<Client>,
+    pub(in crate::proxy) request: AdmittedRequest,
+    /// With whom the content is shared, where the fragment says so.
+    pub(in crate::proxy) share: Option<Share>,
+    /// The page's route.
+    pub(in crate::proxy) page: Arc<Route>,
+}
+
+/// The answer to it.
+pub(in crate::proxy) struct Subresponse {
+    pub(in crate::proxy) response: Response<Body>,
+    pub(in crate::proxy) route: Arc<Route>,
+    /// What was asked for, against which the sources in it are resolved.
+    pub(in crate::proxy) target: String,
+}
+
+/// How fragments come back into the request path: behind admission, and unable to change anything.
+pub(in crate::proxy) trait Subrequests {
+    /// Answers a request for a fragment.
+    fn answer(&self, request: Subrequest) -> LocalBoxFuture<'static, Result<Subresponse, Error>>;
+
+    /// The visitor of a request on a route.
+    fn visitor(
+        &self,
+        worker: Rc<WorkerContext>,
+        client: Rc<Client>,
+        request: AdmittedRequest,
+        route: Arc<Route>,
+    ) -> LocalBoxFuture<'static, Visitor>;
+}
 
 /// What the visitor takes of a page with holes.
 pub(in crate::proxy) struct Wanted {
@@ -127,6 +168,7 @@ impl Way {
 pub(in crate::proxy) async fn fill(
     wanted: &Wanted,
     case: &RequestContext<'_>,
+    requests: Rc<dyn Subrequests>,
     response: Response<Body>,
 ) -> Response<Body> {
     let Some(way) = Way::of(case.route, &response) else { return response };
@@ -158,7 +200,7 @@ pub(in crate::proxy) async fn fill(
         true => Aftermath::of(&head.headers, case.head.uri.path(), case.now as u64),
         false => Aftermath::default(),
     };
-    let asker = Asker::new(case, encoding, aftermath);
+    let asker = Asker::new(case, requests, (encoding, aftermath));
     let (knife, places) = match way {
         Way::Tags => (Knife::tags(), Places::default()),
         Way::Elements => {
@@ -177,29 +219,25 @@ pub(in crate::proxy) async fn fill(
         }
     };
     let zip = is_zipped.then(zip::Zip::new);
-    Response::from_parts(head, Body::filling(Filling::new(body, knife, places, asker, zip)))
+    Response::from_parts(head, Body::filled(Filling::new(body, knife, places, asker, zip)))
 }
 
 /// The content of a hole with its own filled, where its route has ESI. What is behind the last depth is not
 /// asked for.
-fn fill_within(
-    case: &RequestContext<'_>,
-    response: Response<Body>,
-    asker: &Asker,
-) -> Response<Body> {
-    let has_tags = Way::of(case.route, &response) == Some(Way::Tags)
+fn fill_within(answered: Subresponse, asker: &Asker) -> Response<Body> {
+    let Subresponse { response, route, target } = answered;
+    let has_tags = Way::of(&route, &response) == Some(Way::Tags)
         && Coding::of(response.headers()) == Some(Coding::Identity);
     let Some(encoding) = fragments::encoding(response.headers()).filter(|_| has_tags) else {
         return response;
     };
-    let asker = asker.within(target(case), encoding);
-    response.map(|body| {
-        Body::filling(Filling::new(body, Knife::tags(), Places::default(), asker, None))
-    })
+    let asker = asker.within(target, encoding);
+    response
+        .map(|body| Body::filled(Filling::new(body, Knife::tags(), Places::default(), asker, None)))
 }
 
 /// What a request asks for, against which the sources in its answer are resolved (RFC 3986 §5.1.3).
-fn target(case: &RequestContext<'_>) -> String {
+pub(in crate::proxy) fn target(case: &RequestContext<'_>) -> String {
     case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
 }
 

@@ -1,5 +1,6 @@
 //! A page on its way to one visitor: cut, and put together with what is his.
 
+use crate::proxy::deliver::body::Filled;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -81,7 +82,7 @@ enum Piece {
 }
 
 /// A page that is filled while it is sent.
-pub(in crate::proxy) struct Filling {
+pub(super) struct Filling {
     page: Body,
     /// What came of it and is not cut yet.
     rest: Bytes,
@@ -118,31 +119,6 @@ impl Filling {
             zip,
             is_over: false,
         }
-    }
-
-    /// The next part of what the visitor is sent.
-    pub(in crate::proxy) fn poll_part(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        while !self.is_over {
-            self.read(cx)?;
-            let part = match self.next(cx) {
-                Poll::Ready(part) => part?,
-                Poll::Pending => {
-                    // What went in before the pause is not held back by it.
-                    let part = self.coded(|zip, out| zip.flush(out))?;
-                    if part.is_empty() {
-                        return Poll::Pending;
-                    }
-                    part
-                }
-            };
-            if !part.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(part))));
-            }
-        }
-        Poll::Ready(None)
     }
 
     /// Reads the page for as long as there is nothing to be sent, or something has to be waited for. Tags
@@ -258,6 +234,29 @@ impl Filling {
         let mut out = Vec::new();
         work(zip, &mut out).map_err(BodyError::Recompressor)?;
         Ok(out.into())
+    }
+}
+
+impl Filled for Filling {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        while !self.is_over {
+            self.read(cx)?;
+            let part = match self.next(cx) {
+                Poll::Ready(part) => part?,
+                Poll::Pending => {
+                    // What went in before the pause is not held back by it.
+                    let part = self.coded(|zip, out| zip.flush(out))?;
+                    if part.is_empty() {
+                        return Poll::Pending;
+                    }
+                    part
+                }
+            };
+            if !part.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(part))));
+            }
+        }
+        Poll::Ready(None)
     }
 }
 

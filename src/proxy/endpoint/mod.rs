@@ -5,8 +5,11 @@
 //! decided in `origin_check`, what a cart may be told in `cart`.
 
 mod cart;
+pub(in crate::proxy) mod https_redirect;
 mod origin_check;
+pub(in crate::proxy) mod purge_method;
 
+use crate::proxy::context::Mode;
 use crate::proxy::settings::Endpoint;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,8 +24,6 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use serde::Serialize;
 
-use super::upgrade;
-use crate::http::lenient;
 use crate::http::path::is_odd;
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::proxy::connection::client::Client;
@@ -33,9 +34,11 @@ use crate::proxy::deliver::body::Body;
 use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;
 use crate::proxy::settle::visitor_token::Around;
+use crate::proxy::stage::admit::AdmittedRequest;
+use crate::proxy::stage::divert::PREFIX;
 use crate::proxy::stage::identify;
-use crate::proxy::stage::limit::Turn;
-use crate::proxy::stage::verify::Asking;
+use crate::proxy::stage::limit::{CountedRequest, RateCheck};
+use crate::proxy::stage::upgrade;
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
 use crate::store::{Cart, SessionStore, StoreError, ViewStore, VisitorStore as _};
@@ -45,8 +48,6 @@ use crate::telemetry::reason::Reason;
 
 static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// The first segment of what is ours.
-const PREFIX: &str = "_anteroom";
 /// How many of the most viewed items are told.
 const TOP_MAX: u32 = 25;
 
@@ -73,29 +74,20 @@ impl Endpoint {
 }
 
 /// A request for us.
-pub(in crate::proxy) struct Call<'a> {
-    pub(in crate::proxy) room: &'a Rc<WorkerContext>,
-    pub(in crate::proxy) client: &'a Rc<Client>,
-    pub(in crate::proxy) head: &'a ::http::request::Parts,
-    pub(in crate::proxy) admitted: Admitted,
-    /// It as the limits see it.
-    pub(in crate::proxy) turn: Turn<'a>,
-    /// What the visitor has without a login.
-    pub(in crate::proxy) held: &'a VisitorTokenState,
-    /// Unix time in seconds.
-    pub(in crate::proxy) now: f64,
+pub(super) struct Call<'a> {
+    pub(super) room: &'a Rc<WorkerContext>,
+    pub(super) client: &'a Rc<Client>,
+    pub(super) request: CountedRequest,
+    /// The token that a visitor without a login may have.
+    pub(super) held: &'a VisitorTokenState,
 }
 
 impl Call<'_> {
     fn around(&self) -> Around<'_> {
-        let Self { room, admitted, now, .. } = self;
-        Around { room, scheme: admitted.scheme, address: admitted.address, now: *now }
+        let AdmittedRequest { admitted, now, .. } = &*self.request;
+        let (scheme, address) = (admitted.scheme, admitted.address);
+        Around { room: self.room, scheme, address, now: *now }
     }
-}
-
-/// Whether a path lies under the prefix, or could to a lenient origin.
-pub(in crate::proxy) fn is_ours(path: &str) -> bool {
-    lenient::may_begin_with(path, PREFIX)
 }
 
 /// What is told, as it stands in the JSON.
@@ -245,30 +237,35 @@ async fn dispatch(
     upload: &mut cart::Upload,
     trail: &mut RequestRecord,
 ) -> Result<Response<Bytes>, Refusal> {
-    let endpoint = Endpoint::of(&call.admitted, call.head.uri.path())
+    let endpoint = Endpoint::of(&call.request.admitted, call.request.head.uri.path())
         .filter(|endpoint| call.room.settings.endpoints.contains(endpoint))
         .ok_or(Refusal::NotFound)?;
-    let reads = matches!(call.head.method, Method::GET | Method::HEAD);
-    let changes =
-        endpoint == Endpoint::Cart && matches!(call.head.method, Method::PUT | Method::DELETE);
-    if upgrade::is_extended(call.head) || (!reads && !changes) {
+    let reads = matches!(call.request.head.method, Method::GET | Method::HEAD);
+    let changes = endpoint == Endpoint::Cart
+        && matches!(call.request.head.method, Method::PUT | Method::DELETE);
+    if upgrade::is_extended(&call.request.head) || (!reads && !changes) {
         return Err(Refusal::Method(endpoint.allowed()));
     }
-    if changes && !origin_check::is_same_origin(&call.head.headers, &call.admitted) {
+    if changes && !origin_check::is_same_origin(&call.request.head.headers, &call.request.admitted)
+    {
         return Err(Refusal::Foreign);
     }
     let visitor = recognise(call).await;
     trail.visitor(&visitor, call.room.settings.log_user);
     let limits = &call.room.settings.rates.all;
-    call.turn.count_visitor(limits, &visitor).map_err(Refusal::TooMany)?;
+    RateCheck::of(call.room, &call.request)
+        .count_visitor(limits, &visitor)
+        .map_err(Refusal::TooMany)?;
     call.held.settle(&call.around(), &visitor).await;
     note_visit(call, &visitor);
     let told = match endpoint {
         Endpoint::Me => me(&visitor),
-        Endpoint::Cart if changes => match visitor.cart_owner(call.room.sessions.terms(call.now)) {
-            Some(whose) => cart::change(call, &whose, upload).await?,
-            None => cart::change_without_login(call, &visitor, upload).await?,
-        },
+        Endpoint::Cart if changes => {
+            match visitor.cart_owner(call.room.sessions.terms(call.request.now)) {
+                Some(whose) => cart::change(call, &whose, upload).await?,
+                None => cart::change_without_login(call, &visitor, upload).await?,
+            }
+        }
         Endpoint::Cart => cart::show(cart_of(call, &whose(call, &visitor)?).await?),
         Endpoint::Recent => recent(viewed_by(call, &whose(call, &visitor)?).await?),
         Endpoint::Top => top(call).await?,
@@ -278,20 +275,18 @@ async fn dispatch(
 
 /// Who asks: the cookies mean what they mean on the site's own pages.
 async fn recognise(call: &Call<'_>) -> Visitor {
-    let Call { room, client, head, admitted, now, .. } = call;
-    let (route, _) = route_of(room, head, admitted);
-    let asking = Asking::Of(client, admitted);
-    let visitor = identify::recognise(room, (head, &admitted.site), route, *now, asking).await;
-    visitor.over(admitted.certificate(client))
+    let AdmittedRequest { head, admitted, .. } = &*call.request;
+    let (route, _) = route_of(call.room, head, admitted);
+    identify::visitor(call.room, call.client, &call.request, route, Mode::Serve).await
 }
 
 fn note_visit(call: &Call<'_>, visitor: &Visitor) {
     let room = call.room;
     if let Some((token, user)) = visitor.known() {
-        room.visits.note(token.clone(), user.clone(), None, call.now);
+        room.visits.note(token.clone(), user.clone(), None, call.request.now);
         room.sheet.count(Count::Visits);
     } else if let Some(token) = call.held.token(visitor) {
-        room.visitor_visits.note(token, None, call.now);
+        room.visitor_visits.note(token, None, call.request.now);
     }
 }
 

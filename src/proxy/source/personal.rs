@@ -1,4 +1,4 @@
-//! What of a visitor's own must not stand in a page that others are given, as far as his request says.
+//! Whom a page is fetched for, and what of the visitor's own must not stand in a page that others are given, as far as his request says.
 //!
 //! A fill is sent without it; the guard looks for it all the same. Where it is found is told in
 //! `cache::rules::personal_data`.
@@ -8,12 +8,15 @@ use ::http::header::AUTHORIZATION;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::cache::fill::Person;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::Traces;
+use crate::cache::rules::segment_proof::Witness;
 use crate::http::cookie::cookies;
 use crate::policy::route::LeakGuard;
 use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
+use crate::proxy::origin_request;
 
 /// What is looked for in the page that a request fetches to be kept for `class`; nothing where its route
 /// says so, or where the page is the visitor's alone.
@@ -37,6 +40,14 @@ pub(in crate::proxy) fn traces(case: &RequestContext<'_>, class: ShareClass) -> 
         own.for_each(|(_, value)| traces.attribute(value.as_bytes()));
     }
     traces
+}
+
+/// Whom a fill tells the origin of.
+pub(in crate::proxy) fn person(case: &RequestContext<'_>) -> Option<Person> {
+    let (session, user) = case.visitor.known()?;
+    let identity = origin_request::identity(case).clone();
+    let witness = Witness::new(user, case.admitted.address);
+    Some(Person { witness, identity, session: session.clone() })
 }
 
 /// What `Authorization` says: a user and his password (RFC 7617), or a token.

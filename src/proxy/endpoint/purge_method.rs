@@ -1,15 +1,14 @@
 //! The method `PURGE` on the public listener, for apps that purge their pages over it.
 
 use crate::proxy::settings::PurgeMethod;
+use crate::proxy::stage::admit::AdmittedRequest;
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use ::http::request::Parts;
 use ::http::{HeaderValue, Response};
 use bytes::Bytes;
 
 use crate::http::bearer;
 use crate::proxy::connection::client::Client;
-use crate::proxy::context::Admitted;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
@@ -23,9 +22,10 @@ pub(in crate::proxy) async fn answer(
     method: &PurgeMethod,
     room: &WorkerContext,
     client: &Client,
-    (head, admitted): (&Parts, &Admitted),
+    request: &AdmittedRequest,
     trail: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
+    let AdmittedRequest { head, admitted, .. } = request;
     let peer = client.peer;
     let is_from = method.is_for(peer);
     let has_token =

@@ -104,9 +104,9 @@ pub(super) async fn change_without_login(
 
 /// The counts that are to be set; `None`: the cart is to be emptied.
 async fn wish(call: &Call<'_>, upload: &mut Upload) -> Result<Option<Vec<(Item, i64)>>, Refusal> {
-    let empties = call.head.method == Method::DELETE;
+    let empties = call.request.head.method == Method::DELETE;
     let needs_no_type = empties && upload.is_read();
-    if !needs_no_type && !is_json(&call.head.headers) {
+    if !needs_no_type && !is_json(&call.request.head.headers) {
         return Err(Refusal::NotJson);
     }
     if empties {

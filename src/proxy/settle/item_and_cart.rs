@@ -4,7 +4,7 @@
 use ::http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode;
 
-use super::login::Change;
+use super::session::Change;
 use super::visitor_token::{Around, Unchanged};
 use crate::http::list;
 use crate::ident::Item;
@@ -25,15 +25,20 @@ pub(in crate::proxy) fn item(case: &RequestContext<'_>, headers: &HeaderMap) -> 
     item
 }
 
-/// Puts into the cart what the app says, in the store before the response goes out; `change` is
-/// what the same response did to the session. Returns whether the cart was changed.
-pub(in crate::proxy) async fn fill_cart(
+/// The counts that the app sets in the visitor's cart.
+pub(super) fn cart(case: &RequestContext<'_>, headers: &HeaderMap) -> Vec<(Item, i64)> {
+    if case.rules().sessions { counts(headers) } else { Vec::new() }
+}
+
+/// Puts them into the cart, in the store before the response goes out; `change` is what the same response
+/// did to the session. Returns whether the cart was changed.
+pub(super) async fn fill_cart(
     case: &RequestContext<'_>,
-    headers: &HeaderMap,
+    counts: Vec<(Item, i64)>,
     change: &Change,
 ) -> Result<bool, StoreError> {
     let room = case.room;
-    if !case.rules().sessions || !headers.contains_key(&CART) {
+    if counts.is_empty() {
         return Ok(false);
     }
     let whose = match change {
@@ -46,10 +51,6 @@ pub(in crate::proxy) async fn fill_cart(
             case.visitor.cart_owner(room.sessions.terms(case.now))
         }
     };
-    let counts = counts(headers);
-    if counts.is_empty() {
-        return Ok(false);
-    }
     let Some(whose) = whose else {
         if matches!(change, Change::Nothing) && case.route.visitor_token {
             return fill_without_login(case, counts).await;
@@ -87,7 +88,7 @@ async fn fill_without_login(
     counts: Vec<(Item, i64)>,
 ) -> Result<bool, StoreError> {
     let change = setting(counts);
-    let why = match case.held.change_cart(&Around::of(case), &case.visitor, &change).await {
+    let why = match case.held.change_cart(&Around::of(case), case.visitor, &change).await {
         Ok(CartAnswer::Changed(_)) => return Ok(true),
         Ok(CartAnswer::NotLoggedIn) => "nobody knows who he is",
         Ok(CartAnswer::Full) => "the cart is full",

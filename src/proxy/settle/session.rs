@@ -1,27 +1,41 @@
 //! Log-in and log-out by an app that cooperates: `Anteroom-Login` and `Anteroom-Logout` on the
 //! response to a visitor's own forwarded request.
 
-use ::http::header::SET_COOKIE;
-use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use ::http::{HeaderMap, HeaderName, HeaderValue};
 use futures_util::future::join_all;
 
-use super::app_login;
+use super::app_session;
+use super::app_session::{AppLogIn, AppLogOut};
 use super::visitor_token::Around;
 use crate::http::host::Scheme;
 use crate::http::login_field::{self, Unread};
 use crate::ident::{Bond, StoredToken, User};
 use crate::proxy::context::RequestContext;
-use crate::proxy::deliver;
 use crate::proxy::error::Error;
 use crate::proxy::settings::Minted;
-use crate::session::Ending;
+use crate::session::{Ending, SessionCookie};
 use crate::telemetry::metrics::Count;
 
 static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 
-/// What a response changed of the visitor's session.
-pub(in crate::proxy) enum Change {
+/// What an answer means for the visitor's session.
+#[derive(Debug)]
+pub(in crate::proxy) enum SessionEffect {
+    /// Nothing.
+    None,
+    /// The app names the user of a session that we make.
+    LogIn(User),
+    /// The app ends the session that we have made.
+    LogOut,
+    /// The app has begun a session of its own.
+    AppLogIn(AppLogIn),
+    /// The app has ended a session of its own.
+    AppLogOut(AppLogOut),
+}
+
+/// What was changed of the visitor's session.
+pub(super) enum Change {
     Nothing,
     /// Whose session it is from now on, and the cookie that says so.
     LoggedIn {
@@ -40,15 +54,7 @@ pub(in crate::proxy) enum Change {
 }
 
 impl Change {
-    /// Sets the cookie. It is one visitor's: no cache may have it, whatever the app says of caches.
-    pub(in crate::proxy) fn show(self, headers: &mut HeaderMap) {
-        if let Some(cookie) = self.cookie() {
-            headers.append(SET_COOKIE, cookie);
-            deliver::keep_from_caches(headers);
-        }
-    }
-
-    pub(in crate::proxy) fn cookie(self) -> Option<HeaderValue> {
+    pub(super) fn cookie(self) -> Option<HeaderValue> {
         match self {
             Self::Nothing | Self::Watched { .. } => None,
             Self::LoggedIn { cookie, .. } | Self::LoggedOut { cookie } => cookie,
@@ -56,32 +62,46 @@ impl Change {
     }
 }
 
-/// Carries out what the origin says, in the store before the response goes out. A log-out
-/// outweighs a log-in.
-pub(in crate::proxy) async fn carry_out(
+/// What the app says of the session that we make. A log-out outweighs a log-in.
+pub(super) fn read(
     case: &RequestContext<'_>,
-    status: StatusCode,
+    minted: &Minted,
     headers: &HeaderMap,
-) -> Result<Change, Error> {
-    let room = case.room;
-    if !case.rules().sessions {
-        return Ok(Change::Nothing);
-    }
-    let Some(Minted { cookie, per_host }) = &room.settings.minted else {
-        return app_login::carry_out(case, status, headers).await;
-    };
-    let https = case.admitted.scheme == Scheme::Https;
+) -> SessionEffect {
     if headers.contains_key(&LOGOUT) {
-        end(case, removed(case.visitor.token.iter().chain(&case.visitor.rivals))).await?;
-        case.held.end(&Around::of(case)).await;
-        room.sheet.count(Count::LogOuts);
-        return Ok(Change::LoggedOut { cookie: cookie.clear(https) });
+        return SessionEffect::LogOut;
     }
-    let Some(value) = headers.get(&LOGIN) else { return Ok(Change::Nothing) };
-    let Some(mut user) = named(value) else { return Ok(Change::Nothing) };
-    if *per_host {
-        user = user.bound_to(Bond::of_host(&case.admitted.site));
+    let Some(user) = headers.get(&LOGIN).and_then(named) else { return SessionEffect::None };
+    SessionEffect::LogIn(match minted.per_host {
+        true => user.bound_to(Bond::of_host(&case.admitted.site)),
+        false => user,
+    })
+}
+
+/// Carries it out, in the store before the response goes out.
+pub(super) async fn carry_out(
+    case: &RequestContext<'_>,
+    effect: SessionEffect,
+) -> Result<Change, Error> {
+    match effect {
+        SessionEffect::None => Ok(Change::Nothing),
+        SessionEffect::LogIn(user) => log_in(case, user).await,
+        SessionEffect::LogOut => log_out(case).await,
+        SessionEffect::AppLogIn(began) => Ok(app_session::begin(case, began).await),
+        SessionEffect::AppLogOut(ended) => app_session::log_out(case, ended).await,
     }
+}
+
+async fn log_out(case: &RequestContext<'_>) -> Result<Change, Error> {
+    end(case, removed(case.visitor.token.iter().chain(&case.visitor.rivals))).await?;
+    case.held.end(&Around::of(case)).await;
+    case.room.sheet.count(Count::LogOuts);
+    let cookie = cookie(case).and_then(|cookie| cookie.clear(is_https(case)));
+    Ok(Change::LoggedOut { cookie })
+}
+
+async fn log_in(case: &RequestContext<'_>, user: User) -> Result<Change, Error> {
+    let room = case.room;
     let old = case.visitor.token.as_ref();
     let token = room
         .sessions
@@ -96,7 +116,16 @@ pub(in crate::proxy) async fn carry_out(
     // Nobody has logged these out: the log-in takes their place.
     end(case, case.visitor.rivals.iter().map(|rival| (rival, Ending::Dismissed))).await?;
     case.held.joined(&Around::of(case), &stored, &user);
-    Ok(Change::LoggedIn { token: stored, user, cookie: cookie.set(&token, https) })
+    let cookie = cookie(case).and_then(|cookie| cookie.set(&token, is_https(case)));
+    Ok(Change::LoggedIn { token: stored, user, cookie })
+}
+
+fn cookie<'c>(case: &'c RequestContext<'_>) -> Option<&'c SessionCookie> {
+    case.room.settings.minted.as_ref().map(|minted| &minted.cookie)
+}
+
+fn is_https(case: &RequestContext<'_>) -> bool {
+    case.admitted.scheme == Scheme::Https
 }
 
 /// Whom the app names.
@@ -127,7 +156,7 @@ fn removed<'t>(
 }
 
 /// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
-pub(in crate::proxy) async fn end<'t>(
+pub(super) async fn end<'t>(
     case: &RequestContext<'_>,
     tokens: impl Iterator<Item = (&'t StoredToken, Ending)>,
 ) -> Result<(), Error> {

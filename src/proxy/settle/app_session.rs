@@ -2,30 +2,23 @@
 //!
 //! What the app says of a visitor when it is asked is in `verify`.
 
-use std::rc::Rc;
-
 use ::http::header::{LOCATION, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::login;
-use super::login::Change;
+use super::session::{Change, SessionEffect};
 use super::visitor_token::Around;
+use super::{session, session_cookies};
 use crate::http::cookie::cookies;
 use crate::http::extract::{Finder, Seen};
 use crate::http::pattern::Pattern;
 use crate::http::{apply_set_cookie, set_cookie};
 use crate::ident::{Bond, StoredToken, User};
-use crate::origin::Ear;
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
 use crate::proxy::login_rules::{LoginBody, LoginRule, LoginUser, LogoutRule, Success};
-use crate::proxy::stage::verify;
 use crate::session::Ending;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::Count;
-
-/// The most of a log-in's body that is looked at, in bytes.
-const HEARD_MAX: usize = 64 << 10;
 
 impl Success {
     fn holds(&self, case: &RequestContext<'_>, status: StatusCode, headers: &HeaderMap) -> bool {
@@ -59,22 +52,6 @@ fn leads_to(headers: &HeaderMap, pattern: &Pattern) -> bool {
 }
 
 impl LoginBody {
-    /// What hears the body as it goes by, where it is needed.
-    pub(in crate::proxy) fn ear(case: &RequestContext<'_>) -> Option<Ear> {
-        let rule = case.room.settings.watched.login.as_ref()?;
-        let listens = matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)));
-        if !listens || !case.rules().sessions || !case.matches(&rule.matching) {
-            return None;
-        }
-        let heard = Rc::clone(&case.heard.0);
-        heard.borrow_mut().clear();
-        Some(Box::new(move |part| {
-            let mut heard = heard.borrow_mut();
-            let room = HEARD_MAX.saturating_sub(heard.len());
-            heard.extend_from_slice(&part[..part.len().min(room)]);
-        }))
-    }
-
     fn user(&self, from: &LoginUser) -> Option<User> {
         let body = self.0.borrow();
         let name = match from {
@@ -105,44 +82,71 @@ fn form_value(body: &[u8], field: &str) -> Option<Vec<u8>> {
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Carries out what an answer of the app means for the visitor's session. Returns whether it has begun one,
-/// and for whom, or ended one.
-pub(in crate::proxy) async fn carry_out(
+/// A session that the app has begun.
+#[derive(Debug)]
+pub(in crate::proxy) struct AppLogIn {
+    user: User,
+    /// The token that the visitor has from now on.
+    token: StoredToken,
+}
+
+/// A session that the app has ended.
+#[derive(Debug)]
+pub(in crate::proxy) struct AppLogOut {
+    /// The tokens that the visitor has left.
+    left: Vec<StoredToken>,
+    /// Whether a rule says so, and not only a cookie that goes.
+    is_told: bool,
+}
+
+/// What an answer of the app means for a session of its own.
+pub(super) fn read(
     case: &RequestContext<'_>,
     status: StatusCode,
     headers: &HeaderMap,
-) -> Result<Change, Error> {
+) -> SessionEffect {
     let room = case.room;
     let (watched, rules) = (&room.settings.watched, &room.settings.cookies);
-    let after = verify::session_cookies_after(case, headers);
+    let after = session_cookies::session_cookies_after(case, headers);
     let next = rules.only_token_of(&after).map(|token| room.sessions.stored(&token));
+    let logs_in = |rule: &&LoginRule| {
+        case.matches(&rule.matching) && rule.success.holds(case, status, headers)
+    };
+    if let (Some(rule), Some(token)) = (watched.login.as_ref().filter(logs_in), next) {
+        let user = named(case, rule, (status, headers));
+        return user.map_or(SessionEffect::None, |user| {
+            let user = user.bound_to(bond(case, headers, &token));
+            SessionEffect::AppLogIn(AppLogIn { user, token })
+        });
+    }
+    let logs_out = |rule: &LogoutRule| {
+        case.matches(&rule.matching) && rule.success.holds(case, status, headers)
+    };
+    let is_told = watched.logout.as_ref().is_some_and(logs_out);
     let came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
     let came: Vec<_> = came.collect();
     // A stale one of several may go while the session goes on.
     let is_cleared =
         rules.leading(&came).is_some_and(|name| !after.iter().any(|(left, _)| *left == name));
-    let logs_out = |rule: &LogoutRule| {
-        case.matches(&rule.matching) && rule.success.holds(case, status, headers)
-    };
-    let logs_in = |rule: &&LoginRule| {
-        case.matches(&rule.matching) && rule.success.holds(case, status, headers)
-    };
-    if let (Some(rule), Some(next)) = (watched.login.as_ref().filter(logs_in), &next) {
-        return Ok(match begin(case, rule, (status, headers), next.clone()).await {
-            Some(user) => Change::Watched { user: Some(user) },
-            None => Change::Nothing,
-        });
+    if !is_cleared && !is_told {
+        return SessionEffect::None;
     }
-    let is_told = watched.logout.as_ref().is_some_and(logs_out);
-    if is_cleared || is_told {
-        let was_somebody = end(case, &after, is_told).await?;
-        // From who is nobody apps take stale cookies, and that is no log-out.
-        if is_told || was_somebody {
-            case.held.end(&Around::of(case)).await;
-        }
-        return Ok(Change::Watched { user: None });
+    let left = after.iter().filter_map(|(_, value)| rules.token.token(value));
+    let left = left.map(|token| room.sessions.stored(&token)).collect();
+    SessionEffect::AppLogOut(AppLogOut { left, is_told })
+}
+
+/// Ends the session that the app has ended.
+pub(super) async fn log_out(
+    case: &RequestContext<'_>,
+    AppLogOut { left, is_told }: AppLogOut,
+) -> Result<Change, Error> {
+    let was_somebody = end(case, &left, is_told).await?;
+    // From who is nobody apps take stale cookies, and that is no log-out.
+    if is_told || was_somebody {
+        case.held.end(&Around::of(case)).await;
     }
-    Ok(Change::Nothing)
+    Ok(Change::Watched { user: None })
 }
 
 /// Ends the visitor's session. A token that his browser has forgotten, for it is not in the session cookies
@@ -151,7 +155,7 @@ pub(in crate::proxy) async fn carry_out(
 /// another proxy saw while the store was away is known to that one alone.
 async fn end(
     case: &RequestContext<'_>,
-    left: &[(&[u8], &[u8])],
+    left: &[StoredToken],
     is_told: bool,
 ) -> Result<bool, Error> {
     let (room, visitor) = (case.room, &case.visitor);
@@ -169,31 +173,25 @@ async fn end(
         return Ok(false);
     }
     let asks = room.settings.verify.is_some();
-    let rules = &room.settings.cookies;
-    let left = left.iter().filter_map(|(_, value)| rules.token.token(value));
-    let left: Vec<StoredToken> = left.map(|token| room.sessions.stored(&token)).collect();
     let ended = visitor.token.iter().map(|token| match asks && !left.contains(token) {
         true => (token, Ending::Barred),
         false => (token, Ending::Removed),
     });
     let how = if asks { Ending::Barred } else { Ending::Removed };
     let rivals = visitor.rivals.iter().map(|token| (token, how));
-    login::end(case, ended.chain(rivals)).await?;
+    session::end(case, ended.chain(rivals)).await?;
     if visitor.class == VisitorClass::Known {
         room.sheet.count(Count::LogOuts);
     }
     Ok(true)
 }
 
-/// Begins a session under the token that the visitor has from now on, and returns whose it is. The app has
-/// logged him in: where the store is away he is unknown to us, and no more.
-async fn begin(
+/// Whose session a log-in begins, by its rule. `None`: the app is asked, or nothing is found.
+fn named(
     case: &RequestContext<'_>,
     rule: &LoginRule,
     (status, headers): (StatusCode, &HeaderMap),
-    next: StoredToken,
 ) -> Option<User> {
-    let room = case.room;
     let user = match &rule.user {
         None => return None,
         Some(LoginUser::Answer(finder)) => {
@@ -202,16 +200,21 @@ async fn begin(
         }
         Some(said) => case.heard.user(said),
     };
-    let Some(user) = user else {
+    if user.is_none() {
         tracing::warn!("a log-in by [session.login] does not say whose it is: user finds nothing");
-        return None;
-    };
-    let user = user.bound_to(bond(case, headers, &next));
+    }
+    user
+}
+
+/// Begins a session under the token that the visitor has from now on. The app has logged the user in: where
+/// the store is away the visitor is unknown here, and no more.
+pub(super) async fn begin(case: &RequestContext<'_>, began: AppLogIn) -> Change {
+    let (room, AppLogIn { user, token: next }) = (case.room, began);
     let old = case.visitor.token.clone().filter(|old| *old != next);
     if let Some(old) = &old {
         room.visits.rename(old, &next, &user);
     }
-    let before = case.held.before(case.room, old);
+    let before = case.held.before(room, old);
     match room.sessions.take_over(&room.store, before, &next, &user, case.now).await {
         Ok(()) => {
             case.held.joined(&Around::of(case), &next, &user);
@@ -219,15 +222,15 @@ async fn begin(
         }
         Err(error) => tracing::debug!(%error, "a log-in to the app could not be stored"),
     }
-    Some(user)
+    Change::Watched { user: Some(user) }
 }
 
 /// What a log-in holds for: the cookies that the visitor has now, where the app is asked about them, else the
 /// domain to which the app gives its cookie, or the host.
 fn bond(case: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
-    let has = verify::session_cookies_after(case, headers);
+    let has = session_cookies::session_cookies_after(case, headers);
     if case.room.settings.verify.is_some() {
-        return Bond::of_cookies(&verify::hash_of(case, &has));
+        return Bond::of_cookies(&session_cookies::hash_of(case, &has));
     }
     let (rules, sessions) = (&case.room.settings.cookies, &case.room.sessions);
     let host = &case.admitted.site;
@@ -241,26 +244,6 @@ fn bond(case: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> B
     // Each is the end of the host's name: the shortest holds the others.
     let widest = domains.min_by_key(String::len);
     widest.map_or_else(|| Bond::of_host(host), |domain| Bond::of_domain(&domain))
-}
-
-/// Takes the cookies away that were logged out before, and came again.
-pub(in crate::proxy) fn clear_barred(case: &RequestContext<'_>, headers: &mut HeaderMap) {
-    if !case.visitor.is_barred {
-        return;
-    }
-    let rules = &case.room.settings.cookies;
-    let came = cookies(&case.head.headers).map(|(name, _)| name);
-    let stale: Vec<&[u8]> = came.filter(|name| rules.may_be_session(name)).collect();
-    for name in stale {
-        if set_cookie::names(headers).any(|set| set == name) {
-            continue;
-        }
-        let line = [name, b"=; Path=/; Max-Age=0"].concat();
-        if let Ok(line) = HeaderValue::from_bytes(&line) {
-            headers.append(SET_COOKIE, line);
-        }
-    }
-    crate::proxy::deliver::keep_from_caches(headers);
 }
 
 #[cfg(test)]

@@ -1,0 +1,302 @@
+//! The state of a client's connection, shared by its socket and by what answers on it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::Waker;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::interim_line::{Line, Receiver};
+use crate::origin::Read;
+
+/// What the connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// For the rest of a head, or for the very first one.
+    Head,
+    /// For another request.
+    Idle,
+    /// For us: a request is being answered.
+    Answer,
+}
+
+/// The connection's state, shared by its socket and by whoever answers on it.
+#[derive(Debug)]
+pub struct Pulse {
+    /// Requests that are being answered.
+    open: Cell<usize>,
+    /// Since when the rest of a head is waited for.
+    head_since: Cell<Option<Instant>>,
+    /// Since when nothing is.
+    idle_since: Cell<Instant>,
+    /// Whether we are told of heads, and need not guess by the bytes that come.
+    is_told: Cell<bool>,
+    timed_out: Cell<bool>,
+    looks_whole: Cell<bool>,
+    /// Interim responses to the request in work.
+    interims: Receiver,
+    /// Whether a write does not move.
+    stalled: Cell<bool>,
+    /// Whether the last request's body was read whole, which may be on its way still when that was
+    /// answered; `None`: it has none.
+    body: RefCell<Option<Rc<Cell<Read>>>>,
+    /// Whether it is chunked.
+    is_chunked: Cell<bool>,
+    /// Whether no request is taken from it any more.
+    is_over: Cell<bool>,
+}
+
+impl Pulse {
+    /// A connection that was just accepted.
+    #[must_use]
+    pub fn new() -> Rc<Self> {
+        let now = Instant::now();
+        Rc::new(Self {
+            open: Cell::new(0),
+            head_since: Cell::new(Some(now)),
+            idle_since: Cell::new(now),
+            is_told: Cell::new(false),
+            timed_out: Cell::new(false),
+            looks_whole: Cell::new(false),
+            interims: Receiver::default(),
+            stalled: Cell::new(false),
+            body: RefCell::default(),
+            is_chunked: Cell::new(false),
+            is_over: Cell::new(false),
+        })
+    }
+
+    /// Interim responses to the request in work come on `line`.
+    pub(in crate::proxy) fn listen(&self, line: Line) {
+        self.interims.set(Some(line));
+    }
+
+    /// No more of them come: the response itself is there, or never will be.
+    pub(in crate::proxy) fn hang_up(&self) {
+        self.interims.set(None);
+    }
+
+    /// Interim responses that are to be sent now. Wakes whoever asks when there are more.
+    #[must_use]
+    pub fn interims(&self, waker: &Waker) -> Bytes {
+        self.interims.take(waker)
+    }
+
+    /// A request's head is there: the client waits for us.
+    pub fn request_begins(&self) {
+        self.open.update(|open| open + 1);
+        if !self.is_told.get() {
+            self.head_since.set(None);
+        }
+    }
+
+    /// The response has been handed over: unless others are being answered, we wait for the client.
+    pub fn request_ends(&self) {
+        self.open.update(|open| open.saturating_sub(1));
+        self.idle_since.set(Instant::now());
+    }
+
+    /// Whether a deadline ended the connection.
+    #[must_use]
+    pub fn timed_out(&self) -> bool {
+        self.timed_out.get()
+    }
+
+    /// A response broke off whose end the client knows by the end of the connection only.
+    pub fn response_broke_off(&self) {
+        self.looks_whole.set(true);
+    }
+
+    /// Whether the connection must not end in the usual way: what came would pass for all.
+    #[must_use]
+    pub fn looks_whole(&self) -> bool {
+        self.looks_whole.get()
+    }
+
+    /// Bytes came from the client: between requests, another's.
+    pub fn bytes_came(&self) {
+        if !self.is_told.get() && self.open.get() == 0 && self.head_since.get().is_none() {
+            self.head_since.set(Some(Instant::now()));
+        }
+    }
+
+    /// From now on somebody reads along and tells of heads.
+    pub fn heads_are_told(&self) {
+        self.is_told.set(true);
+    }
+
+    /// The client is in the middle of a head, or of what must come before, and was in that of another
+    /// when bytes came the last time.
+    pub fn head_begins(&self) {
+        self.head_since.set(Some(Instant::now()));
+    }
+
+    /// The client is in the middle of a head, maybe the same as before.
+    pub fn head_goes_on(&self) {
+        if self.head_since.get().is_none() {
+            self.head_begins();
+        }
+    }
+
+    /// The client is in the middle of nothing. The first time is the beginning of its being idle.
+    pub fn head_ends(&self) {
+        let first = self.head_since.take();
+        if first == Some(self.idle_since.get()) {
+            self.idle_since.set(Instant::now());
+        }
+    }
+
+    /// A write does not move, or does again: a client that takes long to read is not idle meanwhile.
+    pub fn stalls(&self, stalls: bool) {
+        self.stalled.set(stalls);
+        if !stalls {
+            self.idle_since.set(Instant::now());
+        }
+    }
+
+    /// The request that begins has a body, or none; `is_chunked`: trailers may come behind it.
+    pub fn takes_body(&self, takes: bool, is_chunked: bool) {
+        // Whoever reads the body may not have looked yet at what came behind it.
+        if self.is_chunked.replace(is_chunked) && !self.has_read() {
+            self.is_over.set(true);
+        }
+        self.body.replace(takes.then(Rc::default));
+    }
+
+    /// Where whoever reads that body, which came over HTTP/1.1, says how far he is.
+    pub(in crate::proxy) fn body_is_read(&self) -> Option<Rc<Cell<Read>>> {
+        self.body.borrow().clone()
+    }
+
+    /// Whether that body was read whole, where there is one.
+    #[must_use]
+    pub fn has_read(&self) -> bool {
+        self.body.borrow().as_ref().is_none_or(|read| read.get() == Read::Whole)
+    }
+
+    /// Whether trailers came behind that body, or may yet.
+    ///
+    /// SECURITY: a line feed alone in them ends them for some, and not for hyper, which takes what follows
+    /// for more of them. So a connection ends behind trailers: what two may read differently must not be
+    /// followed by another request.
+    #[must_use]
+    pub fn may_have_trailers(&self) -> bool {
+        self.is_chunked.get() && !self.has_read()
+    }
+
+    /// Whether no request is taken from the connection any more, one that came all the same included.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
+    /// Whether nothing is on its way either way, when no request is being answered.
+    #[must_use]
+    pub fn may_rest(&self) -> bool {
+        !self.stalled.get() && self.has_read()
+    }
+
+    /// What the connection waits for, and since when.
+    #[must_use]
+    pub fn waits(&self) -> (Phase, Instant) {
+        match self.head_since.get() {
+            Some(since) => (Phase::Head, since),
+            None if self.open.get() > 0 => (Phase::Answer, self.idle_since.get()),
+            None => (Phase::Idle, self.idle_since.get()),
+        }
+    }
+
+    /// A deadline ended the connection.
+    pub fn ran_out_of_time(&self) {
+        self.timed_out.set(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_was_long_in_reading_is_idle_from_then_on() {
+        let pulse = Pulse::new();
+        pulse.request_begins();
+        pulse.request_ends();
+        let (_, ended) = pulse.waits();
+        pulse.stalls(true);
+        assert!(!pulse.may_rest());
+        pulse.stalls(false);
+        let (phase, since) = pulse.waits();
+        assert!(phase == Phase::Idle && since > ended && pulse.may_rest());
+    }
+
+    #[test]
+    fn a_connection_rests_when_the_body_of_its_last_request_was_read_whole() {
+        let pulse = Pulse::new();
+        pulse.takes_body(true, false);
+        let first = pulse.body_is_read().unwrap();
+        assert!(!pulse.may_rest());
+        first.set(Read::Whole);
+        assert!(pulse.may_rest());
+        pulse.takes_body(true, false);
+        first.set(Read::Whole);
+        assert!(!pulse.may_rest(), "it is another's");
+        pulse.takes_body(false, false);
+        assert!(pulse.may_rest() && pulse.body_is_read().is_none());
+    }
+
+    #[test]
+    fn no_request_is_taken_behind_trailers() {
+        let after = |read: Option<Read>, is_chunked| {
+            let pulse = Pulse::new();
+            pulse.takes_body(true, is_chunked);
+            pulse.body_is_read().unwrap().set(read.unwrap_or_default());
+            let may_have_trailers = pulse.may_have_trailers();
+            assert!(!pulse.is_over());
+            pulse.takes_body(false, false);
+            assert!(!pulse.may_have_trailers());
+            (may_have_trailers, pulse.is_over())
+        };
+        assert_eq!(after(Some(Read::Trailers), true), (true, true));
+        assert_eq!(after(None, true), (true, true), "they may not have been looked at");
+        assert_eq!(after(Some(Read::Whole), true), (false, false));
+        assert_eq!(after(None, false), (false, false));
+    }
+
+    #[test]
+    fn a_connection_is_idle_when_its_last_request_has_ended() {
+        let pulse = Pulse::new();
+        assert_eq!(pulse.waits().0, Phase::Head);
+        pulse.request_begins();
+        pulse.request_begins();
+        pulse.request_ends();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.request_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Head);
+    }
+
+    #[test]
+    fn a_head_that_is_told_of_has_its_deadline_beside_other_requests() {
+        let pulse = Pulse::new();
+        pulse.heads_are_told();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Head, "before the first head, or the preface");
+        pulse.head_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
+        pulse.request_begins();
+        pulse.bytes_came();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.head_goes_on();
+        let (phase, since) = pulse.waits();
+        assert_eq!(phase, Phase::Head);
+        pulse.head_goes_on();
+        assert_eq!(pulse.waits(), (Phase::Head, since));
+        pulse.head_ends();
+        assert_eq!(pulse.waits().0, Phase::Answer);
+        pulse.request_ends();
+        assert_eq!(pulse.waits().0, Phase::Idle);
+    }
+}

@@ -1,0 +1,64 @@
+//! The response to a request that is refused, or fails.
+
+use std::time::Duration;
+
+use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
+use ::http::{HeaderValue, Response, StatusCode};
+use bytes::Bytes;
+
+use super::body::Body;
+use super::{bypassed, put_status};
+use crate::proxy::context::WorkerContext;
+use crate::proxy::error::{Error, RETRY_SECONDS};
+use crate::proxy::record::RequestRecord;
+use crate::telemetry::metrics::Outcome;
+
+/// The response, and the line in our own log where an operator could act on it.
+pub(in crate::proxy) fn response(
+    error: Error,
+    room: &WorkerContext,
+    trail: &mut RequestRecord,
+) -> Response<Body> {
+    if let Error::Origin(_)
+    | Error::BrokenOff { .. }
+    | Error::Session(_)
+    | Error::Cart { .. }
+    | Error::Purge(_) = error
+    {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let detail = std::error::Error::source(&error)
+            .and_then(std::error::Error::source)
+            .map(ToString::to_string);
+        tracing::warn!(%error, cause, detail, "a request failed");
+    }
+    let status = error.status();
+    let name = status.canonical_reason().unwrap_or_default();
+    let text = format!("{} {name}: {}\n", status.as_u16(), error.sentence());
+    let mut response = Response::new(Body::full(Bytes::from(text)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, RETRY_SECONDS);
+    }
+    if let Error::TooMany { retry, .. } = error {
+        headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
+    }
+    if error.closes() {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    trail.outcome(Outcome::Error, Some(error.reason()));
+    put_status(room, headers, &bypassed(error.reason()));
+    if let Error::Cart { cookie: Some(cookie), .. }
+    | Error::BrokenOff { cookie: Some(cookie), .. } = error
+    {
+        headers.insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// A time in whole seconds, none of them too early.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
+}

@@ -1,0 +1,100 @@
+//! The origin's response to a visitor's own request, as the client gets it.
+
+use ::http::header::{SET_COOKIE, TRAILER};
+use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+
+use super::body::{Body, BodyError};
+use super::fragments;
+use super::{
+    bypassed, harden_cookies, keep_from_caches, keep_private, put_status, remove_own,
+    remove_sessions,
+};
+use crate::http::cache_status::CacheStatus;
+use crate::http::cookie::cookies;
+use crate::http::tags::strip_tags;
+use crate::http::{hop, set_cookie};
+use crate::origin::OriginBody;
+use crate::proxy::answer::Settled;
+use crate::proxy::context::RequestContext;
+use crate::proxy::error::Error;
+use crate::telemetry::access_log::VisitorClass;
+use crate::telemetry::reason::Reason;
+
+/// The response, with what was settled.
+pub(in crate::proxy) async fn response(
+    case: &RequestContext<'_>,
+    came: Response<OriginBody>,
+    reason: Reason,
+    settled: Settled,
+) -> Result<Response<Body>, Error> {
+    let status = came.status();
+    let mut response = own(case, came, &bypassed(reason));
+    // What is sent behind the answer to a HEAD, or a 304, nobody reads.
+    let has_body = case.head.method != Method::HEAD
+        && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if has_body && let Err(BodyError::Origin(source)) = response.body_mut().begin().await {
+        return Err(Error::BrokenOff { source, cookie: settled.cookie });
+    }
+    let Settled { cookie, item, has_filled_cart } = settled;
+    if let Some(cookie) = cookie {
+        response.headers_mut().append(SET_COOKIE, cookie);
+        // It is one visitor's: no cache may have it, whatever the app says of caches.
+        keep_from_caches(response.headers_mut());
+    }
+    clear_barred(case, response.headers_mut());
+    if has_filled_cart {
+        // Kept by a cache, it would fill no cart the next time.
+        keep_from_caches(response.headers_mut());
+    }
+    if let Some(item) = item {
+        response.extensions_mut().insert(item);
+    }
+    Ok(response)
+}
+
+/// The origin's response to a visitor's own request.
+fn own(
+    case: &RequestContext<'_>,
+    response: Response<OriginBody>,
+    status: &CacheStatus<'_>,
+) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    let trailers: Vec<HeaderValue> = head.headers.get_all(TRAILER).iter().cloned().collect();
+    hop::strip_hop_by_hop(&mut head.headers);
+    if hop::te_trailers(&case.head.headers) {
+        for value in trailers {
+            head.headers.append(TRAILER, value);
+        }
+    }
+    remove_own(&mut head.headers);
+    strip_tags(&mut head.headers);
+    remove_sessions(case, &mut head.headers);
+    harden_cookies(case, &mut head.headers);
+    if case.visitor.class == VisitorClass::Known {
+        keep_private(&mut head.headers);
+    }
+    put_status(case.room, &mut head.headers, status);
+    let mut response = Response::from_parts(head, Body::origin(body));
+    fragments::note(case.route, &mut response);
+    response
+}
+
+/// Takes the cookies away that were logged out before, and came again.
+fn clear_barred(case: &RequestContext<'_>, headers: &mut HeaderMap) {
+    if !case.visitor.is_barred {
+        return;
+    }
+    let rules = &case.room.settings.cookies;
+    let came = cookies(&case.head.headers).map(|(name, _)| name);
+    let stale: Vec<&[u8]> = came.filter(|name| rules.may_be_session(name)).collect();
+    for name in stale {
+        if set_cookie::names(headers).any(|set| set == name) {
+            continue;
+        }
+        let line = [name, b"=; Path=/; Max-Age=0"].concat();
+        if let Ok(line) = HeaderValue::from_bytes(&line) {
+            headers.append(SET_COOKIE, line);
+        }
+    }
+    keep_from_caches(headers);
+}

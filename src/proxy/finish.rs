@@ -1,0 +1,95 @@
+//! The end of every answer, refusals included: what each response gets, and the record that goes with its body.
+
+use std::rc::Rc;
+
+use ::http::header::{CONNECTION, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
+use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+
+use super::connection::client::Client;
+use super::connection::tunnel::{Opened, Tunnel};
+use super::context::WorkerContext;
+use super::deliver;
+use super::deliver::body::Body;
+use super::record::RequestRecord;
+use super::stage::upgrade;
+use super::visitor_token::VisitorTokenState;
+use crate::http::host::Scheme;
+
+/// What the end of an answer goes by, from the request as it came.
+pub(super) struct Finish {
+    is_head: bool,
+    knows_chunks: bool,
+    asks_for_connection: bool,
+}
+
+impl Finish {
+    pub(super) fn of<B: http_body::Body>(request: &Request<B>) -> Self {
+        Self {
+            is_head: *request.method() == Method::HEAD,
+            knows_chunks: request.version() > Version::HTTP_10,
+            asks_for_connection: upgrade::asks_for_connection(request),
+        }
+    }
+
+    /// Completes a response's head.
+    pub(super) fn complete(
+        self,
+        client: &Client,
+        token: &VisitorTokenState,
+        mut response: Response<Body>,
+    ) -> Response<Body> {
+        show_token(token, response.headers_mut());
+        if self.is_head {
+            response = deliver::without_body(response);
+        }
+        require_https(client, response.headers_mut());
+        // SECURITY: what stands behind such a request is for another protocol: it is no request.
+        if self.asks_for_connection && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if !self.knows_chunks {
+            deliver::end_where_length_is_unknown(&mut response);
+        }
+        response
+    }
+}
+
+/// The cookie of the visitor's token, in the response to that very request: no cache may have it.
+fn show_token(token: &VisitorTokenState, headers: &mut HeaderMap) {
+    if let Some(cookie) = token.0.borrow_mut().cookie.take() {
+        headers.append(SET_COOKIE, cookie);
+        deliver::keep_from_caches(headers);
+    }
+}
+
+/// Tells browsers to come by https only (RFC 6797 §7.1), where the app says nothing of it.
+fn require_https(client: &Client, headers: &mut HeaderMap) {
+    if let Some(hsts) = &client.entry.hsts
+        && client.scheme() == Scheme::Https
+        && !headers.contains_key(STRICT_TRANSPORT_SECURITY)
+    {
+        headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
+    }
+}
+
+/// Ties the record to the response's body, or to the tunnel that the answer opens.
+pub(super) fn attach(
+    mut record: Box<RequestRecord>,
+    (response, opened): (Response<Body>, Option<Opened>),
+    worker: &WorkerContext,
+    client: &Rc<Client>,
+) -> Response<Body> {
+    record.answered(response.status());
+    let Some(mut opened) = opened else {
+        let (head, body) = response.into_parts();
+        return Response::from_parts(head, body.with_record(record));
+    };
+    record.switched();
+    let stream = opened.stream.take();
+    let tunnel = Tunnel::new(opened, record, worker);
+    match stream {
+        Some(stream) => worker.left.carry_on(tunnel.carry_stream(stream)),
+        None => client.become_tunnel(tunnel),
+    }
+    response
+}

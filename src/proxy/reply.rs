@@ -1,0 +1,45 @@
+//! The answer to a request that has passed the stages: decide, ask a source, settle, deliver.
+
+use ::http::Response;
+use hyper::body::Incoming;
+
+use super::answer::Answer;
+use super::connection::tunnel::Opened;
+use super::context::RequestContext;
+use super::deliver::body::Body;
+use super::deliver::own;
+use super::error::Error;
+use super::record::RequestRecord;
+use super::settle::effects::Effects;
+use super::settle::unanswered::Unanswered;
+use super::stage::decide;
+use super::{settle, source};
+use crate::cache::Look;
+use crate::ident::Item;
+
+/// Answers a request, and carries out what the origin's answer means before it goes out.
+pub(super) async fn reply(
+    cx: &RequestContext<'_>,
+    item: Option<&Item>,
+    body: Option<Incoming>,
+    record: &mut RequestRecord,
+) -> Result<(Response<Body>, Option<Opened>), Error> {
+    let has_body = body.as_ref().is_some_and(|body| !http_body::Body::is_end_stream(body));
+    let access = decide::access(cx, item, has_body, Look::Use).await;
+    let unanswered = Unanswered::of(cx);
+    let (came, reason) = match source::answer(cx, (access, item), (body, has_body), record).await? {
+        Answer::Own(came, reason) => (came, reason),
+        Answer::Stored(response) => {
+            unanswered.over();
+            return Ok((response, None));
+        }
+        Answer::Switched(response, opened) => {
+            unanswered.over();
+            return Ok((response, Some(*opened)));
+        }
+    };
+    let effects = Effects::read(cx, came.response.status(), came.response.headers());
+    let settled = settle::settle(cx, effects).await;
+    unanswered.over();
+    Ok((own::response(cx, came.response, reason, settled?).await?, None))
+}

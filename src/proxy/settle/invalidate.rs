@@ -1,0 +1,177 @@
+//! Invalidation: the pages and rows that an unsafe request has changed (RFC 9111 §4.4).
+
+use std::time::Duration;
+
+use ::http::header::{CONTENT_LOCATION, LOCATION};
+use ::http::{HeaderMap, Method, StatusCode};
+
+use super::user_purge;
+use crate::cache::purge::scope::{Aim, Scope};
+use crate::cache::rules::key::ShareClass;
+use crate::clock::unix_now;
+use crate::http::{path, query};
+use crate::ident::{Item, PageKey, Row};
+use crate::policy::route::{self, Route};
+use crate::proxy::context::{RequestContext, WorkerContext};
+use crate::store::{PageStore, RowStore, StoreError};
+
+/// What an unsafe request has changed, as far as its answer says.
+#[derive(Debug)]
+pub(in crate::proxy) struct Changed {
+    /// The targets on this site: the request's own, and those that the answer names.
+    pub(in crate::proxy) targets: Vec<String>,
+    /// Whether rows have changed.
+    pub(in crate::proxy) changes_rows: bool,
+}
+
+impl Changed {
+    /// What the answer to a request says of it; `None`: nothing has changed.
+    pub(super) fn read(
+        case: &RequestContext<'_>,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Option<Self> {
+        if case.head.method.is_safe() || !(status.is_success() || status.is_redirection()) {
+            return None;
+        }
+        let own = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let mut targets = vec![own.to_owned()];
+        for name in [LOCATION, CONTENT_LOCATION] {
+            let value = headers.get(name).and_then(|value| value.to_str().ok());
+            targets.extend(value.and_then(|text| case.admitted.same_site(own, text)));
+        }
+        Some(Self { targets, changes_rows: has_changed_rows(status) })
+    }
+}
+
+/// The purge for an unsafe request for `target` that was never answered.
+pub(super) fn aims_of_unanswered(case: &RequestContext<'_>, target: &str) -> Vec<Aim> {
+    let (route, _) = route_of(case, &case.head.method, target);
+    let mut aims = named(case, route);
+    aims.push(aim(case, target, false));
+    aims
+}
+
+/// Forgets rows whose source has changed; they are read again soon.
+async fn outdate(room: &WorkerContext, rows: &[Row]) -> Result<(), StoreError> {
+    for row in rows {
+        // Behind the store, and also where it is given up: this is the end of what we remember.
+        let _forgetting = Forgetting(room, row);
+        room.store.outdate_row(row, unix_now()).await?;
+    }
+    Ok(())
+}
+
+/// Forgets a row in memory when it is dropped.
+struct Forgetting<'r>(&'r WorkerContext, &'r Row);
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.0.rows.forget(self.1);
+    }
+}
+
+/// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as
+/// well. By its key it is deleted, which other forms of the page, and other processes, learn as a purge.
+/// Pages of segments and of users are found by no key here, and go by the purge of their URL; and all that
+/// is the visitor's `owned` goes with it.
+/// A row is read by nobody in particular, so that it is forgotten only where the answer says that the
+/// change was made: a redirection to a log-in page does not.
+pub(super) async fn invalidate(case: &RequestContext<'_>, changed: &Changed, owned: Vec<Aim>) {
+    let Changed { targets, changes_rows } = changed;
+    let changes_rows = *changes_rows;
+    let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
+    // A route for this method alone may name a row, too.
+    let (own, item) = route_of(case, &case.head.method, &targets[0]);
+    rows.extend(case.room.row_named(own, item.as_ref()).into_iter().filter(|_| changes_rows));
+    let mut aims = aims(case, targets, own);
+    aims.extend(owned.into_iter().chain(user_purge::aims(case)));
+    aims.dedup();
+    for target in targets {
+        let (route, item) = route_of(case, &Method::GET, target);
+        let named = case.room.row_named(route, item.as_ref());
+        rows.extend(named.filter(|row| changes_rows && !rows.contains(row)));
+        for class in [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone] {
+            let key = case.page_key(target, route, class);
+            gone.extend(case.room.pages.invalidate(&key, now));
+        }
+    }
+    forget(case.room, &gone, &aims, &rows).await;
+}
+
+/// Has pages and rows forgotten, here at once, and in the store while the visitor waits a little.
+pub(in crate::proxy) async fn forget(
+    room: &WorkerContext,
+    gone: &[PageKey],
+    aims: &[Aim],
+    rows: &[Row],
+) {
+    let purged = &room.pages.purged;
+    let forgetting = async {
+        let deleting = room.store.delete_pages(gone);
+        let purging = purged.purge(&room.store, aims);
+        let outdating = outdate(room, rows);
+        let (purged, deleted, outdated) = tokio::join!(purging, deleting, outdating);
+        purged.map(drop).and(deleted).and(outdated)
+    };
+    match tokio::time::timeout(DELETE_PATIENCE, forgetting).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "what was changed stays in the store for its time")
+        }
+        Err(_) => {
+            tracing::debug!("the store is slow: what was changed may stay there for its time")
+        }
+    }
+}
+
+/// Whether an unsafe request that was answered so has changed rows.
+fn has_changed_rows(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::SEE_OTHER
+}
+
+/// The route under which a request for a target on this request's site falls, and its item. Pages' keys
+/// hold what the GET's says, and not what the changing request's says.
+fn route_of<'c>(
+    case: &'c RequestContext<'_>,
+    method: &Method,
+    target: &str,
+) -> (&'c Route, Option<Item>) {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let decoded = path::decoded(path);
+    let asked = route::Asked {
+        method,
+        host: &case.admitted.site,
+        path: decoded.as_deref().unwrap_or(path),
+        query,
+    };
+    let (route, item) = case.room.settings.routes.find(&asked);
+    (route, item)
+}
+
+/// The purge of what an unsafe request changed: its targets are gone, and what its route names is stale.
+fn aims(case: &RequestContext<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
+    let changed = targets.iter().map(|target| aim(case, target, true));
+    changed.chain(named(case, route)).collect()
+}
+
+/// The purge of what a route names.
+fn named(case: &RequestContext<'_>, route: &Route) -> Vec<Aim> {
+    let site = &case.admitted.site;
+    let named = route.purges.iter().map(|branch| match branch.is_whole {
+        true => Scope::Prefix { site, path: &branch.path }.aim(false),
+        false => Scope::Url { site, path: &branch.path, query: "" }.aim(false),
+    });
+    named.collect()
+}
+
+/// The purge of all forms of the page at a target on this request's site.
+fn aim(case: &RequestContext<'_>, target: &str, is_hard: bool) -> Aim {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
+    let query = query::without(query, &case.room.settings.ignore_query);
+    Scope::Url { site: &case.admitted.site, path: &path, query: &query }.aim(is_hard)
+}
+
+/// How long an answer waits until the pages that its request changed are gone from the store.
+const DELETE_PATIENCE: Duration = Duration::from_millis(250);

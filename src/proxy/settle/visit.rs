@@ -1,0 +1,55 @@
+//! The visit: `update_token` and the item that was viewed, recorded behind the response.
+
+use ::http::{Method, Response};
+
+use crate::ident::Item;
+use crate::proxy::context::{NOWHERE, RequestContext};
+use crate::proxy::deliver::body::Body;
+use crate::proxy::stage::upgrade;
+use crate::telemetry::metrics::Count;
+
+/// Records the visit, and what was viewed, for the session or for the token of a visitor without a login.
+pub(in crate::proxy) async fn record(
+    cx: &RequestContext<'_>,
+    item: Option<Item>,
+    response: &Response<Body>,
+) {
+    let viewed = viewed(cx, item, response);
+    note_visit(cx, viewed.clone());
+    cx.held.remember(cx, viewed).await;
+}
+
+/// The item that was viewed. It counts as viewed when a GET of it was answered 200 or 304, but not by a
+/// prefetch, not by a WebSocket, and not where `{item}` names a row.
+fn viewed(
+    case: &RequestContext<'_>,
+    item: Option<Item>,
+    response: &Response<Body>,
+) -> Option<Item> {
+    let prefetch = case.head.headers.contains_key("sec-purpose");
+    let seen = case.head.method == Method::GET
+        && matches!(response.status().as_u16(), 200 | 304)
+        && !prefetch
+        && !upgrade::is_extended(case.head)
+        && case.route.rows.is_none();
+    // What the app says of its own page outweighs what the route makes of its address.
+    response.extensions().get::<Item>().cloned().or(item).filter(|_| seen)
+}
+
+/// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of others only
+/// that an item was viewed.
+fn note_visit(case: &RequestContext<'_>, item: Option<Item>) {
+    let visits = &case.room.visits;
+    let Some((token, user)) = case.visitor.known() else {
+        if let Some(item) = item {
+            let address = case.admitted.address.unwrap_or(NOWHERE);
+            visits.count_anonymous_view(item, address, case.now);
+        }
+        return;
+    };
+    if let Some(item) = &item {
+        visits.count_view(item.clone());
+    }
+    visits.note(token.clone(), user.clone(), item, case.now);
+    case.room.sheet.count(Count::Visits);
+}

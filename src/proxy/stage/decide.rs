@@ -1,0 +1,75 @@
+//! The decision how far the cache may serve a request.
+
+use ::http::Method;
+use ::http::request::Parts;
+
+use super::{cache_lookup, upgrade};
+use crate::cache::Look;
+use crate::cache::rules::key::ShareClass;
+use crate::cache::rules::request_directives::Wish;
+use crate::cache::rules::verdict::{self, Access, can_cache};
+use crate::ident::Item;
+use crate::proxy::context::{RequestContext, logs_connection_in};
+use crate::telemetry::metrics::Count;
+use crate::telemetry::reason::Reason;
+
+/// How far the cache may serve a request.
+pub(in crate::proxy) async fn access(
+    case: &RequestContext<'_>,
+    item: Option<&Item>,
+    has_body: bool,
+    look: Look,
+) -> Access {
+    let head = case.head;
+    if upgrade::asked(head, has_body).is_some() {
+        return Access::Bypass(Reason::Upgrade);
+    }
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
+    let asked = verdict::Asked {
+        method: &head.method,
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers: &head.headers,
+        has_body,
+        bound: case.client.is_bound() || logs_connection_in(&head.headers),
+        who: case.visitor.sharing,
+        ranks: !is_read || ranks(case, item, look).await,
+    };
+    match can_cache(&asked, case.route, &case.room.filler.policy) {
+        // SECURITY: without a user such a page would have no owner.
+        Access::Shared(class) if class.is_personal() && case.visitor.known().is_none() => {
+            Access::Bypass(Reason::UnknownToken)
+        }
+        // What is static by proof needs no proof of a segment, unless the route says that attributes choose.
+        Access::Shared(ShareClass::Segment)
+            if case.route.segment.attributes.is_empty()
+                && cache_lookup::is_kept_for_strangers(case, look).await =>
+        {
+            Access::StaticOnly(Reason::Login)
+        }
+        access => access,
+    }
+}
+
+/// Whether a request takes nothing but a stored page.
+pub(in crate::proxy) fn takes_stored_only(head: &Parts) -> bool {
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
+    is_read && Wish::of(&head.headers, false).only_if_cached
+}
+
+/// Whether the item is among the most viewed, where the route asks for that. A store that cannot say
+/// costs nobody the cache.
+async fn ranks(case: &RequestContext<'_>, item: Option<&Item>, look: Look) -> bool {
+    let Some(top) = case.route.only_top else { return true };
+    let Some(item) = item else { return false };
+    let room = case.room;
+    let is_under = match look {
+        Look::Use => room.ranks.is_under(&room.store, item, top, case.now).await,
+        Look::Peek => room.ranks.peek(&room.store, item, top, case.now).await,
+    };
+    is_under.unwrap_or_else(|error| {
+        tracing::debug!(%error, "an item's rank could not be looked up");
+        room.sheet.count(Count::StoreReadErrors);
+        true
+    })
+}

@@ -1,0 +1,62 @@
+//! The route of a request, and the limits that it has there for its address.
+
+use std::sync::Arc;
+
+use super::admit::AdmittedRequest;
+use super::limit::{CountedRequest, RateCheck};
+use crate::http::cookie;
+use crate::ident::Item;
+use crate::policy::rate_limit::Limits;
+use crate::policy::route::Route;
+use crate::proxy::context::{Mode, WorkerContext, asked, route_of};
+use crate::proxy::error::Error;
+use crate::proxy::record::RequestRecord;
+use crate::telemetry::metrics::Crumb;
+
+/// A request on its route, charged to its address there.
+pub(in crate::proxy) struct RoutedRequest<'w> {
+    pub(super) request: AdmittedRequest,
+    pub(super) counts_in_all: bool,
+    pub(super) route: &'w Arc<Route>,
+    pub(super) limits: Vec<&'w Limits>,
+    /// The item that it names there.
+    pub(super) item: Option<Item>,
+}
+
+/// Finds a request's route, and charges the request to its address there.
+pub(in crate::proxy) fn route<'w>(
+    worker: &'w WorkerContext,
+    counted: CountedRequest,
+    mode: Mode,
+    record: &mut RequestRecord,
+) -> Result<RoutedRequest<'w>, Error> {
+    let (route, item) = route_of(worker, &counted.head, &counted.admitted);
+    record.route(&route.name);
+    if mode.counts() && counted.counts_in_all {
+        worker.sheet.cookies(Crumb::Came, cookie::named(&counted.head.headers));
+    }
+    let path = counted.head.uri.path();
+    let limits = worker.settings.routes.limits(&asked(&counted.head, &counted.admitted), path);
+    if mode.counts() {
+        let check = RateCheck::of(worker, &counted);
+        limits.iter().try_for_each(|limits| check.count(limits))?;
+    }
+    let counts_in_all = counted.counts_in_all;
+    Ok(RoutedRequest { request: counted.into_request(), counts_in_all, route, limits, item })
+}
+
+impl<'w> RoutedRequest<'w> {
+    /// The route.
+    pub(in crate::proxy) fn route(&self) -> &'w Arc<Route> {
+        self.route
+    }
+
+    /// The same request on a route that is shared otherwise, as a fragment may be.
+    pub(in crate::proxy) fn on<'r>(self, route: &'r Arc<Route>) -> RoutedRequest<'r>
+    where
+        'w: 'r,
+    {
+        let Self { request, counts_in_all, limits, item, .. } = self;
+        RoutedRequest { request, counts_in_all, route, limits, item }
+    }
+}

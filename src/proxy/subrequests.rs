@@ -1,0 +1,66 @@
+//! Requests for fragments: they begin at the admitted stage, go through the stages that are the visitor's own,
+//! and end in the page instead of on a socket.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+
+use super::connection::client::Client;
+use super::context::{Mode, RequestKind, WorkerContext};
+use super::deliver::fragments::{Subrequest, Subrequests, Subresponse, target};
+use super::error::Error;
+use super::record::RequestRecord;
+use super::reply::reply;
+use super::stage::admit::AdmittedRequest;
+use super::stage::limit::CountedRequest;
+use super::stage::{identify, route};
+use super::visitor::Visitor;
+use super::visitor_token::VisitorTokenState;
+use crate::policy::route::{Route, Share};
+
+/// Requests for fragments.
+pub(super) struct FragmentRequests;
+
+impl Subrequests for FragmentRequests {
+    fn answer(&self, request: Subrequest) -> LocalBoxFuture<'static, Result<Subresponse, Error>> {
+        Box::pin(answer(request))
+    }
+
+    fn visitor(
+        &self,
+        worker: Rc<WorkerContext>,
+        client: Rc<Client>,
+        request: AdmittedRequest,
+        route: Arc<Route>,
+    ) -> LocalBoxFuture<'static, Visitor> {
+        Box::pin(
+            async move { identify::visitor(&worker, &client, &request, &route, Mode::Serve).await },
+        )
+    }
+}
+
+async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
+    let Subrequest { worker, client, request, share, page } = asked;
+    let mut record = RequestRecord::of_part(&worker, &client, &request.head);
+    // The page was counted among all requests; its fragments count where they lead.
+    let counted = CountedRequest::with_its_page(&worker, request)?;
+    let routed = route::route(&worker, counted, Mode::Serve, &mut record)?;
+    let route = shared_as(routed.route(), share, &page);
+    let routed = routed.on(&route);
+    let identified = identify::identify(&worker, &client, routed, Mode::Serve, &mut record).await?;
+    let token = VisitorTokenState::default();
+    let cx = identified.context(&worker, &client, &token, RequestKind::Fragment);
+    let (response, _) = reply(&cx, identified.item(), None, &mut record).await?;
+    let target = target(&cx);
+    drop(cx);
+    Ok(Subresponse { response, target, route: Arc::clone(&route) })
+}
+
+/// The route, shared as the hole says.
+fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Route> {
+    match share {
+        Some(share) if share != route.share => Arc::new(route.shared_as(share, page)),
+        _ => Arc::clone(route),
+    }
+}
