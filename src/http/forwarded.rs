@@ -382,6 +382,15 @@ const OVERRIDES: &[&str] = &[
     "x-http-path-override",
 ];
 
+/// Removes what the origin says to us.
+pub fn remove_own(headers: &mut HeaderMap) {
+    let own: Vec<HeaderName> =
+        headers.keys().filter(|name| is_own(name.as_str())).cloned().collect();
+    for name in own {
+        headers.remove(name);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -1,5 +1,6 @@
 //! The end of every answer, refusals included: what each response gets, and the record that goes with its body.
 
+use crate::proxy::deliver::headers;
 use std::rc::Rc;
 
 use ::http::header::{CONNECTION, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
@@ -8,7 +9,6 @@ use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Vers
 use super::connection::client::Client;
 use super::connection::tunnel::{Opened, Tunnel};
 use super::context::WorkerContext;
-use super::deliver;
 use super::deliver::body::Body;
 use super::record::RequestRecord;
 use super::stage::upgrade;
@@ -40,7 +40,7 @@ impl Finish {
     ) -> Response<Body> {
         show_token(token, response.headers_mut());
         if self.is_head {
-            response = deliver::without_body(response);
+            response = headers::without_body(response);
         }
         require_https(client, response.headers_mut());
         // SECURITY: what stands behind such a request is for another protocol: it is no request.
@@ -48,7 +48,7 @@ impl Finish {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if !self.knows_chunks {
-            deliver::end_where_length_is_unknown(&mut response);
+            headers::end_where_length_is_unknown(&mut response);
         }
         response
     }
@@ -58,7 +58,7 @@ impl Finish {
 fn show_token(token: &VisitorTokenState, headers: &mut HeaderMap) {
     if let Some(cookie) = token.0.borrow_mut().cookie.take() {
         headers.append(SET_COOKIE, cookie);
-        deliver::keep_from_caches(headers);
+        headers::keep_from_caches(headers);
     }
 }
 
@@ -85,8 +85,9 @@ pub(super) fn attach(
         return Response::from_parts(head, body.with_record(record));
     };
     record.switched();
+    let settings = &worker.settings;
     let stream = opened.stream.take();
-    let tunnel = Tunnel::new(opened, record, worker);
+    let tunnel = Tunnel::new(opened, record, &worker.sheet, (settings.tunnel_idle, settings.stall));
     match stream {
         Some(stream) => worker.left.carry_on(tunnel.carry_stream(stream)),
         None => client.become_tunnel(tunnel),

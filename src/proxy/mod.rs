@@ -86,7 +86,12 @@ async fn carry_out(
     request: Request<Incoming>,
     cancel: &CancelOnDisconnect,
 ) -> Response<Body> {
-    let mut record = RequestRecord::begin(&worker, &client, &request);
+    let mut record = RequestRecord::begin(
+        (&worker.sheet, worker.pen.as_ref()),
+        &client.pulse,
+        client.peer.address(),
+        &request,
+    );
     let (finish, token) = (Finish::of(&request), VisitorTokenState::default());
     let answered = answer(&worker, &client, request, (cancel, &token), &mut record).await;
     let (response, opened) = match answered {

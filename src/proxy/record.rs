@@ -8,17 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::{REFERER, USER_AGENT};
-use ::http::request::Parts;
 use ::http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
 use super::connection::pulse::Pulse;
 use crate::clock::unix_now;
 use crate::ident::User;
-use crate::proxy::connection::client::Client;
-use crate::proxy::context::Admitted;
-use crate::proxy::context::WorkerContext;
-use crate::proxy::visitor::Visitor;
 use crate::telemetry::access_log::{Pen, Record, VisitorClass};
 use crate::telemetry::metrics::{Count, Outcome, Sheet};
 use crate::telemetry::reason::Reason;
@@ -59,20 +54,20 @@ pub(in crate::proxy) struct RequestRecord {
 impl RequestRecord {
     /// A request's head is there.
     pub(in crate::proxy) fn begin<B>(
-        room: &Rc<WorkerContext>,
-        client: &Rc<Client>,
+        (sheet, pen): (&Arc<Sheet>, Option<&Arc<Pen>>),
+        pulse: &Rc<Pulse>,
+        address: Option<IpAddr>,
         request: &Request<B>,
     ) -> Box<Self> {
-        client.pulse.request_begins();
-        let logged =
-            |headers: &HeaderMap, name| room.pen.as_ref().and_then(|_| headers.get(name).cloned());
+        pulse.request_begins();
+        let logged = |headers: &HeaderMap, name| pen.and_then(|_| headers.get(name).cloned());
         Box::new(Self {
-            sheet: Arc::clone(&room.sheet),
-            pen: room.pen.clone(),
-            pulse: Rc::clone(&client.pulse),
+            sheet: Arc::clone(sheet),
+            pen: pen.cloned(),
+            pulse: Rc::clone(pulse),
             begun: Instant::now(),
             at: unix_now(),
-            address: client.peer.address(),
+            address,
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
@@ -94,15 +89,15 @@ impl RequestRecord {
 
     /// A request that is part of another, or only explained: it is neither counted nor logged by itself.
     pub(in crate::proxy) fn of_part(
-        room: &Rc<WorkerContext>,
-        client: &Rc<Client>,
-        head: &Parts,
+        sheet: &Arc<Sheet>,
+        pulse: &Rc<Pulse>,
+        method: &Method,
     ) -> Box<Self> {
         let mut request = Request::new(());
-        *request.method_mut() = head.method.clone();
-        let mut trail = Self::begin(room, client, &request);
-        (trail.pen, trail.is_counted) = (None, true);
-        trail
+        *request.method_mut() = method.clone();
+        let mut record = Self::begin((sheet, None), pulse, None, &request);
+        record.is_counted = true;
+        record
     }
 
     /// The visitor's address.
@@ -111,9 +106,9 @@ impl RequestRecord {
     }
 
     /// The site that the visitor asks for.
-    pub(in crate::proxy) fn admitted(&mut self, admitted: &Admitted) {
+    pub(in crate::proxy) fn site(&mut self, site: &str) {
         if self.pen.is_some() {
-            self.host = Some(admitted.site.as_str().into());
+            self.host = Some(site.into());
         }
     }
 
@@ -123,11 +118,9 @@ impl RequestRecord {
     }
 
     /// Who asks.
-    pub(in crate::proxy) fn visitor(&mut self, visitor: &Visitor, with_user: bool) {
-        self.visitor = visitor.class;
-        if with_user {
-            self.user = visitor.user().cloned();
-        }
+    pub(in crate::proxy) fn visitor(&mut self, class: VisitorClass, user: Option<&User>) {
+        self.visitor = class;
+        self.user = user.cloned();
     }
 
     /// How the cache answered, and why not from the cache.

@@ -8,7 +8,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::connection::client::Client;
 use super::context::{Mode, RequestKind, WorkerContext};
-use super::deliver::fragments::{Subrequest, Subrequests, Subresponse, target};
+use super::deliver::fragments::subrequest::{Subrequest, Subrequests, Subresponse, target};
 use super::error::Error;
 use super::record::RequestRecord;
 use super::reply::reply;
@@ -42,7 +42,7 @@ impl Subrequests for FragmentRequests {
 
 async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
     let Subrequest { worker, client, request, share, page } = asked;
-    let mut record = RequestRecord::of_part(&worker, &client, &request.head);
+    let mut record = RequestRecord::of_part(&worker.sheet, &client.pulse, &request.head.method);
     // The page was counted among all requests; its fragments count where they lead.
     let counted = CountedRequest::with_its_page(&worker, request)?;
     let routed = route::route(&worker, counted, Mode::Serve, &mut record)?;

@@ -13,11 +13,10 @@ use bytes::BytesMut;
 
 use super::interim_line::Line;
 use super::pulse::Pulse;
-use crate::http::hop;
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::tags::strip_tags;
+use crate::http::{forwarded, hop};
 use crate::origin::Outgoing;
-use crate::proxy::deliver;
 use crate::telemetry::metrics::{Count, Sheet};
 
 /// The most interim responses that are passed on for one request.
@@ -71,7 +70,7 @@ fn phrase(status: StatusCode) -> Option<&'static str> {
 /// A head as it goes out: without what holds for a connection, and what only a response may say.
 fn head(status: StatusCode, phrase: &str, mut headers: HeaderMap) -> BytesMut {
     hop::strip_hop_by_hop(&mut headers);
-    deliver::remove_own(&mut headers);
+    forwarded::remove_own(&mut headers);
     strip_tags(&mut headers);
     for name in [&SET_COOKIE, &CONTENT_LENGTH, &CLEAR_SITE_DATA] {
         headers.remove(name);

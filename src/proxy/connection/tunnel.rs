@@ -21,7 +21,6 @@ use tokio::time::{Instant, Sleep};
 
 use super::counter::Place;
 use crate::origin::Switched;
-use crate::proxy::context::WorkerContext;
 use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::{Count, Sheet, TunnelEnd};
 
@@ -72,17 +71,18 @@ impl Tunnel {
     pub(in crate::proxy) fn new(
         opened: Opened,
         trail: Box<RequestRecord>,
-        room: &WorkerContext,
+        sheet: &Arc<Sheet>,
+        (idle, stall): (Duration, Duration),
     ) -> Self {
         let Opened { origin, is_websocket, place, .. } = opened;
-        room.sheet.count(Count::TunnelsOpened);
+        sheet.count(Count::TunnelsOpened);
         let (up, down) = (Flow::default(), Flow::default());
         // Until it is carried, a client who leaves is all that can end it.
         let end = TunnelEnd::Client;
         Self {
-            sheet: Arc::clone(&room.sheet),
-            idle: room.settings.tunnel_idle,
-            stall: room.settings.stall,
+            sheet: Arc::clone(sheet),
+            idle,
+            stall,
             origin,
             is_websocket,
             trail,

@@ -3,6 +3,7 @@
 //! What may be recoded, and how, is `cache::recoded`'s word. Only stored pages come here, and of those that
 //! are one user's own none is compressed: the length of what is compressed tells nobody a secret.
 
+use super::stored::{Ready, is_not_modified};
 use crate::proxy::recompress::SMALL;
 use crate::proxy::recompress::takes_stored;
 use std::sync::Arc;
@@ -19,21 +20,7 @@ use crate::cache::rules::key::ShareClass;
 use crate::http::coding::Coding;
 use crate::http::etag::ETag;
 use crate::proxy::context::RequestContext;
-use crate::proxy::deliver;
 use crate::telemetry::reason::Reason;
-
-/// A page, ready to be sent to one visitor.
-pub(in crate::proxy) struct Ready {
-    pub(in crate::proxy) page: Arc<Entry>,
-    /// Whether he may be sent parts of it.
-    pub(in crate::proxy) in_parts: bool,
-}
-
-impl Ready {
-    fn stored(page: &Arc<Entry>, in_parts: bool) -> Self {
-        Self { page: Arc::clone(page), in_parts }
-    }
-}
 
 /// The coding into which a stored page is brought for this visitor; `None`: he is sent it as it is.
 pub(in crate::proxy) fn recoding(
@@ -76,7 +63,7 @@ pub(in crate::proxy) async fn ready(
     let made = match case.room.pages.memory().form(page, coding) {
         Some(form) => form,
         // He has it already: there is no need to make it.
-        None if deliver::is_not_modified(case, page) => {
+        None if is_not_modified(case, page) => {
             let headers = recoded::fields(&page.headers, coding);
             let bare = Entry { headers, body: Bytes::new(), ..Entry::clone(page) };
             return Ok(Ready { page: Arc::new(bare), in_parts: false });

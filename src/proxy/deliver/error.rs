@@ -7,7 +7,7 @@ use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 
 use super::body::Body;
-use super::{bypassed, put_status};
+use super::headers::{bypassed, put_status};
 use crate::proxy::context::WorkerContext;
 use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;

@@ -4,18 +4,17 @@ use ::http::header::{SET_COOKIE, TRAILER};
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use super::body::{Body, BodyError};
-use super::fragments;
-use super::{
-    bypassed, harden_cookies, keep_from_caches, keep_private, put_status, remove_own,
-    remove_sessions,
+use super::headers::{
+    bypassed, harden_cookies, keep_from_caches, keep_private, put_status, remove_sessions,
 };
 use crate::http::cache_status::CacheStatus;
 use crate::http::cookie::cookies;
 use crate::http::tags::strip_tags;
-use crate::http::{hop, set_cookie};
+use crate::http::{forwarded, hop, set_cookie};
 use crate::origin::OriginBody;
 use crate::proxy::answer::Settled;
 use crate::proxy::context::RequestContext;
+use crate::proxy::deliver::fragments::way;
 use crate::proxy::error::Error;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
@@ -66,7 +65,7 @@ fn own(
             head.headers.append(TRAILER, value);
         }
     }
-    remove_own(&mut head.headers);
+    forwarded::remove_own(&mut head.headers);
     strip_tags(&mut head.headers);
     remove_sessions(case, &mut head.headers);
     harden_cookies(case, &mut head.headers);
@@ -75,7 +74,7 @@ fn own(
     }
     put_status(case.room, &mut head.headers, status);
     let mut response = Response::from_parts(head, Body::origin(body));
-    fragments::note(case.route, &mut response);
+    way::note(case.route, &mut response);
     response
 }
 

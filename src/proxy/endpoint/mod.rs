@@ -10,6 +10,7 @@ mod origin_check;
 pub(in crate::proxy) mod purge_method;
 
 use crate::proxy::context::Mode;
+use crate::proxy::deliver::headers;
 use crate::proxy::settings::Endpoint;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,7 +30,6 @@ use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::Admitted;
 use crate::proxy::context::{WorkerContext, route_of};
-use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;
@@ -228,7 +228,7 @@ pub(in crate::proxy) async fn answer(
     if !upload.is_read() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    deliver::put_status(call.room, headers, &deliver::bypassed(Reason::Endpoint));
+    headers::put_status(call.room, headers, &headers::bypassed(Reason::Endpoint));
     Ok(response.map(Body::full))
 }
 
@@ -251,7 +251,7 @@ async fn dispatch(
         return Err(Refusal::Foreign);
     }
     let visitor = recognise(call).await;
-    trail.visitor(&visitor, call.room.settings.log_user);
+    trail.visitor(visitor.class, visitor.user().filter(|_| call.room.settings.log_user));
     let limits = &call.room.settings.rates.all;
     RateCheck::of(call.room, &call.request)
         .count_visitor(limits, &visitor)

@@ -1,5 +1,6 @@
 //! The method `PURGE` on the public listener, for apps that purge their pages over it.
 
+use crate::proxy::deliver::headers;
 use crate::proxy::settings::PurgeMethod;
 use crate::proxy::stage::admit::AdmittedRequest;
 
@@ -10,7 +11,6 @@ use bytes::Bytes;
 use crate::http::bearer;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::WorkerContext;
-use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
@@ -43,6 +43,6 @@ pub(in crate::proxy) async fn answer(
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    deliver::put_status(room, headers, &deliver::bypassed(Reason::Method));
+    headers::put_status(room, headers, &headers::bypassed(Reason::Method));
     Ok(response)
 }

@@ -12,6 +12,7 @@ mod words;
 
 use crate::proxy::context::Mode;
 use crate::proxy::context::RequestKind;
+use crate::proxy::deliver::headers;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::Reached;
 use crate::proxy::stage::admit::AdmittedRequest;
@@ -28,10 +29,10 @@ use self::question::Imagined;
 use self::words::{Circumstances, hint, hints, why};
 use super::deliver::{content_coding, fragments};
 use super::source::rows;
+use super::stage;
 use super::stage::cache_lookup::{self, Step, Want};
 use super::stage::decide;
 use super::stage::limit;
-use super::{deliver, stage};
 use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::purge::Standing;
 use crate::cache::rules::key::ShareClass;
@@ -64,7 +65,7 @@ pub async fn explain(
         told.tell_lost_https();
     }
     let token = VisitorTokenState::default();
-    let mut record = RequestRecord::of_part(room, &client, &head);
+    let mut record = RequestRecord::of_part(&room.sheet, &client.pulse, &head.method);
     let received =
         Received::of(&room.settings, &client, head, (length, has_body), (&token, unix_now()));
     let mode = Mode::Peek { knows_address: question.from.is_some() };
@@ -150,7 +151,7 @@ struct Decided {
 
 impl Decided {
     fn forward(reason: Reason) -> Self {
-        let status = Some(deliver::bypassed(reason));
+        let status = Some(headers::bypassed(reason));
         let (outcome, reason, why) = (Outcome::Forward, Some(reason), why(reason));
         Self { outcome, reason, why, status, page: None }
     }
@@ -261,7 +262,7 @@ impl Explanation {
 
     fn refuse(&mut self, room: &WorkerContext, error: &Error) {
         let reason = error.reason();
-        self.settle(room, Outcome::Refuse, Some(reason), Some(&deliver::bypassed(reason)));
+        self.settle(room, Outcome::Refuse, Some(reason), Some(&headers::bypassed(reason)));
         self.why = format!("{}: {}", error.status().as_u16(), error.sentence());
         if matches!(error, Error::Denied) {
             let text = "these say which addresses are served";
@@ -273,7 +274,7 @@ impl Explanation {
     }
 
     fn own(&mut self, room: &WorkerContext, reason: Reason, why: &str) {
-        self.settle(room, Outcome::Own, Some(reason), Some(&deliver::bypassed(reason)));
+        self.settle(room, Outcome::Own, Some(reason), Some(&headers::bypassed(reason)));
         why.clone_into(&mut self.why);
     }
 
@@ -286,7 +287,7 @@ impl Explanation {
     ) {
         self.outcome = outcome;
         self.reason = reason.map(|reason| reason.as_str().to_owned());
-        let value = status.and_then(|status| deliver::status_value(room, status));
+        let value = status.and_then(|status| headers::status_value(room, status));
         self.cache_status = value.map(|value| parts::text(value.as_bytes()));
     }
 

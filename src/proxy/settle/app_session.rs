@@ -5,9 +5,9 @@
 use ::http::header::{LOCATION, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::session::{Change, SessionEffect};
+use super::change::{AppLogIn, AppLogOut, Change, SessionEffect};
 use super::visitor_token::Around;
-use super::{session, session_cookies};
+use super::{session_cookies, session_end};
 use crate::http::cookie::cookies;
 use crate::http::extract::{Finder, Seen};
 use crate::http::pattern::Pattern;
@@ -80,23 +80,6 @@ fn form_value(body: &[u8], field: &str) -> Option<Vec<u8>> {
     });
     // Of two an app may take either.
     values.next().filter(|_| values.next().is_none())
-}
-
-/// A session that the app has begun.
-#[derive(Debug)]
-pub(in crate::proxy) struct AppLogIn {
-    user: User,
-    /// The token that the visitor has from now on.
-    token: StoredToken,
-}
-
-/// A session that the app has ended.
-#[derive(Debug)]
-pub(in crate::proxy) struct AppLogOut {
-    /// The tokens that the visitor has left.
-    left: Vec<StoredToken>,
-    /// Whether a rule says so, and not only a cookie that goes.
-    is_told: bool,
 }
 
 /// What an answer of the app means for a session of its own.
@@ -179,7 +162,7 @@ async fn end(
     });
     let how = if asks { Ending::Barred } else { Ending::Removed };
     let rivals = visitor.rivals.iter().map(|token| (token, how));
-    session::end(case, ended.chain(rivals)).await?;
+    session_end::end(case, ended.chain(rivals)).await?;
     if visitor.class == VisitorClass::Known {
         room.sheet.count(Count::LogOuts);
     }

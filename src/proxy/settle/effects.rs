@@ -2,8 +2,8 @@
 
 use ::http::{HeaderMap, StatusCode};
 
+use super::change::SessionEffect;
 use super::invalidate::Changed;
-use super::session::SessionEffect;
 use super::{app_session, item_and_cart, session, session_cookies, user_purge};
 use crate::ident::{CookieHash, Item};
 use crate::proxy::context::{RequestContext, RequestKind};

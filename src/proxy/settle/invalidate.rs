@@ -1,19 +1,17 @@
 //! Invalidation: the pages and rows that an unsafe request has changed (RFC 9111 §4.4).
 
-use std::time::Duration;
-
 use ::http::header::{CONTENT_LOCATION, LOCATION};
 use ::http::{HeaderMap, Method, StatusCode};
 
+use super::forget::forget;
 use super::user_purge;
 use crate::cache::purge::scope::{Aim, Scope};
 use crate::cache::rules::key::ShareClass;
 use crate::clock::unix_now;
 use crate::http::{path, query};
-use crate::ident::{Item, PageKey, Row};
+use crate::ident::Item;
 use crate::policy::route::{self, Route};
-use crate::proxy::context::{RequestContext, WorkerContext};
-use crate::store::{PageStore, RowStore, StoreError};
+use crate::proxy::context::RequestContext;
 
 /// What an unsafe request has changed, as far as its answer says.
 #[derive(Debug)]
@@ -52,25 +50,6 @@ pub(super) fn aims_of_unanswered(case: &RequestContext<'_>, target: &str) -> Vec
     aims
 }
 
-/// Forgets rows whose source has changed; they are read again soon.
-async fn outdate(room: &WorkerContext, rows: &[Row]) -> Result<(), StoreError> {
-    for row in rows {
-        // Behind the store, and also where it is given up: this is the end of what we remember.
-        let _forgetting = Forgetting(room, row);
-        room.store.outdate_row(row, unix_now()).await?;
-    }
-    Ok(())
-}
-
-/// Forgets a row in memory when it is dropped.
-struct Forgetting<'r>(&'r WorkerContext, &'r Row);
-
-impl Drop for Forgetting<'_> {
-    fn drop(&mut self) {
-        self.0.rows.forget(self.1);
-    }
-}
-
 /// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as
 /// well. By its key it is deleted, which other forms of the page, and other processes, learn as a purge.
 /// Pages of segments and of users are found by no key here, and go by the purge of their URL; and all that
@@ -97,32 +76,6 @@ pub(super) async fn invalidate(case: &RequestContext<'_>, changed: &Changed, own
         }
     }
     forget(case.room, &gone, &aims, &rows).await;
-}
-
-/// Has pages and rows forgotten, here at once, and in the store while the visitor waits a little.
-pub(in crate::proxy) async fn forget(
-    room: &WorkerContext,
-    gone: &[PageKey],
-    aims: &[Aim],
-    rows: &[Row],
-) {
-    let purged = &room.pages.purged;
-    let forgetting = async {
-        let deleting = room.store.delete_pages(gone);
-        let purging = purged.purge(&room.store, aims);
-        let outdating = outdate(room, rows);
-        let (purged, deleted, outdated) = tokio::join!(purging, deleting, outdating);
-        purged.map(drop).and(deleted).and(outdated)
-    };
-    match tokio::time::timeout(DELETE_PATIENCE, forgetting).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "what was changed stays in the store for its time")
-        }
-        Err(_) => {
-            tracing::debug!("the store is slow: what was changed may stay there for its time")
-        }
-    }
 }
 
 /// Whether an unsafe request that was answered so has changed rows.
@@ -172,6 +125,3 @@ fn aim(case: &RequestContext<'_>, target: &str, is_hard: bool) -> Aim {
     let query = query::without(query, &case.room.settings.ignore_query);
     Scope::Url { site: &case.admitted.site, path: &path, query: &query }.aim(is_hard)
 }
-
-/// How long an answer waits until the pages that its request changed are gone from the store.
-const DELETE_PATIENCE: Duration = Duration::from_millis(250);

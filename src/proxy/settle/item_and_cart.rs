@@ -4,7 +4,7 @@
 use ::http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode;
 
-use super::session::Change;
+use super::change::Change;
 use super::visitor_token::{Around, Unchanged};
 use crate::http::list;
 use crate::ident::Item;

@@ -5,21 +5,25 @@
 //! session could not be written.
 
 mod app_session;
+mod change;
 pub(in crate::proxy) mod effects;
+mod forget;
 mod invalidate;
 mod item_and_cart;
 mod session;
 mod session_cookies;
+mod session_end;
 pub(in crate::proxy) mod unanswered;
 pub(in crate::proxy) mod user_purge;
 pub(in crate::proxy) mod visit;
 pub(in crate::proxy) mod visitor_token;
 
+use self::change::{Change, SessionEffect};
 use self::effects::Effects;
-use self::session::Change;
 use super::answer::Settled;
 use super::context::RequestContext;
 use super::error::Error;
+use crate::ident::Item;
 
 /// Carries out what an answer means.
 pub(in crate::proxy) async fn settle(
@@ -39,7 +43,7 @@ pub(in crate::proxy) async fn settle(
     // The origin has changed its pages, whatever became of the session.
     match &changed {
         Some(changed) => invalidate::invalidate(cx, changed, aims).await,
-        None if !aims.is_empty() => invalidate::forget(cx.room, &[], &aims, &[]).await,
+        None if !aims.is_empty() => forget::forget(cx.room, &[], &aims, &[]).await,
         None => {}
     }
     let (change, has_filled_cart) = done?;
@@ -49,8 +53,8 @@ pub(in crate::proxy) async fn settle(
 /// The session first: a cart belongs to whom it leaves. Returns whether the cart was changed, too.
 async fn session_and_cart(
     cx: &RequestContext<'_>,
-    session: session::SessionEffect,
-    cart: Vec<(crate::ident::Item, i64)>,
+    session: SessionEffect,
+    cart: Vec<(Item, i64)>,
 ) -> Result<(Change, bool), Error> {
     let change = session::carry_out(cx, session).await?;
     match item_and_cart::fill_cart(cx, cart, &change).await {

@@ -2,10 +2,10 @@
 //! response to a visitor's own forwarded request.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
-use futures_util::future::join_all;
 
 use super::app_session;
-use super::app_session::{AppLogIn, AppLogOut};
+use super::change::{Change, SessionEffect};
+use super::session_end::end;
 use super::visitor_token::Around;
 use crate::http::host::Scheme;
 use crate::http::login_field::{self, Unread};
@@ -18,49 +18,6 @@ use crate::telemetry::metrics::Count;
 
 static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
-
-/// What an answer means for the visitor's session.
-#[derive(Debug)]
-pub(in crate::proxy) enum SessionEffect {
-    /// Nothing.
-    None,
-    /// The app names the user of a session that we make.
-    LogIn(User),
-    /// The app ends the session that we have made.
-    LogOut,
-    /// The app has begun a session of its own.
-    AppLogIn(AppLogIn),
-    /// The app has ended a session of its own.
-    AppLogOut(AppLogOut),
-}
-
-/// What was changed of the visitor's session.
-pub(super) enum Change {
-    Nothing,
-    /// Whose session it is from now on, and the cookie that says so.
-    LoggedIn {
-        token: StoredToken,
-        user: User,
-        cookie: Option<HeaderValue>,
-    },
-    /// The cookie that ends it.
-    LoggedOut {
-        cookie: Option<HeaderValue>,
-    },
-    /// The app has begun or ended a session of its own; whose it is from now on, if anybody's.
-    Watched {
-        user: Option<User>,
-    },
-}
-
-impl Change {
-    pub(super) fn cookie(self) -> Option<HeaderValue> {
-        match self {
-            Self::Nothing | Self::Watched { .. } => None,
-            Self::LoggedIn { cookie, .. } | Self::LoggedOut { cookie } => cookie,
-        }
-    }
-}
 
 /// What the app says of the session that we make. A log-out outweighs a log-in.
 pub(super) fn read(
@@ -153,18 +110,4 @@ fn removed<'t>(
     tokens: impl Iterator<Item = &'t StoredToken>,
 ) -> impl Iterator<Item = (&'t StoredToken, Ending)> {
     tokens.map(|token| (token, Ending::Removed))
-}
-
-/// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
-pub(super) async fn end<'t>(
-    case: &RequestContext<'_>,
-    tokens: impl Iterator<Item = (&'t StoredToken, Ending)>,
-) -> Result<(), Error> {
-    let room = case.room;
-    let ended = join_all(tokens.map(|(token, how)| {
-        room.visits.forget(token);
-        room.sessions.put_out(&room.store, token, how)
-    }));
-    let ended = ended.await.into_iter().collect::<Result<(), _>>();
-    ended.map_err(|error| Error::Session(error.into()))
 }

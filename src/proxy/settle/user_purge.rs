@@ -5,8 +5,8 @@
 
 use ::http::HeaderMap;
 
-use super::invalidate::forget;
-use super::session::Change;
+use super::change::Change;
+use super::forget::forget;
 use super::session_cookies;
 use crate::cache::purge::scope::{Aim, Scope};
 use crate::http::apply_set_cookie::Changed;

@@ -1,5 +1,6 @@
 //! Answering from the page cache: look up, join the one fetch, or begin it.
 
+use crate::proxy::deliver::{headers, stored};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,6 @@ use crate::ident::PageKey;
 use crate::origin::OriginResponse;
 use crate::proxy::answer::Answer;
 use crate::proxy::context::RequestContext;
-use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::content_coding;
 use crate::proxy::error::Error;
@@ -87,7 +87,7 @@ pub(in crate::proxy) async fn answer(
     match fetched {
         Fetched::Answer(mut response) => {
             if class.is_personal() {
-                deliver::keep_for_one(response.headers_mut());
+                headers::keep_for_one(response.headers_mut());
             }
             Ok(Answer::Stored(response))
         }
@@ -231,7 +231,7 @@ async fn hit(
     }
     let ready = content_coding::ready(want.case, want.class, entry, true).await?;
     trail.outcome(outcome, None);
-    Ok(deliver::ready(want.case, &ready, &hit_status(want, entry, from)))
+    Ok(stored::ready(want.case, &ready, &hit_status(want, entry, from)))
 }
 
 /// A page that is fresh no more, as the answer all the same.
@@ -243,7 +243,7 @@ async fn stale(
     let entry = &held.entry;
     let ready = content_coding::ready(want.case, want.class, entry, true).await?;
     trail.outcome(Outcome::HitStale, None);
-    Ok(deliver::ready(want.case, &ready, &stale_status(want, entry)))
+    Ok(stored::ready(want.case, &ready, &stale_status(want, entry)))
 }
 
 /// A page that is on its way: as it comes or, where this visitor cannot read that, when it has landed.
@@ -256,7 +256,7 @@ async fn coming(
 ) -> Result<Response<Body>, Reason> {
     let (case, coder) = (want.case, &want.case.room.coder);
     match coder.live(want.class, &case.head.headers, &head.headers) {
-        Live::AsItComes => Ok(deliver::stored(case, head, status, Body::flight(seat, length))),
+        Live::AsItComes => Ok(stored::stored(case, head, status, Body::flight(seat, length))),
         // A seat that is not read would hold up those that are.
         Live::Never => Err(Reason::Vary),
         Live::Whole => {
@@ -267,7 +267,7 @@ async fn coming(
             let page = landed.ok_or(Reason::Vary)?;
             want.suits(&page)?;
             let ready = content_coding::ready(case, want.class, &page, true).await?;
-            Ok(deliver::ready(case, &ready, status))
+            Ok(stored::ready(case, &ready, status))
         }
     }
 }
@@ -347,8 +347,8 @@ async fn lead(
             let answer = match is_his {
                 true => {
                     let body = Body::flight(seat, length);
-                    let mut answer = deliver::stored(case, &entry, &status, body);
-                    deliver::give_cookies(case, answer.headers_mut(), cookies);
+                    let mut answer = stored::stored(case, &entry, &status, body);
+                    headers::give_cookies(case, answer.headers_mut(), cookies);
                     Ok(answer)
                 }
                 false => coming(want, &entry, (seat, length), &status).await,
@@ -413,7 +413,7 @@ async fn landed(
     let entry = kept.unwrap_or(entry);
     let ready = content_coding::ready(want.case, want.class, &entry, is_kept).await?;
     status.ttl = Some(entry.ttl(want.now()));
-    Ok(deliver::ready(want.case, &ready, &status))
+    Ok(stored::ready(want.case, &ready, &status))
 }
 
 /// The verdict on another request's fetch. Of one that carries another user's session it is not waited for

@@ -1,5 +1,6 @@
 //! Answering from a row that is refreshed in the background: the same for everyone.
 
+use crate::proxy::deliver::headers;
 use std::sync::Arc;
 
 use ::http::header::{
@@ -13,7 +14,6 @@ use crate::http::cache_status::CacheStatus;
 use crate::http::list;
 use crate::ident::Item;
 use crate::proxy::context::RequestContext;
-use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::upgrade;
@@ -78,7 +78,7 @@ fn respond(case: &RequestContext<'_>, kept: &KeptRow) -> Response<Body> {
         // A clock that is behind another's finds it new.
         headers.insert(AGE, HeaderValue::from((case.now - refreshed).max(0.0) as u64));
     }
-    deliver::put_status(case.room, &mut headers, &status());
+    headers::put_status(case.room, &mut headers, &status());
     let mut response = Response::new(Body::empty());
     if names_tag(&case.head.headers, tag) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;

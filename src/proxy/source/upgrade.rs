@@ -9,22 +9,22 @@
 //! Over HTTP/2 WebSocket is asked for by an extended CONNECT, and its stream alone becomes the tunnel
 //! (RFC 8441). The origin is asked as over HTTP/1.1.
 
+use crate::proxy::deliver::headers;
 use ::http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TE, TRAILER};
 use ::http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::forward;
-use crate::http::hop;
 use crate::http::peer::Peer;
 use crate::http::tags::strip_tags;
 use crate::http::upgrade::Protocol;
+use crate::http::{forwarded, hop};
 use crate::ident::StoredToken;
 use crate::origin::{Answer as Upgraded, OriginError};
 use crate::proxy::answer::Answer;
 use crate::proxy::connection::counter::Place;
 use crate::proxy::connection::tunnel::Opened;
 use crate::proxy::context::RequestContext;
-use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
 use crate::proxy::origin_request;
@@ -80,8 +80,8 @@ pub(in crate::proxy) async fn answer(
         Upgraded::Http(came) => Ok(Answer::Own(came, Reason::Upgrade)),
         Upgraded::Switched(mut origin) => {
             let mut fields = std::mem::take(&mut origin.fields);
-            deliver::remove_sessions(case, &mut fields);
-            deliver::harden_cookies(case, &mut fields);
+            headers::remove_sessions(case, &mut fields);
+            headers::harden_cookies(case, &mut fields);
             let is_websocket = protocol.is_websocket();
             let response = match stream {
                 Some(_) => extended(fields),
@@ -110,7 +110,7 @@ fn extended(fields: HeaderMap) -> Response<Body> {
 fn told(mut fields: HeaderMap) -> Response<Body> {
     hop::strip_hop_by_hop(&mut fields);
     fields.remove(CONTENT_LENGTH);
-    deliver::remove_own(&mut fields);
+    forwarded::remove_own(&mut fields);
     strip_tags(&mut fields);
     let mut response = Response::new(Body::empty());
     *response.headers_mut() = fields;

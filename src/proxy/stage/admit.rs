@@ -39,7 +39,7 @@ pub(in crate::proxy) fn admit(
         return Err(Error::Denied);
     }
     let admitted = check(settings, client, &head, (address, length))?;
-    record.admitted(&admitted);
+    record.site(&admitted.site);
     Ok(AdmittedRequest { head, has_body, now, admitted })
 }
 

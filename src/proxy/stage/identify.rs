@@ -48,7 +48,7 @@ pub(in crate::proxy) async fn identify<'w>(
 ) -> Result<IdentifiedRequest<'w>, Error> {
     let RoutedRequest { request, counts_in_all, route, limits, item } = routed;
     let visitor = visitor(worker, client, &request, route, mode).await;
-    record.visitor(&visitor, worker.settings.log_user);
+    record.visitor(visitor.class, visitor.user().filter(|_| worker.settings.log_user));
     if mode.counts() {
         let check = RateCheck::of(worker, &request);
         if counts_in_all {

@@ -4,15 +4,12 @@
 //! Of the answer its body counts and nothing else: cookies in it, and what the app says to us beside it, are
 //! dropped, for the page's head has left already.
 
-use crate::proxy::deliver::fragments::Subrequest;
-use crate::proxy::deliver::fragments::Subrequests;
 use crate::proxy::stage::admit::AdmittedRequest;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use ::http::header::{CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use ::http::request::Parts;
@@ -20,14 +17,20 @@ use ::http::uri::PathAndQuery;
 use ::http::{HeaderName, Method, Response, StatusCode, Uri, Version};
 use bytes::{Bytes, BytesMut};
 use encoding_rs::{Encoding, UTF_8};
-use tokio::task::JoinHandle;
 
-use super::{Charge, DEPTH_MAX, OF_A_PART, fill_within, own, target};
+use super::content::{Charge, Coming, Content, Unfilled};
+use super::own;
+use super::stream::{Filling, Includes, Places};
+use super::stream::{Place, Slot};
+use super::subrequest::{OF_A_PART, Subrequest, Subrequests, Subresponse, target};
+use super::way::Way;
+use super::zip::Zip;
 use crate::cache::recoded;
-use crate::cache::rules::fragments;
 use crate::cache::rules::fragments::esi::Include;
+use crate::cache::rules::fragments::{self, Knife};
 use crate::clock::unix_now;
 use crate::http::apply_set_cookie::Aftermath;
+use crate::http::coding::Coding;
 use crate::http::cookie::cookies;
 use crate::http::media::{self, Kind};
 use crate::http::template::escape_html;
@@ -38,11 +41,13 @@ use crate::proxy::connection::client::Client;
 use crate::proxy::context::Admitted;
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
-use crate::proxy::error::Error;
 use crate::proxy::origin_request;
 use crate::proxy::stage::divert;
 use crate::proxy::visitor::Visitor;
 use crate::telemetry::metrics::Count;
+
+/// How deep content is looked into for holes of its own: includes within includes.
+const DEPTH_MAX: usize = 3;
 
 /// Who asks for the contents of a page's holes.
 pub(super) struct Asker {
@@ -65,58 +70,6 @@ pub(super) struct Asker {
     depth: usize,
     /// What may still be asked for, for the page and all within it.
     left: Rc<Cell<usize>>,
-}
-
-/// The content of a hole.
-pub(super) struct Content {
-    pub(super) bytes: Bytes,
-    _room: Charge,
-}
-
-/// A content on its way. It is called off when this is dropped.
-pub(super) struct Coming(JoinHandle<Option<Content>>);
-
-impl Coming {
-    /// The content; `None`: it failed.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Content>> {
-        Pin::new(&mut self.0).poll(cx).map(|done| {
-            done.unwrap_or_else(|error| {
-                tracing::error!(%error, "a hole was not filled");
-                None
-            })
-        })
-    }
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Why a hole is not filled.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Unfilled {
-    #[error("its source is no page of this site")]
-    Elsewhere,
-    #[error("there is nobody for whom it could be")]
-    Nobody,
-    #[error("too many holes in one page, or too deep")]
-    TooMany,
-    #[error("the store could not say what belongs there")]
-    Store,
-    #[error(transparent)]
-    Refused(#[from] Error),
-    #[error("the answer has the status {0}")]
-    Status(StatusCode),
-    #[error("the answer is of no type that can stand in a page")]
-    Type,
-    #[error("the answer cannot be read")]
-    Unreadable,
-    #[error("the answer broke off")]
-    BrokenOff,
-    #[error("the answer is too large, or there is no room for it")]
-    TooLarge,
 }
 
 /// What may stand in a hole.
@@ -192,6 +145,32 @@ impl Asker {
         Bytes::from(self.encoding.encode(text).0.into_owned())
     }
 
+    /// Begins to ask for the contents of all fragments of a page, side by side.
+    pub(super) fn places(self: &Rc<Self>, fragments: &[Fragment], visitor: &Rc<Visitor>) -> Places {
+        // Not who he is: a guest whom the app calls nobody may have a cart in his session.
+        let is_without = fragments.iter().any(|one| one.only_sessions) && !self.has_session();
+        let place = |fragment: &Fragment| {
+            let slot = match fragment.only_sessions && is_without {
+                true => Slot::None,
+                false => Slot::of(self.fragment(fragment, visitor)),
+            };
+            let fallback = fragment.fallback.as_deref().map(|text| self.encoded(text));
+            Place { slot, fallback }
+        };
+        Places(fragments.iter().map(place).collect())
+    }
+
+    /// The page, or a part of it, with its fragments filled while it is sent.
+    pub(super) fn filling(
+        self: &Rc<Self>,
+        page: Body,
+        (knife, places): (Knife, Places),
+        zip: Option<Zip>,
+    ) -> Body {
+        let includes = Box::new(Including(Rc::clone(self)));
+        Body::filled(Filling::new(page, knife, places, includes, zip))
+    }
+
     /// Begins to ask for what a fragment names.
     pub(super) fn fragment(
         self: &Rc<Self>,
@@ -213,21 +192,6 @@ impl Asker {
                 })
             }
         }
-    }
-
-    /// Begins to ask for what an include names.
-    pub(super) fn include(self: &Rc<Self>, include: Include) -> Option<Coming> {
-        let this = Rc::clone(self);
-        self.begin(async move {
-            let first = this.included(&include.src).await;
-            match (first, &include.alt) {
-                (Err(error), Some(alt)) => {
-                    tracing::debug!(%error, "an include is tried by its alt");
-                    this.included(alt).await
-                }
-                (first, _) => first,
-            }
-        })
     }
 
     async fn included(&self, source: &str) -> Result<Content, Unfilled> {
@@ -373,6 +337,38 @@ impl Asker {
         };
         Ok(fill_within(self.requests.answer(subrequest).await?, self))
     }
+}
+
+/// What fills the includes of a page, or of a part of it.
+struct Including(Rc<Asker>);
+
+impl Includes for Including {
+    fn include(&self, include: Include) -> Option<Coming> {
+        let this = Rc::clone(&self.0);
+        self.0.begin(async move {
+            let first = this.included(&include.src).await;
+            match (first, &include.alt) {
+                (Err(error), Some(alt)) => {
+                    tracing::debug!(%error, "an include is tried by its alt");
+                    this.included(alt).await
+                }
+                (first, _) => first,
+            }
+        })
+    }
+}
+
+/// The content of a hole with its own filled, where its route has ESI. What is behind the last depth is not
+/// asked for.
+fn fill_within(answered: Subresponse, asker: &Asker) -> Response<Body> {
+    let Subresponse { response, route, target } = answered;
+    let has_tags = Way::of(&route, &response) == Some(Way::Tags)
+        && Coding::of(response.headers()) == Some(Coding::Identity);
+    let Some(encoding) = fragments::encoding(response.headers()).filter(|_| has_tags) else {
+        return response;
+    };
+    let asker = asker.within(target, encoding);
+    response.map(|body| asker.filling(body, (Knife::tags(), Places::default()), None))
 }
 
 /// The head of the visitor's requests for contents: that of his request for the page, as a GET of a whole page

@@ -5,82 +5,40 @@
 //! his own requests go (`ask`); and what cannot be filled shows what the page has there.
 
 mod ask;
+mod content;
 mod own;
 mod stream;
+pub(in crate::proxy) mod subrequest;
+pub(in crate::proxy) mod way;
 mod zip;
 
-use crate::proxy::connection::client::Client;
-use crate::proxy::context::WaitingFragments;
-use crate::proxy::context::WorkerContext;
-use crate::proxy::error::Error;
-use crate::proxy::stage::admit::AdmittedRequest;
-use crate::proxy::visitor::Visitor;
+use crate::proxy::deliver::headers;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use ::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, ETAG, EXPIRES,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE, TRAILER, VARY,
+    LAST_MODIFIED, TRAILER, VARY,
 };
 use ::http::request::Parts;
-use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
-use futures_util::future::LocalBoxFuture;
 
 use self::ask::Asker;
-use self::stream::Filling;
 use self::stream::Places;
+use self::subrequest::{OF_A_PART, Subrequests};
+use self::way::Way;
 use crate::cache::recoded;
 use crate::cache::rules::fragments;
-use crate::cache::rules::fragments::{Knife, esi};
+use crate::cache::rules::fragments::Knife;
 use crate::http::apply_set_cookie::Aftermath;
 use crate::http::cache_control::CacheControl;
 use crate::http::coding::{Accepted, Coding};
-use crate::http::media::{self, Kind};
+use crate::http::media::{self};
 use crate::http::vary::Vary;
 use crate::policy::route::{Esi, Route, Share};
 use crate::proxy::context::RequestContext;
-use crate::proxy::deliver;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::origin_request;
 use crate::proxy::stage::upgrade;
-
-/// How deep content is looked into for holes of its own: includes within includes.
-const DEPTH_MAX: usize = 3;
-
-/// A request of the visitor's own for the content of a fragment.
-pub(in crate::proxy) struct Subrequest {
-    pub(in crate::proxy) worker: Rc<WorkerContext>,
-    pub(in crate::proxy) client: Rc<Client>,
-    pub(in crate::proxy) request: AdmittedRequest,
-    /// With whom the content is shared, where the fragment says so.
-    pub(in crate::proxy) share: Option<Share>,
-    /// The page's route.
-    pub(in crate::proxy) page: Arc<Route>,
-}
-
-/// The answer to it.
-pub(in crate::proxy) struct Subresponse {
-    pub(in crate::proxy) response: Response<Body>,
-    pub(in crate::proxy) route: Arc<Route>,
-    /// What was asked for, against which the sources in it are resolved.
-    pub(in crate::proxy) target: String,
-}
-
-/// How fragments come back into the request path: behind admission, and unable to change anything.
-pub(in crate::proxy) trait Subrequests {
-    /// Answers a request for a fragment.
-    fn answer(&self, request: Subrequest) -> LocalBoxFuture<'static, Result<Subresponse, Error>>;
-
-    /// The visitor of a request on a route.
-    fn visitor(
-        &self,
-        worker: Rc<WorkerContext>,
-        client: Rc<Client>,
-        request: AdmittedRequest,
-        route: Arc<Route>,
-    ) -> LocalBoxFuture<'static, Visitor>;
-}
 
 /// What the visitor takes of a page with holes.
 pub(in crate::proxy) struct Wanted {
@@ -121,46 +79,6 @@ fn may_be_cut(route: &Route, head: &Parts) -> bool {
         Esi::Said => !is_static(),
         // The answer to a change is the app's own, and may be somebody else's than the request was.
         Esi::Off => is_read && !is_static() && media::asks_for_page(&head.headers),
-    }
-}
-
-/// What a client says of the part of a page that it has, or wants.
-static OF_A_PART: [HeaderName; 4] = [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE, RANGE];
-
-/// Beside a response: the app says that its tags of ESI are to be carried out.
-#[derive(Clone, Copy, Debug)]
-struct Said;
-
-/// Keeps in mind what a response says of ESI, where that counts: the field is taken away where caches between
-/// us and the visitor would keep for others by it what is his.
-pub(in crate::proxy) fn note(route: &Route, response: &mut Response<Body>) {
-    if route.esi == Esi::Said && esi::is_said(response.headers()) {
-        response.extensions_mut().insert(Said);
-    }
-}
-
-/// How a response is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Elements,
-    Tags,
-}
-
-impl Way {
-    /// How the response to a request on `route` is cut, where it is at all.
-    fn of(route: &Route, response: &Response<Body>) -> Option<Self> {
-        let headers = response.headers();
-        if !matches!(response.status().as_u16(), 200 | 203 | 404 | 410) {
-            return None;
-        }
-        match route.esi {
-            Esi::Off => {
-                let has_any = !route.fragments.is_empty() && media::kind(headers) == Kind::Html;
-                has_any.then_some(Self::Elements)
-            }
-            Esi::Said if response.extensions().get::<Said>().is_none() => None,
-            Esi::Said | Esi::Always => media::is_compressible(headers).then_some(Self::Tags),
-        }
     }
 }
 
@@ -215,30 +133,11 @@ pub(in crate::proxy) async fn fill(
                 true => asker.visitor(route, case.now).await,
                 false => case.visitor.clone(),
             };
-            (knife, Places::begin(&route.fragments, &asker, &Rc::new(visitor)))
+            (knife, asker.places(&route.fragments, &Rc::new(visitor)))
         }
     };
     let zip = is_zipped.then(zip::Zip::new);
-    Response::from_parts(head, Body::filled(Filling::new(body, knife, places, asker, zip)))
-}
-
-/// The content of a hole with its own filled, where its route has ESI. What is behind the last depth is not
-/// asked for.
-fn fill_within(answered: Subresponse, asker: &Asker) -> Response<Body> {
-    let Subresponse { response, route, target } = answered;
-    let has_tags = Way::of(&route, &response) == Some(Way::Tags)
-        && Coding::of(response.headers()) == Some(Coding::Identity);
-    let Some(encoding) = fragments::encoding(response.headers()).filter(|_| has_tags) else {
-        return response;
-    };
-    let asker = asker.within(target, encoding);
-    response
-        .map(|body| Body::filled(Filling::new(body, Knife::tags(), Places::default(), asker, None)))
-}
-
-/// What a request asks for, against which the sources in its answer are resolved (RFC 3986 §5.1.3).
-pub(in crate::proxy) fn target(case: &RequestContext<'_>) -> String {
-    case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
+    Response::from_parts(head, asker.filling(body, (knife, places), zip))
 }
 
 /// What is kept of markup that has no end, in bytes.
@@ -256,41 +155,12 @@ fn describe(headers: &mut HeaderMap) {
     if vary != Vary::Any && !vary.names(&COOKIE) {
         headers.append(VARY, HeaderValue::from_name(COOKIE));
     }
-    deliver::remove_for_shared_caches(headers);
+    headers::remove_for_shared_caches(headers);
 }
 
 /// What speaks of the page as it is stored.
 static OF_THE_STORED: [HeaderName; 6] =
     [ETAG, LAST_MODIFIED, CONTENT_LENGTH, ACCEPT_RANGES, EXPIRES, TRAILER];
-
-/// WorkerContext for a content that waits for its page.
-struct Charge {
-    waiting: Rc<WaitingFragments>,
-    bytes: usize,
-}
-
-impl Charge {
-    fn new(waiting: &Rc<WaitingFragments>) -> Self {
-        Self { waiting: Rc::clone(waiting), bytes: 0 }
-    }
-
-    /// Takes room for more; false where there is none.
-    fn grow(&mut self, bytes: usize, most: usize) -> bool {
-        let all = self.waiting.0.get().saturating_add(bytes);
-        if all > most {
-            return false;
-        }
-        self.waiting.0.set(all);
-        self.bytes += bytes;
-        true
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.waiting.0.update(|all| all.saturating_sub(self.bytes));
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -332,16 +202,5 @@ mod tests {
                 ]
             );
         }
-    }
-
-    #[test]
-    fn contents_have_a_bound_together() {
-        let waiting = Rc::new(WaitingFragments::default());
-        let (mut one, mut other) = (Charge::new(&waiting), Charge::new(&waiting));
-        assert!(one.grow(6, 10) && other.grow(4, 10) && !other.grow(1, 10));
-        drop(one);
-        assert!(other.grow(6, 10) && !other.grow(1, 10));
-        drop(other);
-        assert_eq!(waiting.0.get(), 0);
     }
 }

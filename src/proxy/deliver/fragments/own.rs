@@ -1,6 +1,6 @@
 //! Holes that we fill ourselves, with what we know of the visitor.
 
-use super::ask::Unfilled;
+use super::content::Unfilled;
 use crate::http::template::escape_html;
 use crate::ident::{Item, VisitorToken};
 use crate::policy::route::Fill;

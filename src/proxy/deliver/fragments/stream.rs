@@ -9,12 +9,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::Frame;
 
-use super::ask::{Asker, Coming, Content};
+use super::content::{Coming, Content};
 use super::zip::Zip;
+use crate::cache::rules::fragments::esi::Include;
 use crate::cache::rules::fragments::{Cut, Knife};
-use crate::policy::route::Fragment;
 use crate::proxy::deliver::body::{Body, BodyError};
-use crate::proxy::visitor::Visitor;
 
 /// How much of a page is cut at a time, in bytes.
 const STRIDE: usize = 32 * 1_024;
@@ -25,15 +24,15 @@ const LINE_MAX: usize = 1_024;
 
 /// What holes by selector are filled with, by their places.
 #[derive(Default)]
-pub(super) struct Places(Vec<Place>);
+pub(super) struct Places(pub(super) Vec<Place>);
 
-struct Place {
-    slot: Slot,
-    fallback: Option<Bytes>,
+pub(super) struct Place {
+    pub(super) slot: Slot,
+    pub(super) fallback: Option<Bytes>,
 }
 
 /// A content, wherever it is.
-enum Slot {
+pub(super) enum Slot {
     Coming(Coming),
     Come(Rc<Content>),
     /// It failed.
@@ -43,7 +42,7 @@ enum Slot {
 }
 
 impl Slot {
-    fn of(coming: Option<Coming>) -> Self {
+    pub(super) fn of(coming: Option<Coming>) -> Self {
         coming.map_or(Self::Failed, Self::Coming)
     }
 
@@ -57,28 +56,17 @@ impl Slot {
     }
 }
 
-impl Places {
-    /// Begins to ask for all of them, side by side.
-    pub(super) fn begin(fragments: &[Fragment], asker: &Rc<Asker>, visitor: &Rc<Visitor>) -> Self {
-        // Not who he is: a guest whom the app calls nobody may have a cart in his session.
-        let is_without = fragments.iter().any(|one| one.only_sessions) && !asker.has_session();
-        let place = |fragment: &Fragment| {
-            let slot = match fragment.only_sessions && is_without {
-                true => Slot::None,
-                false => Slot::of(asker.fragment(fragment, visitor)),
-            };
-            let fallback = fragment.fallback.as_deref().map(|text| asker.encoded(text));
-            Place { slot, fallback }
-        };
-        Self(fragments.iter().map(place).collect())
-    }
-}
-
 /// What stands in line for the visitor.
 enum Piece {
     Text(Bytes),
     Element { place: usize, own: Bytes },
     Include(Slot),
+}
+
+/// What fills the includes of a page.
+pub(super) trait Includes {
+    /// Begins to ask for what an include names. `None`: no more are asked for.
+    fn include(&self, include: Include) -> Option<Coming>;
 }
 
 /// A page that is filled while it is sent.
@@ -93,7 +81,7 @@ pub(super) struct Filling {
     /// Bytes of the page in the line.
     in_line: usize,
     places: Places,
-    asker: Rc<Asker>,
+    includes: Box<dyn Includes>,
     zip: Option<Zip>,
     is_over: bool,
 }
@@ -103,7 +91,7 @@ impl Filling {
         page: Body,
         knife: Knife,
         places: Places,
-        asker: Rc<Asker>,
+        includes: Box<dyn Includes>,
         zip: Option<Zip>,
     ) -> Self {
         Self {
@@ -115,7 +103,7 @@ impl Filling {
             line: VecDeque::new(),
             in_line: 0,
             places,
-            asker,
+            includes,
             zip,
             is_over: false,
         }
@@ -157,7 +145,7 @@ impl Filling {
                         self.in_line += own.len();
                         Piece::Element { place, own }
                     }
-                    Cut::Include(include) => match self.asker.include(include) {
+                    Cut::Include(include) => match self.includes.include(include) {
                         Some(coming) => Piece::Include(Slot::Coming(coming)),
                         None => continue,
                     },

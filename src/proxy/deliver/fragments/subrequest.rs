@@ -1,0 +1,59 @@
+//! Requests for the contents of fragments, and the way by which they come back into the request path.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
+use ::http::uri::PathAndQuery;
+use ::http::{HeaderName, Response};
+use futures_util::future::LocalBoxFuture;
+
+use crate::policy::route::{Route, Share};
+use crate::proxy::connection::client::Client;
+use crate::proxy::context::{RequestContext, WorkerContext};
+use crate::proxy::deliver::body::Body;
+use crate::proxy::error::Error;
+use crate::proxy::stage::admit::AdmittedRequest;
+use crate::proxy::visitor::Visitor;
+
+/// A request of the visitor's own for the content of a fragment.
+pub(in crate::proxy) struct Subrequest {
+    pub(in crate::proxy) worker: Rc<WorkerContext>,
+    pub(in crate::proxy) client: Rc<Client>,
+    pub(in crate::proxy) request: AdmittedRequest,
+    /// With whom the content is shared, where the fragment says so.
+    pub(in crate::proxy) share: Option<Share>,
+    /// The page's route.
+    pub(in crate::proxy) page: Arc<Route>,
+}
+
+/// The answer to it.
+pub(in crate::proxy) struct Subresponse {
+    pub(in crate::proxy) response: Response<Body>,
+    pub(in crate::proxy) route: Arc<Route>,
+    /// What was asked for, against which the sources in it are resolved.
+    pub(in crate::proxy) target: String,
+}
+
+/// How fragments come back into the request path: behind admission, and unable to change anything.
+pub(in crate::proxy) trait Subrequests {
+    /// Answers a request for a fragment.
+    fn answer(&self, request: Subrequest) -> LocalBoxFuture<'static, Result<Subresponse, Error>>;
+
+    /// The visitor of a request on a route.
+    fn visitor(
+        &self,
+        worker: Rc<WorkerContext>,
+        client: Rc<Client>,
+        request: AdmittedRequest,
+        route: Arc<Route>,
+    ) -> LocalBoxFuture<'static, Visitor>;
+}
+
+/// What a request asks for, against which the sources in its answer are resolved (RFC 3986 §5.1.3).
+pub(in crate::proxy) fn target(case: &RequestContext<'_>) -> String {
+    case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
+}
+
+/// What a client says of the part of a page that it has, or wants.
+pub(super) static OF_A_PART: [HeaderName; 4] = [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE, RANGE];

@@ -1,0 +1,176 @@
+//! A stored page, as the client gets it: by the request's conditions and ranges all of it, parts of it, or nothing.
+
+use ::http::header::{AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
+use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use hyper::ext::ReasonPhrase;
+use std::sync::Arc;
+
+use super::body::Body;
+use super::headers::put_status;
+use crate::cache::entry::Entry;
+use crate::cache::recoded;
+use crate::http::cache_status::CacheStatus;
+use crate::http::conditional::{self, Condition};
+use crate::http::range::{self, Multipart, Selection};
+use crate::http::targeted::CDN_CACHE_CONTROL;
+use crate::proxy::context::RequestContext;
+use crate::proxy::deliver::fragments::way;
+
+/// A page, ready to be sent to one visitor.
+pub(in crate::proxy) struct Ready {
+    pub(in crate::proxy) page: Arc<Entry>,
+    /// Whether he may be sent parts of it.
+    pub(in crate::proxy) in_parts: bool,
+}
+
+impl Ready {
+    pub(super) fn stored(page: &Arc<Entry>, in_parts: bool) -> Self {
+        Self { page: Arc::clone(page), in_parts }
+    }
+}
+
+/// A stored page in the form that the visitor takes.
+pub(in crate::proxy) fn ready(
+    case: &RequestContext<'_>,
+    ready: &Ready,
+    status: &CacheStatus<'_>,
+) -> Response<Body> {
+    let page = &ready.page;
+    if ready.in_parts {
+        whole(case, page, status)
+    } else {
+        stored(case, page, status, Body::full(page.body.clone()))
+    }
+}
+
+/// A stored page that is whole: by the request's conditions and ranges all of it, parts of it, or
+/// nothing. Its age is as right as the clock; everything else is as it came.
+fn whole(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let body = || Body::full(entry.body.clone());
+    if !is_not_modified(case, entry) && case.head.method == Method::GET && entry.status == 200 {
+        let asked = &case.head.headers;
+        let length = entry.body.len();
+        match range::select(asked, &entry.headers, length, case.now as u64) {
+            Selection::Whole => {}
+            Selection::One(part) => return one_part(case, entry, status, &part),
+            Selection::Several(parts) => {
+                if let Some(response) = several_parts(case, entry, status, parts) {
+                    return response;
+                }
+            }
+            Selection::Unsatisfiable => {
+                let mut response = partial(case, entry, status);
+                *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+                describe_no_more(response.headers_mut());
+                let there = range::unsatisfied_range(length);
+                response.headers_mut().insert(CONTENT_RANGE, there);
+                return response;
+            }
+        }
+    }
+    stored(case, entry, status, body())
+}
+
+fn one_part(
+    case: &RequestContext<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    part: &std::ops::Range<usize>,
+) -> Response<Body> {
+    let mut response = partial(case, entry, status);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_RANGE, range::content_range(part, entry.body.len()));
+    response.map(|_| Body::full(entry.body.slice(part.clone())))
+}
+
+fn several_parts(
+    case: &RequestContext<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    parts: Vec<std::ops::Range<usize>>,
+) -> Option<Response<Body>> {
+    let boundary = format!("{:032x}", fastrand::u128(..));
+    let kind = entry.headers.get(CONTENT_TYPE);
+    let framed = Multipart::new(parts, entry.body.len(), kind, &boundary)?;
+    let mut response = partial(case, entry, status);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, framed.content_type.clone());
+    let parts = framed
+        .parts
+        .iter()
+        .flat_map(|(head, range)| [head.clone(), entry.body.slice(range.clone())]);
+    let body = Body::parts(parts.chain([framed.end.clone()]).collect());
+    Some(response.map(|_| body))
+}
+
+/// The head of a 206, as far as it is the page's.
+fn partial(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let mut response = head(case, entry, status);
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    response.extensions_mut().remove::<ReasonPhrase>();
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response
+}
+
+/// What describes a body that is not sent.
+fn describe_no_more(headers: &mut HeaderMap) {
+    for name in [CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING] {
+        headers.remove(name);
+    }
+}
+
+/// Whether the client has the page already (RFC 9111 §4.3.2).
+pub(in crate::proxy) fn is_not_modified(case: &RequestContext<'_>, entry: &Entry) -> bool {
+    let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
+    let asked = &case.head.headers;
+    conditional::judge(asked, status, &entry.headers, case.now as u64) == Condition::NotModified
+}
+
+/// A stored page with its body, or by the request's conditions without it.
+pub(in crate::proxy) fn stored(
+    case: &RequestContext<'_>,
+    entry: &Entry,
+    status: &CacheStatus<'_>,
+    body: Body,
+) -> Response<Body> {
+    let mut response = head(case, entry, status);
+    if is_not_modified(case, entry) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response.extensions_mut().remove::<ReasonPhrase>();
+        conditional::strip_for_not_modified(response.headers_mut());
+        return response;
+    }
+    if case.head.method != Method::HEAD {
+        return response.map(|_| body);
+    }
+    // RFC 9110 §8.6: a 204 says no length.
+    if let (Some(length), true) = (http_body::Body::size_hint(&body).exact(), entry.status != 204) {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    response
+}
+
+/// The head of a stored page, and no body.
+fn head(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    // PERF: three fields more than stored fit without the map's growing.
+    let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
+    headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+    // RFC 9213 §2: it was for us, and is kept for the next 304.
+    headers.remove(&CDN_CACHE_CONTROL);
+    let age = entry.age(case.now as u64);
+    headers.insert(AGE, HeaderValue::from(age));
+    if case.room.coder.is_on() && recoded::recodable(&entry.headers).is_some() {
+        recoded::tell_choice(&mut headers);
+    }
+    put_status(case.room, &mut headers, status);
+    *response.headers_mut() = headers;
+    *response.status_mut() = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
+    if let Some(reason) = &entry.reason
+        && let Ok(phrase) = ReasonPhrase::try_from(reason.as_ref())
+    {
+        response.extensions_mut().insert(phrase);
+    }
+    way::note(case.route, &mut response);
+    response
+}

@@ -1,0 +1,22 @@
+//! Sessions end: here at once, and in the store before the answer goes out.
+
+use futures_util::future::join_all;
+
+use crate::ident::StoredToken;
+use crate::proxy::context::RequestContext;
+use crate::proxy::error::Error;
+use crate::session::Ending;
+
+/// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
+pub(super) async fn end<'t>(
+    case: &RequestContext<'_>,
+    tokens: impl Iterator<Item = (&'t StoredToken, Ending)>,
+) -> Result<(), Error> {
+    let room = case.room;
+    let ended = join_all(tokens.map(|(token, how)| {
+        room.visits.forget(token);
+        room.sessions.put_out(&room.store, token, how)
+    }));
+    let ended = ended.await.into_iter().collect::<Result<(), _>>();
+    ended.map_err(|error| Error::Session(error.into()))
+}
