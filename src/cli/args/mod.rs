@@ -30,9 +30,9 @@ Examples:
   anteroom run --config proxy.toml --store redis://127.0.0.1/0 --threads 4
 
 Options override environment variables (ANTEROOM__SECTION__KEY, such as
-ANTEROOM__CACHE__DEFAULT_TTL=60s), and these override the file.
-ANTEROOM_LOG=debug prints more to standard error. TERM and INT stop the proxy after open requests are
-answered; HUP reloads the configuration.";
+ANTEROOM__CACHE__DEFAULT_TTL=60s), and these override the file. ANTEROOM_LOG=debug prints more to
+standard error. TERM and INT stop the proxy after open requests are answered; HUP reloads the
+configuration.";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -59,8 +59,9 @@ Examples:
   anteroom rows list --json
   anteroom rows stop inventory 7 --socket /var/lib/anteroom/admin.sock
 
-These commands connect to the running proxy over its admin socket: --socket, or [admin] socket in the file
-of --config; without both, ./anteroom-data/admin.sock. The proxy answers only the user that it runs as.";
+These commands connect to the running proxy over its admin socket: --socket, or [admin] socket in
+the file of --config; without both, ./anteroom-data/admin.sock. The proxy answers only the user
+that it runs as.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -70,17 +71,17 @@ Examples:
   anteroom top cookies
       Cookies instead of items: why pages are not served from the cache
 
-Views by all visitors are counted. [views] rescale_every and rescale_percent say how old views lose weight.
-The command connects to the running proxy over the socket in [admin] socket.";
+Views by all visitors are counted. [views] rescale_every and rescale_percent say how old views
+lose weight. The command connects to the running proxy over the socket in [admin] socket.";
 
 const COOKIES_EXAMPLES: &str = "\
 Examples:
   anteroom top cookies
   anteroom top cookies --json --config /etc/anteroom/proxy.toml
 
-Only names are shown, never values, and only those seen by this proxy since its start. 64 names are counted
-one by one, all others together. The command connects to the running proxy over the socket in [admin]
-socket.";
+Only names are shown, never values, and only those seen by this proxy since its start. 64 names
+are counted one by one, all others together. The command connects to the running proxy over the
+socket in [admin] socket.";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
@@ -92,9 +93,9 @@ Examples:
       Removes all pages below this URL; they are not served while the app fails, either
   anteroom purge --all --json --config /etc/anteroom/proxy.toml
 
-A path without a host stands for all sites in [origin] hosts. When the command returns, the purge is in
-force in every proxy on the same store; it reports when a proxy has not confirmed it. The command connects
-to the running proxy over the socket in [admin] socket.";
+A path without a host stands for all sites in [origin] hosts. When the command returns, the purge
+is in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
+command connects to the running proxy over the socket in [admin] socket.";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
@@ -107,10 +108,10 @@ Examples:
       Whether a client at this address is served
   anteroom explain http://example.com/cart --method POST --config /etc/anteroom/proxy.toml
 
-The command only looks: nothing is sent to the app, no visit is recorded, and nothing in the cache changes.
-Values of cookies are not shown, but other users of this machine can see the command line while it runs.
-A path without a host stands for the first of [origin] hosts. The command connects to the running proxy over
-the socket in [admin] socket.";
+The command only looks: nothing is sent to the app, no visit is recorded, and nothing in the cache
+changes. Values of cookies are not shown, but other users of this machine can see the command line
+while it runs. A path without a host stands for the first of [origin] hosts. The command connects
+to the running proxy over the socket in [admin] socket.";
 
 /// A caching reverse proxy for web apps with logins: it recognises the visitor, and shares a page only
 /// with those who may have it

@@ -16,12 +16,14 @@ Examples:
       Logs alice out everywhere
   anteroom sessions revoke --all --config /etc/anteroom/proxy.toml
 
-The id of a session is the first 16 hex digits of the SHA-256 of its token; a token is never shown. Revoking
-a session logs it out and removes its cart and views. It takes effect at once in this proxy, and within a
-second in every proxy on the same store. A WebSocket or an answer that is already open is not interrupted.
-Commands with --user or --all, and with an id when tokens are stored plain, read all sessions: some seconds
-for millions of them. list --user reads only the index, which lacks sessions that an app wrote into Redis
-itself. The commands connect to the running proxy over the socket in [admin] socket.";
+The id of a session is the first 16 hex digits of the SHA-256 of its token; a token is never
+shown. Revoking a session logs it out and removes its views and its cart (see [session]
+on_expire). It takes effect at once in this proxy, and within a second in every proxy on the same
+store. A WebSocket or an answer that is already open is not interrupted. Commands with --user or
+--all, and with an id when tokens are stored plain, read all sessions: some seconds for millions
+of them. The exception is list --user: it reads only the index, which lacks sessions that an app
+wrote into Redis itself. The commands connect to the running proxy over the socket in [admin]
+socket.";
 
 pub(super) const USER_EXAMPLES: &str = "\
 Examples:
@@ -31,12 +33,12 @@ Examples:
       Removes the same data, prints counts, and checks that nothing is left
   anteroom user delete alice --json --config /etc/anteroom/proxy.toml
 
-Both commands read all sessions: some seconds for millions of them. delete also removes the user's carts from
-the stream expired: and from the queue of the webhook. It does not touch a file of [session] on_expire, events
-that the webhook has received, the access log, or the data of the app. Pages that were stored for the user,
-and answers of [session.verify], are no longer used and expire by themselves. export has no carts that were
-sent on: read them at their destination. The commands connect to the running proxy over the socket in
-[admin] socket.";
+Both commands read all sessions: some seconds for millions of them. delete also removes the user's
+carts from the stream expired: and from the queue of the webhook. It does not touch a file of
+[session] on_expire, events that the webhook has received, the access log, or the data of the app.
+Pages that were stored for the user, and answers of [session.verify], are no longer used and
+expire by themselves. export has no carts that were sent on: read them at their destination. The
+commands connect to the running proxy over the socket in [admin] socket.";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SessionsCommand {
