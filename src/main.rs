@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         None => run(&cli.run),
         Some(Command::Demo(args)) => demonstrate(&args),
         Some(Command::Check(args)) => {
-            output::check(args).map(|()| say("the configuration is fine"))
+            output::check(args).map(|()| say("the configuration is valid"))
         }
         Some(Command::Config { command: ConfigCommand::Print(args) }) => {
             read(args).map(|plan| say(print(&plan).trim_end()))

@@ -1,4 +1,4 @@
-//! What the command prints about itself, and the exit codes that go with it.
+//! Output of the commands, and their exit codes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
     Ok(plan)
 }
 
-/// Reads the plan, and takes no warning lightly that says it does not work as it is.
+/// Reads the plan. A warning that the configuration cannot work as it is counts as a problem.
 pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
     let (_, warnings) = plan(args.config.as_deref(), args.overrides)?;
     let (fatal, light): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|one| one.fails_check);
@@ -56,13 +56,13 @@ fn bad_configuration(problems: &[impl std::fmt::Display]) -> u8 {
     BAD_CONFIGURATION
 }
 
-/// Tells why a command failed; returns its exit code.
+/// Prints why a command failed; returns its exit code.
 pub(crate) fn failed(error: impl std::fmt::Display) -> u8 {
     complain(&format!("anteroom: {error}"));
     1
 }
 
-/// Prints to standard output; whoever reads it may have left.
+/// Prints to standard output. A closed pipe is no error.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _closed = writeln!(out, "{text}").and_then(|()| out.flush());

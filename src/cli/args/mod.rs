@@ -15,9 +15,9 @@ pub(crate) use sessions::{SessionsCommand, UserCommand};
 const EXAMPLES: &str = "\
 Examples:
   anteroom demo
-      Try it: a small shop with Anteroom in front of it, nothing to install
+      A small shop with Anteroom in front of it, to try things; nothing to install
   anteroom run --listen 127.0.0.1:8080 --origin http://127.0.0.1:3000
-      In front of an app on port 3000, no file needed
+      In front of an app on port 3000, without a configuration file
   anteroom run --config /etc/anteroom/proxy.toml
   anteroom check --config proxy.toml
 
@@ -29,9 +29,10 @@ Examples:
   anteroom run --listen 127.0.0.1:8080 --origin http://127.0.0.1:3000
   anteroom run --config proxy.toml --store redis://127.0.0.1/0 --threads 4
 
-The command line wins over the environment (ANTEROOM__SECTION__KEY, such as
-ANTEROOM__CACHE__DEFAULT_TTL=60s), which wins over the file.
-ANTEROOM_LOG=debug tells more on standard error. TERM and INT end it once open requests are answered.";
+Options override environment variables (ANTEROOM__SECTION__KEY, such as
+ANTEROOM__CACHE__DEFAULT_TTL=60s), and these override the file. ANTEROOM_LOG=debug prints more to
+standard error. TERM and INT stop the proxy after open requests are answered; HUP reloads the
+configuration.";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -43,7 +44,7 @@ Examples:
   anteroom check --config proxy.toml
   ANTEROOM__ORIGIN__URL=http://127.0.0.1:3000 anteroom check
 
-Every problem is printed with its place and its mend; the exit code is then 64.";
+All problems are printed, each with its place and what to write instead; the exit code is then 64.";
 
 const PRINT_EXAMPLES: &str = "\
 Examples:
@@ -58,8 +59,9 @@ Examples:
   anteroom rows list --json
   anteroom rows stop inventory 7 --socket /var/lib/anteroom/admin.sock
 
-They speak to the running proxy, over the socket of [admin] socket: by --config the one in that file,
-without --config and --socket ./anteroom-data/admin.sock. It answers the user that it runs as.";
+These commands connect to the running proxy over its admin socket: --socket, or [admin] socket in
+the file of --config; without both, ./anteroom-data/admin.sock. The proxy answers only the user
+that it runs as.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -67,50 +69,52 @@ Examples:
   anteroom top --number 100 --config /etc/anteroom/proxy.toml
   anteroom top --json --socket /var/lib/anteroom/admin.sock
   anteroom top cookies
-      Not items but cookies: why pages do not come from the cache
+      Cookies instead of items: why pages are not served from the cache
 
-Views of all visitors; they are halved every [views] rescale_every, so that what was popular long ago
-sinks. It speaks to the running proxy, over the socket of [admin] socket.";
+Views by all visitors are counted. [views] rescale_every and rescale_percent say how old views
+lose weight. The command connects to the running proxy over the socket in [admin] socket.";
 
 const COOKIES_EXAMPLES: &str = "\
 Examples:
   anteroom top cookies
   anteroom top cookies --json --config /etc/anteroom/proxy.toml
 
-Names only, of this proxy since its start: never a value. 64 names are counted, the others together. It
-speaks to the running proxy, over the socket of [admin] socket.";
+Only names are shown, never values, and only those seen by this proxy since its start. 64 names
+are counted one by one, all others together. The command connects to the running proxy over the
+socket in [admin] socket.";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
   anteroom purge https://example.com/item/mug
-      The page with all its forms is stale: the next visitor has it validated
+      The page and all its variants become stale; the next request revalidates them
   anteroom purge --tag product-7 --tag product-8
-      Pages to which the app gave one of these tags (Surrogate-Key, Cache-Tag, xkey)
+      Pages with one of these tags from the app (Surrogate-Key, Cache-Tag, xkey)
   anteroom purge --prefix https://example.com/shop/ --hard
-      All below it is gone, and not served while the app fails, either
+      Removes all pages below this URL; they are not served while the app fails, either
   anteroom purge --all --json --config /etc/anteroom/proxy.toml
 
-A path alone stands for the sites of [origin] hosts. When the command returns, the purge holds in every
-proxy on the same store; it says so where one has not confirmed it. It speaks to the running proxy, over the socket of [admin] socket.";
+A path without a host stands for all sites in [origin] hosts. When the command returns, the purge
+is in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
+command connects to the running proxy over the socket in [admin] socket.";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   anteroom explain https://example.com/item/mug
       What a visitor without cookies would get, and why
   anteroom explain https://example.com/ --cookie consent=1 --cookie _ga=GA1.1.2
-      Which of his cookies keeps him from the cache, and what would help
+      Which cookie keeps the request from the cache, and what would help
   anteroom explain /item/mug --header 'Accept-Language: de' --json
   anteroom explain https://example.com/wp-admin/ --from 192.0.2.1
-      Whether a visitor at this address may have it
+      Whether a client at this address is served
   anteroom explain http://example.com/cart --method POST --config /etc/anteroom/proxy.toml
 
-It only looks: nothing is sent to the app, no visit is noted, and nothing in the cache changes.
-Values of cookies are not shown; but other users of this machine may see a command's words while it
-runs. A path alone stands for the first of [origin] hosts. It speaks to the running proxy, over the
-socket of [admin] socket.";
+The command only looks: nothing is sent to the app, no visit is recorded, and nothing in the cache
+changes. Values of cookies are not shown, but other users of this machine can see the command line
+while it runs. A path without a host stands for the first of [origin] hosts. The command connects
+to the running proxy over the socket in [admin] socket.";
 
-/// A caching reverse proxy for web apps with logins: it knows who is asking, and shares only what
-/// may be shared
+/// A caching reverse proxy for web apps with logins: it recognises the visitor, and shares a page only
+/// with those who may have it
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -122,13 +126,13 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Serve visitors (the default)
+    /// Run the proxy (the default)
     #[command(after_help = RUN_EXAMPLES)]
     Run(PlanArgs),
-    /// Serve a small shop to try things on, with Anteroom in front of it
+    /// Run a small demo shop with Anteroom in front of it
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
-    /// Check the configuration and tell every problem in it
+    /// Check the configuration and print all problems
     #[command(after_help = CHECK_EXAMPLES)]
     Check(PlanArgs),
     /// Show the configuration
@@ -142,10 +146,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RowsCommand,
     },
-    /// Make pages stale, or remove them, in every proxy on the store
+    /// Make pages stale, or remove them, in every proxy on the same store
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(PurgeArgs),
-    /// Tell what the cache would do about a request, step by step, and what would help
+    /// Show what the cache would do with a request, step by step, and what would help
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
     /// List, show or revoke sessions
@@ -154,42 +158,42 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SessionsCommand,
     },
-    /// Export or delete what is held of a user
+    /// Export or delete the stored data of a user
     #[command(after_help = sessions::USER_EXAMPLES)]
     User {
         #[command(subcommand)]
         command: UserCommand,
     },
-    /// Show the items that visitors view most, or the cookies that they have
+    /// Show the most viewed items, or the cookies that visitors have
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// The page
+    /// The URL of the page
     #[arg(value_name = "URL")]
     pub(crate) url: String,
-    /// A cookie that the visitor has
+    /// A cookie of the request (may be repeated)
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) cookie: Vec<Unshown>,
-    /// A field of his request
+    /// A header field of the request (may be repeated)
     #[arg(long, value_name = "'NAME: VALUE'", value_parser = field)]
     pub(crate) header: Vec<(String, Unshown)>,
     /// The method
     #[arg(long, value_name = "METHOD", default_value = "GET")]
     pub(crate) method: String,
-    /// The visitor's address, where only some are served
+    /// The client's address, for allow, deny and allow_from
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) from: Option<std::net::IpAddr>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) at: SocketArgs,
 }
 
-/// A word that may be a secret.
+/// An argument that may be a secret.
 #[derive(Clone)]
 pub(crate) struct Unshown(pub(crate) String);
 
@@ -205,31 +209,32 @@ impl std::fmt::Debug for Unshown {
     }
 }
 
-/// A field, as `Name: value`.
+/// A header field, as `Name: value`.
 fn field(text: &str) -> Result<(String, Unshown), String> {
     let field = text.split_once(':').filter(|(name, _)| !name.is_empty());
-    let (name, value) = field.ok_or_else(|| "a field such as 'Accept-Language: de'".to_owned())?;
+    let (name, value) =
+        field.ok_or_else(|| "expected a field such as 'Accept-Language: de'".to_owned())?;
     Ok((name.to_owned(), Unshown(value.trim().to_owned())))
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PurgeArgs {
-    /// Pages
+    /// URLs of pages
     #[arg(value_name = "URL")]
     pub(crate) urls: Vec<String>,
-    /// The pages with this tag
+    /// Pages with this tag (may be repeated)
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Vec<String>,
-    /// This page and all below it
+    /// This page and all pages below it (may be repeated)
     #[arg(long, value_name = "URL")]
     pub(crate) prefix: Vec<String>,
     /// All pages
     #[arg(long)]
     pub(crate) all: bool,
-    /// Remove them, instead of making them stale
+    /// Remove the pages instead of making them stale
     #[arg(long)]
     pub(crate) hard: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -241,11 +246,11 @@ pub(crate) struct PurgeArgs {
 pub(crate) struct TopArgs {
     #[command(subcommand)]
     pub(crate) of: Option<TopCommand>,
-    /// How many items
+    /// The number of items
     #[arg(long, short, value_name = "N", default_value_t = 25,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(TOP_MAX)))]
     pub(crate) number: u32,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -254,11 +259,10 @@ pub(crate) struct TopArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TopCommand {
-    /// Show which cookies visitors have and pages set, and what would help where they keep pages out of
-    /// the cache
+    /// Show which cookies visitors have and pages set, and what helps when they keep pages out of the cache
     #[command(after_help = COOKIES_EXAMPLES)]
     Cookies {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
@@ -268,27 +272,27 @@ pub(crate) enum TopCommand {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum RowsCommand {
-    /// Refresh rows from now on
+    /// Start to refresh rows
     #[command(after_help = ROWS_EXAMPLES)]
     Schedule {
         #[command(flatten)]
         rows: RowArgs,
-        /// The time between two refreshes, instead of the configured one, such as 5s or 1m
+        /// The time between two refreshes, such as 5s or 1m; without it, as configured
         #[arg(long, value_name = "TIME", value_parser = every)]
         every: Option<Duration>,
         #[command(flatten)]
         at: SocketArgs,
     },
-    /// List the rows that are scheduled
+    /// List the scheduled rows
     #[command(after_help = ROWS_EXAMPLES)]
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         at: SocketArgs,
     },
-    /// Refresh rows no more, and remove them
+    /// Stop refreshing rows, and remove them
     #[command(after_help = ROWS_EXAMPLES)]
     Stop {
         #[command(flatten)]
@@ -300,9 +304,9 @@ pub(crate) enum RowsCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct RowArgs {
-    /// The name of the [[rows]]
+    /// The name of a [[rows]] section
     pub(crate) name: String,
-    /// The rows' ids
+    /// Ids of rows
     #[arg(required = true, value_name = "ROW")]
     pub(crate) rows: Vec<String>,
 }
@@ -320,19 +324,19 @@ pub(crate) struct SocketArgs {
 
 fn every(text: &str) -> Result<Duration, String> {
     let told = duration(text).filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every));
-    told.ok_or_else(|| "a duration such as 5s, 1m or 1h, from 100ms to 365d".to_owned())
+    told.ok_or_else(|| "expected a duration such as 5s, 1m or 1h, from 100ms to 365d".to_owned())
 }
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Print the configuration in force, as TOML, without its secrets
+    /// Print the effective configuration as TOML, without its secrets
     #[command(after_help = PRINT_EXAMPLES)]
     Print(PlanArgs),
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlanArgs {
-    /// The configuration file; without it, defaults, environment and command line
+    /// The configuration file; without it, defaults, environment and options are used
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -341,10 +345,10 @@ pub(crate) struct PlanArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// Where to open the shop
+    /// The address of the shop
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// Where sessions are kept, instead of a folder among the system's temporary ones
+    /// The folder for sessions; without it, a folder in the system's temporary folder
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }

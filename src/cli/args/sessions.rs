@@ -7,61 +7,63 @@ use super::SocketArgs;
 pub(super) const SESSIONS_EXAMPLES: &str = "\
 Examples:
   anteroom sessions list
-      The sessions that were seen last
+      The most recently seen sessions
   anteroom sessions list --user alice --json
   anteroom sessions show 0b14d501a594442a
-      All that is held of this session: its cart and what it viewed
+      The stored data of this session: its cart and its views
   anteroom sessions revoke 0b14d501a594442a
   anteroom sessions revoke --user alice
-      Alice is logged out everywhere
+      Logs alice out everywhere
   anteroom sessions revoke --all --config /etc/anteroom/proxy.toml
 
-A session goes by its id, the first 16 hex digits of its token's SHA-256; no token is ever shown. To
-revoke is to log out: cart and views go with it. It holds at once here, and within a second in every proxy
-on the same store; a WebSocket or an answer that is open already is not cut. All sessions are looked
-through to find one by its id where tokens are stored plain, and for --user and --all: some seconds for
-millions of them. Only list --user asks the index alone, which does not know what an app has written into
-Redis itself. They speak to the running proxy, over the socket of [admin] socket.";
+The id of a session is the first 16 hex digits of the SHA-256 of its token; a token is never
+shown. Revoking a session logs it out and removes its views and its cart (see [session]
+on_expire). It takes effect at once in this proxy, and within a second in every proxy on the same
+store. A WebSocket or an answer that is already open is not interrupted. Commands with --user or
+--all, and with an id when tokens are stored plain, read all sessions: some seconds for millions
+of them. The exception is list --user: it reads only the index, which lacks sessions that an app
+wrote into Redis itself. The commands connect to the running proxy over the socket in [admin]
+socket.";
 
 pub(super) const USER_EXAMPLES: &str = "\
 Examples:
   anteroom user export alice > alice.json
-      Her sessions, with their carts and what was viewed in them
+      The user's sessions, with their carts and views
   anteroom user delete alice
-      Removes it, counts what that was, and looks again
+      Removes the same data, prints counts, and checks that nothing is left
   anteroom user delete alice --json --config /etc/anteroom/proxy.toml
 
-All sessions are looked through: some seconds for millions of them. Carts that were handed on to the
-stream expired:, or wait for the webhook, are removed, too. A file of [session] on_expire, what the webhook
-was told, the access log, and what the app holds are yours, and are left. Pages that were kept for her, and
-what the app said of her cookies ([session.verify]), are shown to nobody any more and expire by themselves.
-An export has no carts that were handed on: read those where they went.
-They speak to the running proxy, over the socket of [admin] socket.";
+Both commands read all sessions: some seconds for millions of them. delete also removes the user's
+carts from the stream expired: and from the queue of the webhook. It does not touch a file of
+[session] on_expire, events that the webhook has received, the access log, or the data of the app.
+Pages that were stored for the user, and answers of [session.verify], are no longer used and
+expire by themselves. export has no carts that were sent on: read them at their destination. The
+commands connect to the running proxy over the socket in [admin] socket.";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SessionsCommand {
-    /// List sessions, those that were seen last in front
+    /// List sessions, the most recently seen first
     #[command(after_help = SESSIONS_EXAMPLES)]
     List {
-        /// Only this user's, the oldest log-in in front
+        /// Only sessions of this user, the oldest log-in first
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
-        /// How many
+        /// The most sessions to list
         #[arg(long, short, value_name = "N", default_value_t = 100)]
         limit: u64,
         #[command(flatten)]
         shown: Shown,
     },
-    /// Show all that is held of a session
+    /// Show the stored data of a session
     #[command(after_help = SESSIONS_EXAMPLES)]
     Show {
-        /// Its id
+        /// The id of the session
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
         shown: Shown,
     },
-    /// End sessions, in every proxy on the store
+    /// End sessions, in every proxy on the same store
     #[command(after_help = SESSIONS_EXAMPLES)]
     Revoke {
         #[command(flatten)]
@@ -73,7 +75,7 @@ pub(crate) enum SessionsCommand {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum UserCommand {
-    /// Print all that is held of a user, as JSON
+    /// Print the stored data of a user as JSON
     #[command(after_help = USER_EXAMPLES)]
     Export {
         /// The user's name
@@ -82,7 +84,7 @@ pub(crate) enum UserCommand {
         #[command(flatten)]
         at: SocketArgs,
     },
-    /// Remove all that is held of a user
+    /// Remove the stored data of a user
     #[command(after_help = USER_EXAMPLES)]
     Delete {
         /// The user's name
@@ -107,10 +109,10 @@ pub(crate) struct Which {
     pub(crate) all: bool,
 }
 
-/// How the answer is shown, and who gives it.
+/// The form of the output, and the proxy that is asked.
 #[derive(Args, Debug)]
 pub(crate) struct Shown {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The data commands: they ask the running proxy, over its socket, and show what it answers.
+//! The data commands: each asks the running proxy over its socket, and prints the answer.
 
 pub(crate) mod sessions;
 
@@ -45,7 +45,7 @@ pub(crate) fn rows(command: RowsCommand) -> Result<(), u8> {
     Ok(())
 }
 
-/// Shows the rows as a table for people.
+/// Prints the rows as a table.
 fn show_rows(listing: &Listing) {
     let now = unix_now();
     for ListedRow { name, row, every, refreshed, .. } in &listing.rows {
@@ -60,7 +60,7 @@ fn show_rows(listing: &Listing) {
     }
 }
 
-/// Purges, and says what that came to.
+/// Purges, and prints the result.
 pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
     let PurgeArgs { urls, tag, prefix, all, hard, json, at } = args;
     let order = purger::Order { urls, prefixes: prefix, tags: tag, all, hard };
@@ -72,14 +72,17 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
     }
     let purger::Done { pages, confirmed } = serde_json::from_slice(&told).map_err(failed)?;
     let where_to = match confirmed {
-        true => "every proxy on the store has confirmed it",
-        false => "a proxy did not confirm it: it is cut off, and follows within a second",
+        true => "confirmed by every proxy on the store",
+        false => {
+            "a proxy has not confirmed it; that proxy is cut off from the store, and \
+                  follows within a second"
+        }
     };
     say(&format!("purged: {pages} pages in memory; {where_to}"));
     Ok(())
 }
 
-/// Tells what would be done about a request.
+/// Prints what the cache would do with a request.
 pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
     let ExplainArgs { url, cookie, header, method, from, json, at } = args;
     let cookies = cookie.into_iter().map(|cookie| cookie.0).collect();
@@ -96,7 +99,7 @@ pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
     Ok(())
 }
 
-/// Shows the most viewed items.
+/// Prints the most viewed items.
 pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
     if let Some(TopCommand::Cookies { json, at }) = args.of {
         return top_cookies(json, at);
@@ -114,7 +117,7 @@ pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
     Ok(())
 }
 
-/// Shows the cookies that visitors have and pages set.
+/// Prints the cookies that visitors have and pages set.
 fn top_cookies(json: bool, at: SocketArgs) -> Result<(), u8> {
     let told = admin::call(&socket(at)?, Method::GET, TOP_COOKIES, Vec::new()).map_err(failed)?;
     if json {
@@ -131,6 +134,6 @@ fn socket(at: SocketArgs) -> Result<PathBuf, u8> {
     if let Some(path) = at.socket {
         return Ok(path);
     }
-    let off = "[admin] socket is \"off\", so that the running proxy takes no commands";
+    let off = "[admin] socket is \"off\": the running proxy takes no commands";
     output::socket(at.config.as_deref())?.ok_or_else(|| failed(off))
 }

@@ -1,4 +1,4 @@
-//! Sessions and their users: what the running proxy holds of them.
+//! The commands about sessions and users: each asks the running proxy, and prints the answer.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::socket;
 use crate::cli::args::{SessionsCommand, UserCommand};
 use crate::cli::output::{failed, say};
 
-/// How often it is looked again whether anything of a user is left.
+/// How often a deletion is repeated until nothing of the user is left.
 const LOOKS: usize = 10;
 
 /// Lists, shows or revokes sessions.
@@ -36,7 +36,7 @@ pub(crate) fn sessions(command: SessionsCommand) -> Result<(), u8> {
     }
 }
 
-/// Exports or deletes what is held of a user.
+/// Exports or deletes the stored data of a user.
 pub(crate) fn user(command: UserCommand) -> Result<(), u8> {
     match command {
         UserCommand::Export { name, at } => export(&socket(at)?, &name),
@@ -54,7 +54,7 @@ fn say_json(value: &impl Serialize) -> Result<(), u8> {
     serde_json::to_string(value).map(|text| say(&text)).map_err(failed)
 }
 
-/// Piece by piece, as they come: of people's, a line for each; as JSON, an object for each.
+/// Prints each piece as it comes: a line for each session, or as JSON an object for each.
 fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(), u8> {
     let (mut left, mut wanted) = (limit, SessionsWanted { user, ..SessionsWanted::default() });
     loop {
@@ -67,7 +67,7 @@ fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(),
         match listing.next {
             Some(next) if left > 0 => wanted.from = Some(next),
             Some(_) if !json => {
-                say("… and perhaps more: see --limit");
+                say("… there may be more: use --limit");
                 return Ok(());
             }
             Some(_) | None => return Ok(()),
@@ -75,15 +75,14 @@ fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(),
     }
 }
 
-/// A session on a line. A name may be anything: what a terminal would take for more than text is shown
-/// as such.
+/// A session on a line. A name may hold any bytes, so those that control a terminal are escaped.
 fn line(session: &ListedSession) -> String {
     let now = unix_now();
     let ago = |time: Option<f64>| {
         time.map_or_else(|| "?".to_owned(), |at| format!("{:.0} s", (now - at).max(0.0)))
     };
     let (user, over) = (session.user.escape_debug(), if session.over { "  over" } else { "" });
-    let label = if session.confirmed { "" } else { " (by his own word)" };
+    let label = if session.confirmed { "" } else { " (unconfirmed)" };
     let (since, seen) = (ago(session.since), ago(session.seen));
     format!("{}  {user}{label}  logged in {since} ago, seen {seen} ago{over}", session.id)
 }
@@ -125,7 +124,7 @@ fn show(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
     Ok(())
 }
 
-/// Until a piece is the last.
+/// Removes piece by piece, until the last.
 fn removed(path: &Path, target: &str, mut meant: SessionsMeant) -> Result<Removed, u8> {
     let mut all = Removed::default();
     loop {
@@ -150,7 +149,9 @@ fn revoke(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
     if json {
         return say_json(&serde_json::json!({ "revoked": sessions }));
     }
-    say(&format!("revoked: {sessions} sessions; every proxy on the store follows within a second"));
+    say(&format!(
+        "revoked: {sessions} sessions; in effect on every proxy on the store within a second"
+    ));
     Ok(())
 }
 
@@ -160,7 +161,7 @@ fn export(path: &Path, name: &str) -> Result<(), u8> {
     say_json(&serde_json::json!({ "user": name, "sessions": sessions }))
 }
 
-/// Removes, until a look finds nothing more: he may have logged in meanwhile.
+/// Removes until a check finds nothing: the user may log in meanwhile.
 fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
     let meant = SessionsMeant { user: Some(name.to_owned()), ..SessionsMeant::default() };
     let mut all = Removed::default();
@@ -176,7 +177,7 @@ fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
             }
             say(&format!(
                 "removed: {sessions} sessions, {cart_items} items in carts, {views} views, \
-                 {handed_on} carts handed on; a second look finds nothing"
+                 {handed_on} carts handed on; nothing is left"
             ));
             return Ok(());
         }
@@ -185,5 +186,5 @@ fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
         all.views += found.views;
         all.handed_on += found.handed_on;
     }
-    Err(failed("he logs in again and again: have the app lock his account first"))
+    Err(failed("the user logs in again and again: lock the account in the app first"))
 }
