@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use super::body::BodyFault;
+use super::upload::BodyFault;
 
 /// Too many files are open, in the system or in this process (errno(3)).
 const ENFILE: i32 = 23;
