@@ -23,7 +23,7 @@ mod upstream;
 
 pub use body::OriginBody;
 pub use check::Check;
-pub use error::OriginError;
+pub use error::{BodyFault, OriginError};
 pub use pool::{Bound, BoundSlot, Origin};
 pub use protocol::Http2;
 pub use send::{Call, Keep, OriginResponse, is_connection_scheme};
@@ -31,5 +31,5 @@ pub use servers::{Balance, Patience, Roster, Rules};
 pub use settings::Settings;
 pub use tls::{Tls, TlsError, TlsRules};
 pub use upgrade::{Answer, Switched};
-pub use upload::{BodyFault, Ear, Outgoing, Read, Upload, end_of_nothing};
+pub use upload::{Ear, Outgoing, Read, Upload, end_of_nothing};
 pub use upstream::{Upstream, Upstreams};

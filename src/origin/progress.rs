@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::upload::BodyFault;
+use super::error::BodyFault;
 
 /// How an upload goes, for whoever waits for the response.
 #[derive(Debug)]

@@ -13,21 +13,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
+use super::error::BodyFault;
 use super::progress::Progress;
-
-/// What went wrong with a client's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
-    /// It did not move for the stall timeout.
-    #[error("the body stopped")]
-    Stalled,
-    /// It grew over `max_body`.
-    #[error("the body is too large")]
-    TooLarge,
-    /// It broke off or is malformed.
-    #[error("the body broke off")]
-    Broken,
-}
 
 /// A body towards the origin.
 #[derive(Debug)]

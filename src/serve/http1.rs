@@ -15,8 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-use super::accept::Door;
-use super::connection::{Line, Settings};
+use super::door::{Door, Line, Settings};
 use super::io::Watched;
 use super::stream::Stream;
 use crate::proxy::connection::client::{Client, Phase, Pulse};

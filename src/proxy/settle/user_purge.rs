@@ -9,7 +9,7 @@ use ::http::HeaderMap;
 use super::login::Change;
 use crate::cache::fill::Person;
 use crate::cache::purge::scope::{Aim, Digest, Scope};
-use crate::cache::rules::segment_proof::Witness;
+use crate::cache::segment_proof::Witness;
 use crate::http::apply_set_cookie::Changed;
 use crate::http::set_cookie;
 use crate::ident::{StoredToken, User};

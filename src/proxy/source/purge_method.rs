@@ -7,7 +7,7 @@ use ::http::request::Parts;
 use ::http::{HeaderValue, Response};
 use bytes::Bytes;
 
-use crate::cache::purge::purger::Purger;
+use crate::cache::purger::Purger;
 use crate::http::bearer;
 use crate::http::peer::Peers;
 use crate::proxy::connection::client::Client;
