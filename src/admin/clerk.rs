@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, TOP_COOKIES, Token};
-use crate::cache::purge::purger::Purger;
+use crate::cache::purger::Purger;
 use crate::http::bearer;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
 use crate::row::{Memo, Names};

@@ -4,7 +4,7 @@ use hyper::body::Incoming;
 
 use super::Clerk;
 use super::clerk::{Refused, read};
-use crate::cache::purge::purger::{Done, Order};
+use crate::cache::purger::{Done, Order};
 
 impl Clerk {
     /// Purges, and tells what that came to.

@@ -18,7 +18,7 @@ use super::reload::Reloads;
 use crate::cache::Pages;
 use crate::cache::flight::Flights;
 use crate::cache::purge::Purged;
-use crate::cache::purge::purger::Purger;
+use crate::cache::purger::Purger;
 use crate::config::{self, Plan};
 use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;

@@ -7,7 +7,7 @@ use super::StartError;
 use super::origins::Origins;
 use super::parts::{self, Shared};
 use super::webhook;
-use crate::cache::purge::purger::Purger;
+use crate::cache::purger::Purger;
 use crate::cache::rules::verdict::Policy;
 use crate::config::{Cache, Limits, Plan};
 use crate::origin;

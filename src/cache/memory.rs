@@ -8,7 +8,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 
 use super::admission_filter::Asked;
 use super::entry::{Entry, VariantIndex};
-use super::{Look, recoded};
+use super::recoded;
 use crate::http::coding::Coding;
 use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
@@ -28,6 +28,15 @@ const SHARDS: usize = 4;
 /// The part of the memory that is for pages which were asked for more than once; in the rest pages prove
 /// themselves. A page that is larger than that rest takes room from the others at once.
 const PROVEN: f64 = 0.9;
+
+/// Whether what is found is used, or only told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It counts as used, and is remembered.
+    Use,
+    /// All stays as it was.
+    Peek,
+}
 
 /// What memory holds under a key.
 #[derive(Clone, Debug)]

@@ -11,13 +11,15 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
-use super::body::Uploads;
-use super::lanes::{Lane, Protocol};
+use super::OriginError;
+use super::lanes::Lane;
 use super::link::Link;
 use super::meter::{Allowance, Metered};
-use super::pool::{BUFFER, Origin};
+use super::pool::Origin;
+use super::progress::Uploads;
+use super::protocol::{Http2, Protocol};
 use super::sender::{Http1, Sender};
-use super::{Http2, OriginError};
+use super::settings::BUFFER;
 use crate::telemetry::metrics::Count;
 
 /// The socket of an origin connection.

@@ -2,11 +2,23 @@
 
 use std::io::ErrorKind;
 
-use super::body::BodyFault;
-
 /// Too many files are open, in the system or in this process (errno(3)).
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
+
+/// What went wrong with a client's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyFault {
+    /// It did not move for the stall timeout.
+    #[error("the body stopped")]
+    Stalled,
+    /// It grew over `max_body`.
+    #[error("the body is too large")]
+    TooLarge,
+    /// It broke off or is malformed.
+    #[error("the body broke off")]
+    Broken,
+}
 
 /// Why there is no response, or not all of it.
 #[derive(Debug, thiserror::Error)]

@@ -14,9 +14,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
-use super::body::Progress;
 use super::link::Link;
-use super::pool::BUFFER;
+use super::progress::Progress;
+use super::protocol::Protocol;
+use super::settings::BUFFER;
+use super::upload::{Hold, SharedConnection};
 use super::{OriginError, Outgoing};
 
 /// The most streams that are opened on one connection, whatever the origin would take.
@@ -43,13 +45,6 @@ const PING_PATIENCE: Duration = Duration::from_secs(10);
 const CALLED_OFF_MAX: usize = 30;
 /// How long HTTP/1.1 is spoken with an origin that has asked for it.
 const HTTP1_FOR: Duration = Duration::from_secs(60);
-
-/// What is spoken on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    Http1,
-    Http2,
-}
 
 /// The upload that was just begun on a connection.
 type JustBegun = Rc<RefCell<Option<Rc<Progress>>>>;
@@ -244,25 +239,14 @@ impl Drop for Seat {
     }
 }
 
-/// What an upload holds of the connection on which it goes.
-#[derive(Debug)]
-pub(super) struct Hold {
-    seat: Rc<Seat>,
-    progress: Rc<Progress>,
-}
-
-impl Hold {
-    /// hyper looks at the upload for the first time.
-    pub(super) fn begin(&self) {
-        self.seat.lane.begun.replace(Some(Rc::clone(&self.progress)));
+impl SharedConnection for Seat {
+    fn begins(&self, upload: &Rc<Progress>) {
+        self.lane.begun.replace(Some(Rc::clone(upload)));
     }
-}
 
-impl Drop for Hold {
-    fn drop(&mut self) {
+    fn ends(&self, upload: &Rc<Progress>) {
         // It went in one go, and there is no task for it.
-        let mut begun = self.seat.lane.begun.borrow_mut();
-        begun.take_if(|begun| Rc::ptr_eq(begun, &self.progress));
+        self.lane.begun.borrow_mut().take_if(|begun| Rc::ptr_eq(begun, upload));
     }
 }
 
@@ -288,7 +272,8 @@ impl Stream {
         if let Outgoing::Upload(upload) = request.body_mut() {
             let progress = upload.progress();
             self.0.upload.replace(Some(Rc::clone(&progress)));
-            upload.goes_on(Hold { seat: Rc::clone(&self.0), progress });
+            let seat = Rc::<Seat>::clone(&self.0);
+            upload.goes_on(Hold::new(seat, progress));
         }
         self.0.is_open.set(true);
         self.0.lane.requests.clone().try_send_request(request)

@@ -1,7 +1,6 @@
 //! Connections to the origin: each thread keeps its own, newest first.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
@@ -9,64 +8,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::OriginError;
 use super::lanes::Lanes;
+use super::protocol::Http2;
 use super::sender::{Http1, Sender};
-use super::tls::Tls;
+use super::{OriginError, Settings};
 use crate::telemetry::metrics::Sheet;
 
-/// hyper's buffer for an origin connection, and so the bound of a response's head. At 16 KiB
-/// bodies 64 KiB cost a third less than hyper's first guess.
-pub(super) const BUFFER: usize = 64 * 1024;
 /// A kept connection that idled longer than this does not carry a request with effects: should
 /// the origin close it in that instant, the request could not be sent again.
 const UNSAFE_IDLE: Duration = Duration::from_secs(1);
 /// How often idle connections are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
-
-/// How to reach the origin and how long to wait for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Host name or address literal (IPv6 without brackets).
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// For a connection.
-    pub connect_timeout: Duration,
-    /// For the head of a response, from the last byte sent.
-    pub first_byte_timeout: Duration,
-    /// Between two parts of a body.
-    pub between_bytes_timeout: Duration,
-    /// Idle connections that are kept.
-    pub keep_idle: usize,
-    /// How long an idle one is kept.
-    pub idle_timeout: Duration,
-    /// Whether a connection that carried a HEAD is used again.
-    pub head_reuse: bool,
-    /// Whether there are other servers, to which a request may go that this one failed.
-    pub has_peers: bool,
-    /// The path of its Unix socket, where it is reached by one; host and port are not looked at then.
-    pub socket: Option<PathBuf>,
-    /// TLS to it; `None`: clear text.
-    pub tls: Option<Tls>,
-    /// Whether HTTP/2 is spoken with it.
-    pub http2: Http2,
-    /// Between two PINGs on a connection of HTTP/2 on which nothing comes.
-    pub http2_ping: Duration,
-    /// Between two parts of an event stream or of a call of gRPC.
-    pub stream_timeout: Duration,
-}
-
-/// Whether HTTP/2 is spoken with the origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Http2 {
-    /// Where it is agreed upon over TLS.
-    Auto,
-    /// Unasked, in clear text, too.
-    Always,
-    /// Nowhere.
-    Never,
-}
 
 /// A connection that belongs to one client's connection (NTLM, Negotiate).
 #[derive(Debug)]

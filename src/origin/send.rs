@@ -9,10 +9,11 @@ use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, hea
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::body::{Ending, Progress};
-use super::pool::{BUFFER, Bound, BoundSlot, Origin, Return, To};
+use super::body::Ending;
+use super::pool::{Bound, BoundSlot, Origin, Return, To};
+use super::progress::Progress;
 use super::sender::{Sender, to_http2};
-use super::upstream::is_repeatable;
+use super::settings::BUFFER;
 use super::{OriginBody, OriginError, Outgoing};
 use crate::http::{hop, media};
 use crate::telemetry::metrics::Count;
@@ -305,6 +306,12 @@ async fn within_limit<T>(
             _ => return None,
         };
     }
+}
+
+/// Whether a request may be sent twice: GET or HEAD without a body (RFC 9110 §9.2.2).
+pub(super) fn is_repeatable(request: &Request<Outgoing>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        && matches!(request.body(), Outgoing::Empty)
 }
 
 /// Copies of a request, by which it can be sent again.

@@ -11,9 +11,9 @@ use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
-use super::body::Uploads;
 use super::lanes::Stream;
 use super::meter::Allowance;
+use super::progress::Uploads;
 use super::{OriginError, Outgoing};
 
 /// A connection of HTTP/1.1 that is free for a request.

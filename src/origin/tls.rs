@@ -10,7 +10,7 @@ use rustls::{ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureSchem
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use super::Http2;
+use super::protocol::Http2;
 
 /// What TLS to an origin hangs on.
 #[derive(Clone, Debug, Default)]

@@ -6,10 +6,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::{Method, Request, StatusCode};
+use ::http::{Request, StatusCode};
 
 use super::pool::Bound;
-use super::send::Failed;
+use super::send::{Failed, is_repeatable};
 use super::servers::{Failure, NoPlace, Place, Roster, Wish};
 use super::upgrade::Answer;
 use super::{Keep, Origin, OriginError, OriginResponse, Outgoing, Settings};
@@ -179,10 +179,4 @@ fn failure(error: &OriginError) -> Failure {
 /// The statuses by which a server says that it cannot work, and not that the request is wrong.
 fn says_it_cannot(status: StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504)
-}
-
-/// Whether a request may be sent twice: GET or HEAD without a body (RFC 9110 §9.2.2).
-pub(super) fn is_repeatable(request: &Request<Outgoing>) -> bool {
-    matches!(*request.method(), Method::GET | Method::HEAD)
-        && matches!(request.body(), Outgoing::Empty)
 }

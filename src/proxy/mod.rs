@@ -15,6 +15,7 @@ mod explain;
 mod finish;
 mod login_rules;
 mod origin_request;
+pub mod pulse;
 mod recompress;
 mod record;
 mod reply;

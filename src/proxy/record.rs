@@ -11,7 +11,7 @@ use ::http::header::{REFERER, USER_AGENT};
 use ::http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
-use super::connection::pulse::Pulse;
+use super::pulse::Pulse;
 use crate::clock::unix_now;
 use crate::ident::User;
 use crate::telemetry::access_log::{Pen, Record, VisitorClass};

@@ -7,7 +7,7 @@ use ::http::uri::PathAndQuery;
 use ::http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
-use crate::cache::purge::purger::Purger;
+use crate::cache::purger::Purger;
 use crate::http::extract::{Finder, Sign};
 use crate::http::harden::Hardening;
 use crate::http::pattern::Pattern;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use super::FetchError;
+use super::source::FetchError;
 use crate::ident::Row;
 use crate::store::ROWS_MAX;
 

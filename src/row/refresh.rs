@@ -13,8 +13,14 @@ use tokio::time::Instant;
 
 use super::failures::{Failures, pause};
 use super::line::{BATCH, Line, Seat};
-use super::{FETCH_TIME, FetchError, LEASE, RowSource, checked};
+use super::source::{FetchError, RowSource, checked};
 use crate::store::{Claim, RowStore, StoreError};
+
+/// For how long a worker has a row to itself.
+pub const LEASE: Duration = Duration::from_secs(10);
+/// The longest that a fetch may take: it ends before the lease does, so that what it brought can
+/// still be kept.
+const FETCH_TIME: Duration = Duration::from_secs(9);
 
 /// How long a good fetch takes, as long as nothing is known, in seconds.
 const USUAL: f64 = 1.0 / 40.0;

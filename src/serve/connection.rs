@@ -10,7 +10,8 @@ use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
-use super::accept::{Door, Place};
+use super::caps::Place;
+use super::door::{Door, Line};
 use super::io::{Deadlines, Watched};
 use super::listen::Terms;
 use super::proxy_protocol::{self, Header, Told};
@@ -19,7 +20,7 @@ use super::tls::{self, Protocol, Tls};
 use super::{http1, http2};
 use crate::http::peer::Peer;
 use crate::proxy::connection::client::{Client, Secured};
-use crate::proxy::connection::pulse::Pulse;
+use crate::proxy::pulse::Pulse;
 use crate::telemetry::metrics::{Count, Sheet};
 
 /// With what a connection of HTTP/2 begins (RFC 9113 §3.4).
@@ -27,15 +28,6 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What is read ahead to tell the version: mostly a whole request of HTTP/1.1.
 const FIRST_READ: usize = 2 * 1024;
-
-/// The settings of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Its deadlines.
-    pub deadlines: Deadlines,
-    /// The largest request head, in bytes.
-    pub request_head: usize,
-}
 
 /// A connection that was just accepted.
 #[derive(Debug)]
@@ -56,14 +48,6 @@ impl Arrival {
     pub(super) fn is_from_balancer(&self) -> bool {
         self.peer.is_among(&self.terms.balancers)
     }
-}
-
-/// A connection whose client and version are known.
-pub(super) struct Line<'d> {
-    pub(super) io: Watched<Stream>,
-    pub(super) client: Rc<Client>,
-    pub(super) settings: Settings,
-    pub(super) door: &'d Rc<Door>,
 }
 
 /// The version of HTTP that a connection in clear text speaks, by its first bytes: whatever differs from

@@ -15,12 +15,11 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-use super::accept::Door;
-use super::connection::{Line, Settings};
+use super::door::{Door, Line, Settings};
 use super::io::Watched;
 use super::stream::Stream;
 use crate::proxy::connection::client::Client;
-use crate::proxy::connection::pulse::{Phase, Pulse};
+use crate::proxy::pulse::{Phase, Pulse};
 use crate::proxy::{Tunnel, respond};
 use crate::telemetry::metrics::{Count, Sheet};
 

@@ -14,7 +14,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::proxy::connection::pulse::{Phase, Pulse};
+use crate::proxy::pulse::{Phase, Pulse};
 
 /// The deadlines of a client connection.
 #[derive(Clone, Copy, Debug)]

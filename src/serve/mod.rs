@@ -6,7 +6,9 @@
 //! `request`; nothing here looks into one.
 
 mod accept;
+mod caps;
 mod connection;
+mod door;
 mod http1;
 mod http2;
 pub mod io;
@@ -16,6 +18,7 @@ pub mod socket;
 mod stream;
 pub mod tls;
 
-pub use accept::{Caps, Door, Inside, Most, serve};
-pub use connection::Settings;
+pub use accept::serve;
+pub use caps::{Caps, Most};
+pub use door::{Door, Inside, Settings};
 pub use listen::{Entrance, Listener, Terms};

@@ -7,13 +7,13 @@ use ::http::header::{AGE, SET_COOKIE};
 use ::http::{HeaderMap, Uri};
 use bytes::Bytes;
 
-use super::{Loss, Person};
+use super::order::{Loss, Person};
 use crate::cache::entry::{Entry, compact};
 use crate::cache::purge::{Marks, Purged};
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::Traces;
-use crate::cache::rules::segment_proof::strip_exchange;
 use crate::cache::rules::verdict::{Lost, Storing};
+use crate::cache::segment_proof::strip_exchange;
 use crate::http::freshness::initial_age;
 use crate::http::media::{self, Kind};
 use crate::http::tags::{strip_tags, tags};

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use ::http::HeaderMap;
 
-use super::Filler;
 use super::fetched::Fetch;
+use super::filler::Filler;
 use crate::cache::entry::Entry;
 use crate::cache::flight::Flight;
 use crate::cache::{ToStore, TooManyVariants};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Filler, Order};
+use super::filler::Filler;
+use super::order::Order;
 use crate::cache::Lookup;
 use crate::cache::entry::Entry;
 use crate::cache::flight::Flight;

@@ -6,163 +6,47 @@
 //! may have, which `read` reads, `prove` holds against what others were given, and `keep` keeps.
 
 mod fetched;
+mod filler;
 mod keep;
+mod lead;
 mod lease;
+mod order;
 mod prove;
 mod read;
 mod refresh;
 mod refuse;
 mod share;
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::header::{COOKIE, SET_COOKIE};
-use ::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use ::http::header::COOKIE;
+use ::http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
-use crate::cache::Pages;
-use crate::cache::entry::Entry;
-use crate::cache::flight::{EndGuard, Failure, Flight, Seat, Verdict};
+use crate::cache::flight::{EndGuard, Failure, Flight, Verdict};
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::personal_data::Traces;
-use crate::cache::rules::segment_proof::{Seen, Witness};
-use crate::cache::rules::verdict::{Answered, Asked, Policy, Storing, Who, may_store};
+use crate::cache::rules::verdict::{Answered, Asked, Storing, Who, may_store};
+use crate::cache::segment_proof::Seen;
 use crate::clock::unix_now;
 use crate::http::media::{self, Kind};
 use crate::http::set_cookie;
 use crate::http::tags::tags;
-use crate::ident::{PageKey, StoredToken};
-use crate::origin::{Keep, OriginError, OriginResponse, Outgoing, Upstreams};
-use crate::policy::route::Route;
-use crate::store::{AnyStore, PageStore};
+use crate::origin::{Keep, OriginError, OriginResponse};
+use crate::store::PageStore;
 use crate::telemetry::metrics::{Crumb, Sheet};
 use crate::telemetry::reason::Reason;
 
 use fetched::Fetch;
+use filler::ERROR_TTL;
+use lead::{Lead, say};
 use lease::Leased;
 use refresh::ask_whether;
 use refuse::{is_leak, passes};
 
-/// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
-/// room, in seconds.
-const ERROR_TTL: u64 = 1;
-
-/// How often it is said that a page holds something of its visitor's, in seconds.
-const LEAK_SAID_EVERY: u64 = 60;
-
-/// How the fetch differs from the visitor's own request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// Not at all, as far as a response can depend on it.
-    None,
-    /// It names another client address.
-    Address,
-    /// Something of the visitor's was left out.
-    Visitor,
-}
-
-impl Loss {
-    /// Whether an unshareable response is still the right one for the visitor whose request it was.
-    fn spares(self, head: &::http::response::Parts) -> bool {
-        match self {
-            Self::None => true,
-            // A session or a refusal may hang on the address.
-            Self::Address => {
-                !head.headers.contains_key(SET_COOKIE)
-                    && !matches!(head.status.as_u16(), 401 | 403 | 407 | 429 | 451)
-            }
-            Self::Visitor => false,
-        }
-    }
-}
-
-/// A user whose session a fetch carries.
-#[derive(Clone, Debug)]
-pub struct Person {
-    /// Who he is, as far as it matters whether another one is given the same.
-    pub witness: Witness,
-    /// The field that tells the origin his name: what is chosen by that is his alone.
-    pub identity: HeaderName,
-    /// The session that is carried, which may be at one of the origin's servers.
-    pub session: StoredToken,
-}
-
-/// What to fetch, and as what to keep it.
-#[derive(Debug)]
-pub struct Order {
-    /// The key without variants.
-    pub primary: PageKey,
-    /// With whom the page is shared.
-    pub class: ShareClass,
-    /// The request to the origin, without what is not in the key.
-    pub request: Request<Outgoing>,
-    /// The route.
-    pub route: Arc<Route>,
-    /// How the fetch differs from the visitor's own request.
-    pub loss: Loss,
-    /// Whom the request tells the origin of, where it tells of somebody.
-    pub person: Option<Person>,
-    /// What of his own must not stand in the page.
-    pub traces: Traces,
-    /// The stale page that is fetched anew: the origin may say that it is right still.
-    pub held: Option<Arc<Entry>>,
-    /// Whether that page may be served should the origin fail: what comes is held back until it is
-    /// whole then, as long as the first to ask cares to wait.
-    pub withhold: bool,
-}
-
-/// What the request that began the flight gets.
-#[derive(Debug)]
-pub enum Led {
-    /// The response, unshared.
-    Own(Box<OriginResponse>, Reason),
-    /// The shared response.
-    Shared {
-        /// Its head.
-        head: Arc<Entry>,
-        /// Its body.
-        seat: Seat,
-        /// The body's length, where it is known.
-        length: Option<u64>,
-        /// Whether it is kept, as far as can be told: the guard may still have to read the body.
-        stored: bool,
-        /// Whether it is known already that it is not, and why.
-        waits: Option<Reason>,
-        /// The cookies that it sets, where it is the answer to the visitor's own session: nobody else gets them.
-        cookies: Vec<HeaderValue>,
-    },
-    /// The page as it is kept, which is not as it came.
-    Landed(Arc<Entry>),
-    /// The origin says that the page is right still, and it is as fresh as this says.
-    Validated(Arc<Entry>),
-    /// The page that another proxy of the fleet has fetched meanwhile.
-    Elsewhere(Arc<Entry>),
-    /// Nothing: the request is to be forwarded as it came.
-    Again(Reason),
-    /// No response.
-    Failed(OriginError),
-}
-
-/// Fetches for the cache. One a thread.
-#[derive(Debug)]
-pub struct Filler {
-    /// The pages to fill.
-    pub pages: Arc<Pages>,
-    /// Where from.
-    pub upstreams: Upstreams,
-    /// The store behind the pages.
-    pub store: AnyStore,
-    /// The cache's settings.
-    pub policy: Policy,
-    /// Counters of this thread.
-    pub sheet: Arc<Sheet>,
-    /// How many pages are on their way into the store that were asked for again.
-    pub coming_late: Cell<usize>,
-    /// When it was last said that a page held something of its visitor's, in Unix time.
-    pub leak_said_at: Cell<u64>,
-}
+pub use filler::Filler;
+pub use lead::Led;
+pub use order::{Loss, Order, Person};
 
 impl Filler {
     /// Begins the fetch in a task of its own. The first to ask hears from it once.
@@ -331,38 +215,6 @@ impl Filler {
 pub fn count_page(sheet: &Sheet, status: StatusCode, headers: &HeaderMap) {
     if status == StatusCode::OK && media::kind(headers) == Kind::Html {
         sheet.cookies(Crumb::Set, set_cookie::named(headers));
-    }
-}
-
-/// The request that began a flight, waiting for its answer.
-struct Lead {
-    seat: Seat,
-    tell: oneshot::Sender<Led>,
-    /// What the answer sets for him alone.
-    cookies: Vec<HeaderValue>,
-}
-
-impl Lead {
-    fn shared(self, head: &Arc<Entry>, length: Option<u64>, stored: bool) {
-        self.given(head, length, stored, None);
-    }
-
-    /// The same where others do not get it yet, for this reason.
-    fn alone(self, head: &Arc<Entry>, length: Option<u64>, waits: Option<Reason>) {
-        self.given(head, length, false, waits);
-    }
-
-    fn given(self, head: &Arc<Entry>, length: Option<u64>, stored: bool, waits: Option<Reason>) {
-        let (head, seat) = (Arc::clone(head), self.seat);
-        let cookies = self.cookies;
-        say(self.tell, Led::Shared { head, seat, length, stored, waits, cookies });
-    }
-}
-
-/// Answers the request that began the flight, if its client is still there.
-fn say(tell: oneshot::Sender<Led>, what: Led) {
-    if tell.send(what).is_err() {
-        tracing::debug!("the client that began a fetch has left");
     }
 }
 

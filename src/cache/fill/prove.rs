@@ -1,4 +1,4 @@
-//! Whether what one user of a segment was answered is the segment's page (`cache::rules::segment_proof`).
+//! Whether what one user of a segment was answered is the segment's page (`cache::segment_proof`).
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use ::http::HeaderName;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
-use super::{Filler, Lead};
+use super::filler::Filler;
+use super::lead::Lead;
 use crate::cache::entry::Entry;
 use crate::cache::flight::{Flight, Verdict};
 use crate::cache::rules::key::variant_key;
-use crate::cache::rules::segment_proof::{Proof, Seen};
+use crate::cache::segment_proof::{Proof, Seen};
 use crate::clock::unix_now;
 use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;

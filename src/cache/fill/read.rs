@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Filler;
 use super::fetched::Fetch;
+use super::filler::Filler;
 use super::share::Stop;
 use crate::cache::flight::{Flight, Pushed, Verdict};
 use crate::cache::recoded::DECODED_FACTOR;

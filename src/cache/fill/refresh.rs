@@ -7,12 +7,14 @@ use ::http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
 use super::fetched::{Fetch, shown};
+use super::filler::Filler;
+use super::lead::{Led, say};
 use super::refuse::reason_of;
-use super::{Filler, Led, say};
 use crate::cache::entry::{Entry, compact};
 use crate::cache::flight::{Flight, Verdict};
+use crate::cache::rules::leak::Forms;
 use crate::cache::rules::leak_guard;
-use crate::cache::rules::leak_guard::{Forms, Watch};
+use crate::cache::rules::leak_guard::Watch;
 use crate::cache::rules::verdict::{Answered, Lost};
 use crate::http::conditional::{Validators, fits, update, validators};
 use crate::http::tags::{strip_tags, tags};

@@ -4,12 +4,17 @@ use ::http::StatusCode;
 use tokio::sync::oneshot;
 
 use super::fetched::Fetch;
-use super::{ERROR_TTL, Filler, LEAK_SAID_EVERY, Led, Loss, say};
+use super::filler::{ERROR_TTL, Filler};
+use super::lead::{Led, say};
+use super::order::Loss;
 use crate::cache::flight::{Flight, Verdict};
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::leak_guard::Finding;
+use crate::cache::rules::leak::Finding;
 use crate::origin::OriginResponse;
 use crate::telemetry::reason::Reason;
+
+/// How often it is said that a page holds something of its visitor's, in seconds.
+const LEAK_SAID_EVERY: u64 = 60;
 
 impl Filler {
     /// The response is for nobody else.

@@ -7,7 +7,6 @@
 //! has: a few looks into a table, and no question to the store. Scopes share slots where their hashes
 //! do, which costs a page that is fetched for nothing.
 
-pub mod purger;
 pub mod scope;
 mod unsent;
 

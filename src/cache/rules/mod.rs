@@ -2,13 +2,14 @@
 //!
 //! No clock, no socket, no store and no `async`. The rules never import what fetches (`cache::fill`).
 
+mod escape;
 pub mod fragments;
 pub mod group;
 pub mod key;
+pub mod leak;
 pub mod leak_guard;
 pub mod personal_data;
 pub mod request_directives;
-pub mod segment_proof;
 mod tag_prefilter;
 pub mod verdict;
 mod window;

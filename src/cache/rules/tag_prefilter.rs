@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 use aho_corasick::Span;
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 
-use super::leak_guard::Forms;
-use super::personal_data::hex;
+use super::escape::hex;
+use super::leak::Forms;
 use super::window::Window;
 
 /// What stands in names and links of which the guard has one to find. Each of the names ends with `srf` or

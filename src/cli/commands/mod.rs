@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anteroom::admin::{self, ListedRow, Listing, Order, TOP_COOKIES, Top, Views};
-use anteroom::cache::purge::purger;
+use anteroom::cache::purger;
 use anteroom::clock::unix_now;
 use anteroom::proxy::{CookieReport, Explanation, Question};
 use http::Method;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use ::http::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
-use super::pulse::Pulse;
 use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
 use crate::http::host::{Host, Scheme};
@@ -17,6 +16,7 @@ use crate::http::path::PathPattern;
 use crate::http::peer::Peer;
 use crate::origin::BoundSlot;
 use crate::proxy::connection::tunnel::{Tunnel, TunnelSlot};
+use crate::proxy::pulse::Pulse;
 
 /// A client connection.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Client {
     pub bound: BoundSlot,
     /// Whether such a log-in was ever seen here: then nothing is pooled, stored or shared.
     is_bound: Cell<bool>,
-    /// Where the tunnel goes that the connection becomes. VisitorTokenState by whoever runs the connection, so that a
+    /// Where the tunnel goes that the connection becomes. Held by whoever runs the connection, so that a
     /// tunnel never outlives it.
     tunnel: RefCell<Weak<RefCell<Option<Box<Tunnel>>>>>,
     /// Whether requests stand side by side on it, as in HTTP/2: none of them can have it alone.

@@ -24,7 +24,7 @@ impl ConnectionCounter {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// WorkerContext for one more where there may be `most`, whoever it is; `None` at the bound.
+    /// Room for one more where there may be `most`, whoever it is; `None` at the bound.
     #[must_use]
     pub fn enter(self: &Arc<Self>, most: usize) -> Option<Place> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= most {

@@ -11,12 +11,12 @@ use ::http::header::{CONTENT_LENGTH, SET_COOKIE};
 use ::http::{HeaderMap, Request, StatusCode, Version};
 use bytes::BytesMut;
 
-use super::interim_line::Line;
-use super::pulse::Pulse;
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::tags::strip_tags;
 use crate::http::{forwarded, hop};
 use crate::origin::Outgoing;
+use crate::proxy::pulse::Pulse;
+use crate::proxy::pulse::interim_line::Line;
 use crate::telemetry::metrics::{Count, Sheet};
 
 /// The most interim responses that are passed on for one request.

@@ -4,6 +4,4 @@ pub mod client;
 pub mod counter;
 pub(in crate::proxy) mod detached;
 pub mod interim;
-mod interim_line;
-pub mod pulse;
 pub(in crate::proxy) mod tunnel;

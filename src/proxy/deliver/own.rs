@@ -11,13 +11,24 @@ use crate::http::cache_status::CacheStatus;
 use crate::http::cookie::cookies;
 use crate::http::tags::strip_tags;
 use crate::http::{forwarded, hop, set_cookie};
+use crate::ident::Item;
 use crate::origin::OriginBody;
-use crate::proxy::answer::Settled;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::fragments::way;
 use crate::proxy::error::Error;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
+
+/// What was settled, as far as the response tells of it.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Settled {
+    /// The cookie that begins or ends the session.
+    pub(in crate::proxy) cookie: Option<HeaderValue>,
+    /// The item that was viewed, by the app's word.
+    pub(in crate::proxy) item: Option<Item>,
+    /// Whether the app has changed the cart: stored by another cache, the response would change it once only.
+    pub(in crate::proxy) has_filled_cart: bool,
+}
 
 /// The response, with what was settled.
 pub(in crate::proxy) async fn response(

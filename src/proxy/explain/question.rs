@@ -13,7 +13,7 @@ use crate::http::host::{Host, Scheme};
 use crate::http::peer::{Peer, Peers};
 use crate::http::reference::{absolute, resolve};
 use crate::proxy::connection::client::{Client, Secured};
-use crate::proxy::connection::pulse::Pulse;
+use crate::proxy::pulse::Pulse;
 use crate::proxy::settings::Settings;
 
 /// The most fields of a request, its cookies as one.

@@ -20,8 +20,8 @@ pub(in crate::proxy) mod visitor_token;
 
 use self::change::{Change, SessionEffect};
 use self::effects::Effects;
-use super::answer::Settled;
 use super::context::RequestContext;
+use super::deliver::own::Settled;
 use super::error::Error;
 use crate::ident::Item;
 

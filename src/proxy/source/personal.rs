@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::cache::fill::Person;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::Traces;
-use crate::cache::rules::segment_proof::Witness;
+use crate::cache::segment_proof::Witness;
 use crate::http::cookie::cookies;
 use crate::policy::route::LeakGuard;
 use crate::proxy::context::RequestContext;

@@ -6,7 +6,7 @@
 //! and what is left of the part that came from the origin last, 64 KiB. Together 15 MiB. It is more where
 //! parts of bodies are small that nobody reads: the library keeps each in the buffer into which it was
 //! read, with what came beside it. A page from memory is not copied. How many requests one address has, on
-//! all its connections, is counted ([`Caps`](super::accept::Caps)).
+//! all its connections, is counted ([`Caps`](super::caps::Caps)).
 
 mod meter;
 mod pace;
@@ -27,9 +27,9 @@ use tokio::time::Instant;
 use self::meter::Meter;
 use self::pace::{BACKLOG, Paced, Streams};
 use self::wire::{Flow, Wire};
-use super::connection::Line;
+use super::door::Line;
 use crate::proxy::connection::client::Client;
-use crate::proxy::connection::pulse::{Phase, Pulse};
+use crate::proxy::pulse::{Phase, Pulse};
 use crate::proxy::respond;
 use crate::telemetry::metrics::{Count, Cut, Sheet};
 

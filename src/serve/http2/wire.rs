@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::meter::{HEAD, Meter, Stand};
-use crate::proxy::connection::pulse::Pulse;
+use crate::proxy::pulse::Pulse;
 use crate::telemetry::metrics::Cut;
 
 /// Writes of fewer bytes are acknowledgements and pings: nothing that a client waits for moves by them.

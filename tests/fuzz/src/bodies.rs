@@ -1,6 +1,7 @@
 //! Bodies: the parts that are cut from them, and the guard that reads them.
 
-use anteroom::cache::rules::leak_guard::{Finding, Forms, Watch, inspect};
+use anteroom::cache::rules::leak::{Finding, Forms};
+use anteroom::cache::rules::leak_guard::{Watch, inspect};
 use anteroom::cache::rules::personal_data::Traces;
 use anteroom::http::etag::ETag;
 use anteroom::http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};

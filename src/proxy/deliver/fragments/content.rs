@@ -63,7 +63,7 @@ pub(super) enum Unfilled {
     TooLarge,
 }
 
-/// WorkerContext for a content that waits for its page.
+/// Room for a content that waits for its page.
 pub(super) struct Charge {
     waiting: Rc<WaitingFragments>,
     pub(super) bytes: usize,

@@ -1,5 +1,7 @@
 //! The state of a client's connection, shared by its socket and by what answers on it.
 
+pub(in crate::proxy) mod interim_line;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::Waker;
@@ -7,7 +9,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::interim_line::{Line, Receiver};
+use self::interim_line::{Line, Receiver};
 use crate::origin::Read;
 
 /// What the connection waits for.

@@ -27,7 +27,7 @@ impl Line {
     }
 
     /// Leaves a head for the socket; false where it has no room.
-    pub(super) fn leave(&self, head: &[u8]) -> bool {
+    pub(in crate::proxy) fn leave(&self, head: &[u8]) -> bool {
         let mut waiting = self.waiting();
         if waiting.bytes.len() + head.len() > WAITING_MAX {
             return false;
@@ -41,7 +41,7 @@ impl Line {
 
     /// What is to be sent now. Wakes whoever asks when there is more.
     #[must_use]
-    pub(super) fn take(&self, waker: &Waker) -> Bytes {
+    pub(in crate::proxy) fn take(&self, waker: &Waker) -> Bytes {
         let mut waiting = self.waiting();
         waiting.waker = Some(waker.clone());
         waiting.bytes.split().freeze()

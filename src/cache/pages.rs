@@ -1,0 +1,781 @@
+//! The pages of this process: memory over the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+
+use super::entry::{Entry, LifetimeSource, Stale, Stored, VariantIndex};
+use super::flight::Flights;
+use super::memory::{Look, Memory, Slot};
+use super::purge::scope::Aim;
+use super::purge::{Purged, Standing};
+use super::rules::key::variant_key;
+use super::segment_proof::Twins;
+use crate::ident::PageKey;
+#[cfg(test)]
+use crate::store::Lease;
+use crate::store::{Demand, PageStore, StoreError};
+
+/// For how long an index of variants is kept in the store beyond the newest variant's lifetime.
+const INDEX_EXTRA: Duration = Duration::from_secs(3600);
+
+/// For how long after a change the store is not believed about a page, in seconds: a page from
+/// before the change may still be on its way there, or on its way from there. Longer than a write
+/// may take.
+const CHANGED_TTL: u64 = 5;
+/// Changed pages remembered, at most.
+const CHANGED_MAX: usize = 16_384;
+
+/// For how long a page that was asked for once may come into a store that is nearly full when it is
+/// asked for again, in seconds.
+const DEFERRED_TTL: u64 = 60;
+/// Such pages remembered, at most.
+const DEFERRED_MAX: usize = 65_536;
+
+/// The pages of this process.
+#[derive(Debug)]
+pub struct Pages {
+    memory: Memory,
+    /// Until when the store is not believed about a page that was changed.
+    changed: Cache<PageKey, u64>,
+    /// Pages that are to come into the store if they are asked for again, and until when.
+    deferred: Cache<PageKey, u64>,
+    /// When the last of these times ends. PERF: mostly long ago, and looked at for each hit.
+    deferred_until: AtomicU64,
+    /// What was purged.
+    pub purged: Arc<Purged>,
+    /// Fetches under way.
+    pub flights: Arc<Flights>,
+    /// Who was given what of the pages of segments.
+    pub twins: Twins,
+    variants_max: usize,
+    /// Seconds.
+    default_ttl: AtomicU64,
+}
+
+/// What a tier holds under the key of a request.
+#[derive(Clone, Debug)]
+pub struct Tier {
+    /// The index of variants, where there are several.
+    pub index: Option<Arc<VariantIndex>>,
+    /// The page, which is the request's variant where there are several.
+    pub page: Option<Arc<Entry>>,
+}
+
+/// Where a page was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// In this process's memory.
+    Memory,
+    /// In the store.
+    Store,
+}
+
+/// What a look-up gave.
+#[derive(Debug)]
+pub enum Lookup {
+    /// A page that is fresh.
+    Fresh(Arc<Entry>, From),
+    /// A page that is fresh no more; a fetch goes under this key.
+    Stale(Arc<Entry>, From, PageKey),
+    /// None; a fetch goes under this key, which is the variant's where variants are known.
+    Absent(PageKey),
+}
+
+/// Why a page was not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyVariants;
+
+impl Pages {
+    /// Room for `memory` bytes of pages that `purged` says nothing against; at most `variants_max` variants of one page. A page that
+    /// an app stored by itself counts as fresh for `default_ttl` after it was read.
+    #[must_use]
+    pub fn new(
+        memory: u64,
+        flights: Arc<Flights>,
+        purged: Arc<Purged>,
+        variants_max: usize,
+        default_ttl: Duration,
+    ) -> Self {
+        Self {
+            memory: Memory::new(memory),
+            changed: Cache::new(CHANGED_MAX),
+            deferred: Cache::new(DEFERRED_MAX),
+            deferred_until: AtomicU64::new(0),
+            purged,
+            flights,
+            twins: Twins::default(),
+            variants_max,
+            default_ttl: AtomicU64::new(default_ttl.as_secs()),
+        }
+    }
+
+    /// Another `default_ttl` from now on.
+    pub fn change_default_ttl(&self, default_ttl: Duration) {
+        self.default_ttl.store(default_ttl.as_secs(), Ordering::Relaxed);
+    }
+
+    /// The memory tier, for its figures and for what is remembered as uncacheable.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// A fresh page in memory. `sent` is what a fill of this request would send.
+    #[must_use]
+    pub fn in_memory<'h>(
+        &self,
+        key: &PageKey,
+        sent: impl FnOnce() -> &'h HeaderMap,
+        now: u64,
+    ) -> Option<Arc<Entry>> {
+        let slot = match self.memory.get(key)? {
+            Slot::Variants(index) => self.memory.get(&named(&index, key, sent()).ok()?)?,
+            page @ Slot::Page(_) => page,
+        };
+        match slot {
+            Slot::Page(entry) if self.standing(&entry, now) == Standing::Current => Some(entry),
+            Slot::Page(_) | Slot::Variants(_) => None,
+        }
+    }
+
+    /// What time and purges make of a page. While others' purges may be missing, a page is fresh within
+    /// the second in which it was fetched or validated; by the clock of whoever did, which may be ahead.
+    #[must_use]
+    pub fn standing(&self, entry: &Entry, now: u64) -> Standing {
+        match self.purged.standing(&entry.marks) {
+            Standing::Current if !entry.is_fresh(now) => Standing::Stale,
+            Standing::Current if now != entry.stored_at && self.purged.is_cut_off() => {
+                Standing::Stale
+            }
+            standing => standing,
+        }
+    }
+
+    fn found(&self, entry: Arc<Entry>, from: From, key: PageKey, now: u64) -> Lookup {
+        match self.standing(&entry, now) {
+            Standing::Current => Lookup::Fresh(entry, from),
+            Standing::Stale => Lookup::Stale(entry, from, key),
+            Standing::Gone => Lookup::Absent(key),
+        }
+    }
+
+    /// Looks in memory, then in the store.
+    ///
+    /// # Errors
+    /// When the store fails; memory had nothing then.
+    pub async fn look_up<S: PageStore>(
+        &self,
+        store: &S,
+        key: &PageKey,
+        sent: &HeaderMap,
+        now: u64,
+    ) -> Result<Lookup, StoreError> {
+        self.look(store, key, sent, now, Look::Use).await
+    }
+
+    /// The same; a peek leaves all as it was.
+    ///
+    /// # Errors
+    /// When the store fails; memory had nothing then.
+    pub async fn look<S: PageStore>(
+        &self,
+        store: &S,
+        key: &PageKey,
+        sent: &HeaderMap,
+        now: u64,
+        look: Look,
+    ) -> Result<Lookup, StoreError> {
+        let index = match self.either(store, key, key, now, look).await? {
+            Some((Slot::Page(entry), from)) => return Ok(self.found(entry, from, *key, now)),
+            Some((Slot::Variants(index), _)) => index,
+            None => return Ok(Lookup::Absent(*key)),
+        };
+        let variant = match named(&index, key, sent) {
+            Ok(variant) => variant,
+            Err(variant) => return Ok(Lookup::Absent(variant)),
+        };
+        Ok(match self.either(store, key, &variant, now, look).await? {
+            Some((Slot::Page(entry), from)) => self.found(entry, from, variant, now),
+            Some((Slot::Variants(_), _)) | None => Lookup::Absent(variant),
+        })
+    }
+
+    /// What belongs to the page `primary` under `key`: from memory, unless that is stale and the
+    /// store has something newer. A store that fails leaves what memory has.
+    async fn either<S: PageStore>(
+        &self,
+        store: &S,
+        primary: &PageKey,
+        key: &PageKey,
+        now: u64,
+        look: Look,
+    ) -> Result<Option<(Slot, From)>, StoreError> {
+        let known = match self.memory.look(key, look) {
+            Some(Slot::Page(entry)) => match self.standing(&entry, now) {
+                Standing::Current => return Ok(Some((Slot::Page(entry), From::Memory))),
+                Standing::Stale => Some(entry),
+                Standing::Gone => {
+                    if look == Look::Use {
+                        self.memory.remove(key);
+                    }
+                    None
+                }
+            },
+            Some(index) => return Ok(Some((index, From::Memory))),
+            None => None,
+        };
+        let Some(known) = known else {
+            let slot = self.read(store, key, None, now).await?;
+            return Ok(self.taken(primary, key, slot, now, look).map(|slot| (slot, From::Store)));
+        };
+        let newer = self.read(store, key, Some(known.stored_at), now).await;
+        let newer = newer.map(|slot| self.taken(primary, key, slot, now, look));
+        Ok(Some(match newer {
+            Ok(Some(slot)) => (slot, From::Store),
+            Ok(None) | Err(_) => (Slot::Page(known), From::Memory),
+        }))
+    }
+
+    /// Reads what the store has under `key`; no stale page that is not newer than `than`, and none that
+    /// was purged. What cannot be read as ours is as good as absent: the next fill replaces it.
+    async fn read<S: PageStore>(
+        &self,
+        store: &S,
+        key: &PageKey,
+        than: Option<u64>,
+        now: u64,
+    ) -> Result<Option<Slot>, StoreError> {
+        let Some(bytes) = store.page(key).await? else { return Ok(None) };
+        let slot = match Stored::decode(bytes) {
+            Ok(Stored::Page(entry)) => match self.standing(&entry, now) {
+                Standing::Current => Slot::Page(Arc::new(entry)),
+                Standing::Stale if than.is_none_or(|than| entry.stored_at > than) => {
+                    Slot::Page(Arc::new(entry))
+                }
+                Standing::Stale | Standing::Gone => return Ok(None),
+            },
+            Ok(Stored::Variants(index)) => Slot::Variants(Arc::new(index)),
+            Ok(Stored::Plain(body)) => Slot::Page(Arc::new(self.plain(body, now))),
+            Err(_) => return Ok(None),
+        };
+        Ok(Some(slot))
+    }
+
+    /// Takes what was read from the store for the page `primary` into memory, unless it may be from
+    /// before a change.
+    fn taken(
+        &self,
+        primary: &PageKey,
+        key: &PageKey,
+        slot: Option<Slot>,
+        now: u64,
+        look: Look,
+    ) -> Option<Slot> {
+        let slot = slot?;
+        if look == Look::Peek {
+            return Some(slot).filter(|_| !self.is_changed(primary, now, look));
+        }
+        self.memory.put(*key, slot.clone(), now);
+        // Looked at last: a change from now on finds the page in memory.
+        if self.is_changed(primary, now, look) {
+            self.memory.remove(key);
+            return None;
+        }
+        Some(slot)
+    }
+
+    /// Whether the page `primary` was changed so lately that the store is not believed about it.
+    #[must_use]
+    pub fn is_changed(&self, primary: &PageKey, now: u64, look: Look) -> bool {
+        let until = match look {
+            Look::Use => self.changed.get(primary),
+            Look::Peek => self.changed.peek(primary),
+        };
+        until.is_some_and(|until| now < until)
+    }
+
+    /// What memory holds under `key` for a request of which a fill would send `sent`, whatever that is
+    /// worth; it does not count as used.
+    #[must_use]
+    pub fn held_in_memory(&self, key: &PageKey, sent: &HeaderMap) -> Tier {
+        let peek = |key: &PageKey| self.memory.look(key, Look::Peek);
+        match peek(key) {
+            None => Tier { index: None, page: None },
+            Some(Slot::Page(page)) => Tier { index: None, page: Some(page) },
+            Some(Slot::Variants(index)) => {
+                let variant = named(&index, key, sent).ok().and_then(|variant| peek(&variant));
+                let page = variant.and_then(|slot| match slot {
+                    Slot::Page(page) => Some(page),
+                    Slot::Variants(_) => None,
+                });
+                Tier { index: Some(index), page }
+            }
+        }
+    }
+
+    /// What the store holds, likewise.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn held_in_store<S: PageStore>(
+        &self,
+        store: &S,
+        key: &PageKey,
+        sent: &HeaderMap,
+        now: u64,
+    ) -> Result<Tier, StoreError> {
+        let mut tier = Tier { index: None, page: None };
+        let mut wanted = *key;
+        // The index, if there is one, and then the variant.
+        for _ in 0..2 {
+            let Some(bytes) = store.page(&wanted).await? else { break };
+            match Stored::decode(bytes) {
+                Ok(Stored::Page(page)) => tier.page = Some(Arc::new(page)),
+                Ok(Stored::Plain(body)) => tier.page = Some(Arc::new(self.plain(body, now))),
+                Ok(Stored::Variants(index)) if tier.index.is_none() => {
+                    let variant = named(&index, key, sent);
+                    tier.index = Some(Arc::new(index));
+                    let Ok(variant) = variant else { break };
+                    wanted = variant;
+                    continue;
+                }
+                Ok(Stored::Variants(_)) | Err(_) => {}
+            }
+            break;
+        }
+        Ok(tier)
+    }
+
+    /// A page that an app stored in the book's layout: a 200 of text/html. Its key's time to live
+    /// is not read along, so it stays in memory for a second only.
+    fn plain(&self, body: Bytes, now: u64) -> Entry {
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        Entry {
+            status: 200,
+            reason: None,
+            headers: HeaderMap::from_iter([(CONTENT_TYPE, html)]),
+            body,
+            stored_at: now,
+            initial_age: 0,
+            lifetime: self.default_ttl.load(Ordering::Relaxed).min(1),
+            source: LifetimeSource::Default,
+            stale: Stale::default(),
+            static_proof: false,
+            own_tag: false,
+            vary: Vec::new(),
+            marks: Arc::default(),
+        }
+    }
+
+    /// How many pages in memory a purge of these will hit.
+    #[must_use]
+    pub fn count_hit(&self, aims: &[Aim]) -> usize {
+        let marks = self.purged.marks(aims);
+        self.memory
+            .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(&marks))
+    }
+
+    /// Keeps a page in memory under `primary`, or as one of its variants, and tells what the store
+    /// has to hold for others to find it.
+    ///
+    /// # Errors
+    /// When the page has too many variants already.
+    pub fn keep(
+        &self,
+        primary: PageKey,
+        sent: &HeaderMap,
+        entry: Entry,
+        now: u64,
+    ) -> Result<Vec<ToStore>, TooManyVariants> {
+        let ttl = Duration::from_secs(entry.worth(now).max(1));
+        let entry = Arc::new(entry);
+        let known = match self.memory.get(&primary) {
+            Some(Slot::Variants(index)) => Some(index),
+            Some(Slot::Page(_)) | None => None,
+        };
+        if entry.vary.is_empty() && known.is_none() {
+            let demand = self.put(primary, Slot::Page(Arc::clone(&entry)), now);
+            return Ok(vec![ToStore { key: primary, what: Slot::Page(entry), ttl, demand }]);
+        }
+        let fields = all_fields(known.as_deref(), &entry.vary);
+        let variant = variant_key(&primary, &fields, sent);
+        let mut keys = match &known {
+            // Other fields make other keys: the old variants cannot be found any more.
+            Some(index) if index.fields == fields => index.keys.clone(),
+            _ => Vec::new(),
+        };
+        if !keys.contains(&variant) {
+            if keys.len() >= self.variants_max {
+                // Those that nobody can be given any more make room: else requests with made-up
+                // fields would keep a page's true variants out for good.
+                keys.retain(|key| self.is_fresh(key, now));
+            }
+            if keys.len() >= self.variants_max {
+                return Err(TooManyVariants);
+            }
+            keys.push(variant);
+        }
+        let index = Arc::new(VariantIndex { fields, keys });
+        let demand = self.put(variant, Slot::Page(Arc::clone(&entry)), now);
+        self.put(primary, Slot::Variants(Arc::clone(&index)), now);
+        Ok(variant_to_store(variant, entry, (primary, index), ttl, demand))
+    }
+
+    fn put(&self, key: PageKey, slot: Slot, now: u64) -> Demand {
+        if self.memory.put(key, slot, now) { Demand::Again } else { Demand::Once }
+    }
+
+    /// Remembers that a page is to come into the store if it is asked for again soon.
+    pub fn defer(&self, key: PageKey, now: u64) {
+        let until = now.saturating_add(DEFERRED_TTL);
+        self.deferred.insert(key, until);
+        self.deferred_until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// What the store has to hold, now that a page is found in memory that was not let in when it was
+    /// asked for first. Mostly nothing.
+    #[must_use]
+    pub fn due<'h>(
+        &self,
+        primary: &PageKey,
+        sent: impl FnOnce() -> &'h HeaderMap,
+        now: u64,
+    ) -> Vec<ToStore> {
+        if now >= self.deferred_until.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let (key, index) = match self.memory.get(primary) {
+            Some(Slot::Page(_)) => (*primary, None),
+            Some(Slot::Variants(index)) => match named(&index, primary, sent()) {
+                Ok(variant) => (variant, Some(index)),
+                Err(_) => return Vec::new(),
+            },
+            None => return Vec::new(),
+        };
+        let Some((_, until)) = self.deferred.remove(&key) else { return Vec::new() };
+        if now >= until {
+            self.defer(key, now);
+            return Vec::new();
+        }
+        let Some(Slot::Page(entry)) = self.memory.get(&key) else { return Vec::new() };
+        let (ttl, demand) = (Duration::from_secs(entry.worth(now).max(1)), Demand::Again);
+        match index {
+            Some(index) => variant_to_store(key, entry, (*primary, index), ttl, demand),
+            None => vec![ToStore { key, what: Slot::Page(entry), ttl, demand }],
+        }
+    }
+
+    /// Whether memory still holds the very page that was stored. One that it does not may have been
+    /// changed meanwhile.
+    #[must_use]
+    pub fn still_holds(&self, stored: &ToStore) -> bool {
+        match (&stored.what, self.memory.get(&stored.key)) {
+            (Slot::Page(stored), Some(Slot::Page(held))) => Arc::ptr_eq(stored, &held),
+            (Slot::Variants(_), held) => held.is_some(),
+            _ => false,
+        }
+    }
+
+    fn is_fresh(&self, key: &PageKey, now: u64) -> bool {
+        matches!(self.memory.get(key), Some(Slot::Page(entry)) if self.standing(&entry, now) == Standing::Current)
+    }
+
+    /// Forgets the page under `key`, changed at `now`: here, its variants too, and any fetch of it
+    /// under way. Returns the keys that the store has to forget.
+    #[must_use]
+    pub fn invalidate(&self, key: &PageKey, now: u64) -> Vec<PageKey> {
+        self.changed.insert(*key, now.saturating_add(CHANGED_TTL));
+        self.flights.invalidate(key);
+        let mut keys = vec![*key];
+        if let Some(Slot::Variants(index)) = self.memory.get(key) {
+            keys.extend_from_slice(&index.keys);
+        }
+        for key in &keys {
+            self.memory.remove(key);
+        }
+        keys
+    }
+}
+
+/// The key of the variant that `sent` chooses: `Ok` where the index names it. One that it does not
+/// name may lie about from before a change to the page.
+fn named(index: &VariantIndex, primary: &PageKey, sent: &HeaderMap) -> Result<PageKey, PageKey> {
+    let variant = variant_key(primary, &index.fields, sent);
+    if index.keys.contains(&variant) { Ok(variant) } else { Err(variant) }
+}
+
+/// The fields of an index after a response that varies by `new`: never fewer than before, so that
+/// a page is not found by a request that differs in any of them. Where these are too many, the old
+/// ones go, and with them the old variants: a field of `new` is never left out.
+fn all_fields(known: Option<&VariantIndex>, new: &[HeaderName]) -> Vec<HeaderName> {
+    let mut fields = known.map_or_else(Vec::new, |index| index.fields.clone());
+    fields.extend(new.iter().filter(|name| !fields.contains(name)).cloned().collect::<Vec<_>>());
+    if fields.len() > crate::http::vary::FIELDS_MAX {
+        fields = new.to_vec();
+    }
+    fields.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+    fields
+}
+
+/// Something that the store has to hold.
+#[derive(Clone, Debug)]
+pub struct ToStore {
+    /// Under which key.
+    pub key: PageKey,
+    /// What.
+    pub what: Slot,
+    /// For how long.
+    pub ttl: Duration,
+    /// How often the page was asked for lately.
+    pub demand: Demand,
+}
+
+/// A variant, and the index by which it is found.
+fn variant_to_store(
+    variant: PageKey,
+    entry: Arc<Entry>,
+    (primary, index): (PageKey, Arc<VariantIndex>),
+    ttl: Duration,
+    demand: Demand,
+) -> Vec<ToStore> {
+    vec![
+        ToStore { key: variant, what: Slot::Page(entry), ttl, demand },
+        ToStore { key: primary, what: Slot::Variants(index), ttl: ttl + INDEX_EXTRA, demand },
+    ]
+}
+
+impl ToStore {
+    /// The bytes to store.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        match &self.what {
+            Slot::Page(entry) => Stored::Page(Entry::clone(entry)).encode(),
+            Slot::Variants(index) => Stored::Variants(VariantIndex::clone(index)).encode(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::header::{ACCEPT, ACCEPT_LANGUAGE};
+
+    use super::*;
+    use crate::cache::purge::Marks;
+    use crate::store::Generation;
+
+    fn pages() -> Pages {
+        let purged = Arc::new(Purged::new(false));
+        Pages::new(1 << 20, Flights::new(1 << 20, 10), purged, 32, Duration::from_secs(300))
+    }
+
+    fn page(vary: &[HeaderName]) -> Entry {
+        Entry {
+            status: 200,
+            reason: None,
+            headers: HeaderMap::new(),
+            body: "page".into(),
+            stored_at: 0,
+            initial_age: 0,
+            lifetime: 300,
+            source: LifetimeSource::Default,
+            stale: Stale::default(),
+            static_proof: false,
+            own_tag: false,
+            vary: vary.to_vec(),
+            marks: Arc::default(),
+        }
+    }
+
+    fn speaking(language: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(ACCEPT_LANGUAGE, HeaderValue::from_static(language))])
+    }
+
+    #[test]
+    fn a_variant_from_before_a_change_is_not_found_by_a_newer_index() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, de, en) = (pages(), speaking("de"), speaking("en"));
+        for sent in [&de, &en] {
+            pages.keep(KEY, sent, page(&[ACCEPT_LANGUAGE]), 0).unwrap();
+        }
+        // The index was pushed out of memory before the change came.
+        pages.memory.remove(&KEY);
+        let _ = pages.invalidate(&KEY, 0);
+        pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 0).unwrap();
+        assert!(pages.in_memory(&KEY, || &de, 0).is_some());
+        assert!(pages.in_memory(&KEY, || &en, 0).is_none());
+    }
+
+    /// A store that has this page under every key, whatever it is told: one in which a write from
+    /// before a change arrives behind the removal.
+    struct Late(Bytes);
+
+    impl PageStore for Late {
+        async fn page(&self, _: &PageKey) -> Result<Option<Bytes>, StoreError> {
+            Ok(Some(self.0.clone()))
+        }
+
+        async fn put_page(
+            &self,
+            _: &PageKey,
+            _: Bytes,
+            _: Duration,
+            _: Demand,
+        ) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        async fn delete_pages(&self, _: &[PageKey]) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        async fn lease(&self, _: &PageKey, _: u64, _: Duration) -> Result<Lease, StoreError> {
+            Ok(Lease::Ours)
+        }
+
+        async fn end_lease(&self, _: &PageKey, _: u64, _: bool) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    /// What a future gives that waits for nothing.
+    fn at_once<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(value) => value,
+            std::task::Poll::Pending => panic!("this store answers at once"),
+        }
+    }
+
+    #[test]
+    fn a_peek_finds_the_same_and_leaves_all_as_it_was() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, none) = (pages(), HeaderMap::new());
+        let store = Late(Stored::Page(page(&[])).encode());
+        let peek = |now| at_once(pages.look(&store, &KEY, &none, now, Look::Peek)).unwrap();
+        let held = |now| at_once(pages.held_in_store(&store, &KEY, &none, now)).unwrap().page;
+        for _ in 0..2 {
+            assert!(matches!(peek(100), Lookup::Fresh(_, From::Store)));
+        }
+        assert!(matches!(peek(300), Lookup::Stale(_, From::Store, KEY)));
+        assert!(pages.memory.is_empty());
+        assert!(pages.held_in_memory(&KEY, &none).page.is_none() && held(300).is_some());
+        let _ = pages.invalidate(&KEY, 100);
+        assert!(matches!(peek(100), Lookup::Absent(KEY)), "the store is not believed");
+
+        pages.keep(KEY, &none, page(&[]), 200).unwrap();
+        assert!(matches!(peek(200), Lookup::Fresh(_, From::Memory)));
+        // Of an era that is over.
+        let marks = Marks::stored(Generation { era: 9, number: 1 }, vec![1]).unwrap();
+        let gone = Entry { marks: Arc::new(marks), ..page(&[]) };
+        pages.memory.put(KEY, Slot::Page(Arc::new(gone)), 200);
+        assert!(matches!(peek(100), Lookup::Absent(KEY)));
+        assert!(
+            pages.held_in_memory(&KEY, &none).page.is_some(),
+            "it is still there to be told of"
+        );
+    }
+
+    #[test]
+    fn a_page_that_was_not_let_into_the_store_is_due_when_it_is_asked_for_again() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, de, en) = (pages(), speaking("de"), speaking("en"));
+        let due = |sent, now| -> Vec<_> {
+            pages.due(&KEY, || sent, now).iter().map(|one| (one.key, one.demand)).collect()
+        };
+        let kept = pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 1_000).unwrap();
+        let [variant, index] = &kept[..] else { panic!("a variant and its index") };
+        assert_eq!((variant.demand, due(&de, 1_000)), (Demand::Once, vec![]));
+        pages.defer(variant.key, 1_000);
+        assert_eq!(due(&en, 1_010), [], "another variant");
+        let both = [(variant.key, Demand::Again), (index.key, Demand::Again)];
+        assert_eq!(due(&de, 1_010), both);
+        assert_eq!(due(&de, 1_010), [], "once");
+
+        pages.defer(variant.key, 1_020);
+        pages.defer(PageKey([2; 32]), 1_100);
+        assert_eq!(due(&de, 1_080), [], "too late, and so it was asked for once again");
+        assert_eq!(due(&de, 1_139), both);
+        assert!(pages.still_holds(variant) && pages.still_holds(index));
+        let again = pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 1_040).unwrap();
+        assert_eq!(again[0].demand, Demand::Again);
+        assert!(!pages.still_holds(variant), "it is another page now");
+        pages.defer(variant.key, 1_040);
+        let _ = pages.invalidate(&KEY, 1_041);
+        assert_eq!(due(&de, 1_041), [], "it is gone");
+    }
+
+    #[test]
+    fn right_after_a_change_the_store_is_not_believed() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, none) = (pages(), HeaderMap::new());
+        let store = Late(Stored::Page(page(&[])).encode());
+        let found =
+            |now| matches!(at_once(pages.look_up(&store, &KEY, &none, now)), Ok(Lookup::Fresh(..)));
+        assert!(found(100));
+        let _ = pages.invalidate(&KEY, 100);
+        assert_eq!([100, 104, 105].map(found), [false, false, true]);
+    }
+
+    #[test]
+    fn who_is_cut_off_shows_a_page_for_its_second_only() {
+        let flights = Flights::new(1 << 20, 10);
+        let purged = Arc::new(Purged::new(true));
+        let pages = Pages::new(1 << 20, flights, purged, 32, Duration::from_secs(300));
+        let page = Entry { stored_at: 100, ..page(&[]) };
+        // The other one's clock may be ahead.
+        let standing = |now| pages.standing(&page, now);
+        assert_eq!(
+            [40, 99, 100, 101].map(standing),
+            [Standing::Stale, Standing::Stale, Standing::Current, Standing::Stale]
+        );
+    }
+
+    #[test]
+    fn variants_over_the_limit_are_refused_until_others_are_stale() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let pages = Pages { variants_max: 2, ..pages() };
+        let keep = |language, stored_at| {
+            let page = Entry { stored_at, ..page(&[ACCEPT_LANGUAGE]) };
+            pages.keep(KEY, &speaking(language), page, stored_at).is_ok()
+        };
+        let is_kept = |language, now| {
+            let sent = speaking(language);
+            pages.in_memory(&KEY, || &sent, now).is_some()
+        };
+        assert!(keep("de", 0) && keep("en", 100));
+        assert!(!keep("fr", 299));
+        assert!(keep("de", 299), "a known one is renewed");
+        assert!(keep("fr", 400), "en is stale by then");
+        assert_eq!(["de", "en", "fr"].map(|one| is_kept(one, 400)), [true, false, true]);
+        assert!(!keep("en", 400));
+    }
+
+    #[test]
+    fn a_page_is_kept_under_all_the_fields_that_ever_chose_it() {
+        const KEY: PageKey = PageKey([1; 32]);
+        let (pages, de) = (pages(), speaking("de"));
+        let data = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("text/html"))]);
+        pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 0).unwrap();
+        pages.keep(KEY, &data, page(&[ACCEPT]), 0).unwrap();
+        assert!(pages.in_memory(&KEY, || &data, 0).is_some());
+        let mut both = data;
+        both.extend(de);
+        assert!(pages.in_memory(&KEY, || &both, 0).is_none(), "a page for another language");
+    }
+
+    #[test]
+    fn a_field_that_a_response_varies_by_is_never_left_out() {
+        let names = |first: char| -> Vec<HeaderName> {
+            (0..10).map(|n| format!("{first}-{n}").parse().unwrap()).collect()
+        };
+        let index = VariantIndex { fields: names('a'), keys: Vec::new() };
+        assert_eq!(all_fields(Some(&index), &names('b')), names('b'));
+    }
+}

@@ -1,0 +1,161 @@
+//! How many connections and requests may be open: in all, and for each address.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::http::peer::{Peer, Peers};
+use crate::proxy::connection::counter;
+use crate::proxy::connection::counter::ConnectionCounter;
+
+/// How many connections and requests may be open, over all threads.
+#[derive(Debug)]
+pub struct Caps {
+    most: ArcSwap<Most>,
+    connections: Arc<ConnectionCounter>,
+    /// Those of HTTP/2, which stand side by side on a connection.
+    requests: Arc<ConnectionCounter>,
+}
+
+/// How many may be open.
+#[derive(Clone, Debug)]
+pub struct Most {
+    /// In all: connections, and requests of HTTP/2 as well.
+    pub all: usize,
+    /// Connections from one address.
+    pub per_address: usize,
+    /// Requests of HTTP/2 from one address.
+    pub requests_per_address: usize,
+    /// Proxies, of which each may have as many as there may be in all.
+    pub trusted: Vec<Peers>,
+}
+
+impl Caps {
+    /// At most so many.
+    #[must_use]
+    pub fn new(most: Most) -> Self {
+        let most = ArcSwap::from_pointee(most);
+        Self { most, connections: Arc::default(), requests: Arc::default() }
+    }
+
+    /// So many from now on. Those that are open stay.
+    pub fn change(&self, most: Most) {
+        self.most.store(Arc::new(most));
+    }
+
+    /// Connections open now.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.connections.open()
+    }
+
+    /// Room for one more connection, whoever it is; `None` at the cap.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>) -> Option<Place> {
+        let place = self.connections.enter(self.most.load().all)?;
+        Some(Place { caps: Arc::clone(self), place })
+    }
+
+    /// Room for one more request beside others on a connection of `peer`; `None` at a cap.
+    #[must_use]
+    pub fn enter_request(&self, peer: Peer) -> Option<counter::Place> {
+        let most = self.most.load();
+        let mut place = self.requests.enter(most.all)?;
+        let is_free = peer.is_among(&most.trusted);
+        (is_free || place.count_for(peer, most.requests_per_address)).then_some(place)
+    }
+}
+
+/// One connection's place under the caps; given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    caps: Arc<Caps>,
+    place: counter::Place,
+}
+
+impl Place {
+    /// Counts it for `peer`, once that is known; false where it has as many as it may.
+    #[must_use]
+    pub fn count_for(&mut self, peer: Peer) -> bool {
+        let most = self.caps.most.load();
+        peer.is_among(&most.trusted) || self.place.count_for(peer, most.per_address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Peer {
+        Peer::at(text.parse().unwrap())
+    }
+
+    /// So many in all, and one from each address.
+    fn at_most(all: usize, trusted: Vec<Peers>) -> Caps {
+        Caps::new(Most { all, per_address: 1, requests_per_address: 2, trusted })
+    }
+
+    fn enter(caps: &Arc<Caps>, peer: Peer) -> Option<Place> {
+        let mut place = caps.enter()?;
+        place.count_for(peer).then_some(place)
+    }
+
+    #[test]
+    fn caps_hold_in_all_and_for_each_address_and_give_back() {
+        let trusted = vec![Peers::Network("10.0.0.0/8".parse().unwrap())];
+        let caps = Arc::new(at_most(3, trusted));
+        let (one, two, proxy) = (at("192.0.2.1"), at("192.0.2.2"), at("10.1.2.3"));
+        let first = enter(&caps, one).unwrap();
+        assert!(enter(&caps, one).is_none(), "one for each address");
+        let _second = enter(&caps, two).unwrap();
+        let _third = enter(&caps, proxy).unwrap();
+        assert!(enter(&caps, proxy).is_none(), "three in all");
+        drop(first);
+        let _again = enter(&caps, one).unwrap();
+        assert_eq!(caps.open(), 3);
+    }
+
+    #[test]
+    fn requests_have_caps_of_their_own() {
+        let caps = Arc::new(at_most(4, vec![Peers::Network("10.0.0.0/8".parse().unwrap())]));
+        let one = at("192.0.2.1");
+        let _connection = enter(&caps, one).unwrap();
+        let first = caps.enter_request(one).unwrap();
+        let _second = caps.enter_request(one).unwrap();
+        assert!(caps.enter_request(one).is_none(), "two for each address");
+        drop(first);
+        let _third = caps.enter_request(one).unwrap();
+        let _proxy = caps.enter_request(at("10.1.2.3")).unwrap();
+        let _balancer = caps.enter_request(Peer::Carried(one.address())).unwrap();
+        assert!(caps.enter_request(at("10.1.2.3")).is_none(), "four in all");
+        assert_eq!(caps.open(), 1);
+    }
+
+    #[test]
+    fn those_without_an_address_of_their_own_are_counted_in_all_only() {
+        let balancer = Peer::Carried(at("192.0.2.1").address());
+        for peer in [Peer::Unix, Peer::Carried(None), balancer] {
+            let caps = Arc::new(at_most(3, Vec::new()));
+            let _some: Vec<_> = (0..3).map(|_| enter(&caps, peer).unwrap()).collect();
+            assert!(enter(&caps, peer).is_none(), "three in all");
+            let _asked: Vec<_> = (0..3).map(|_| caps.enter_request(peer).unwrap()).collect();
+            assert!(caps.enter_request(peer).is_none(), "three in all");
+        }
+    }
+
+    #[test]
+    fn whoever_holds_an_address_is_one() {
+        for (address, other, is_one) in [
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("2001:db8::1", "2001:db8::ffff:2", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+        ] {
+            let caps = Arc::new(at_most(9, Vec::new()));
+            let _first = enter(&caps, at(address)).unwrap();
+            assert_eq!(enter(&caps, at(other)).is_none(), is_one, "{other}");
+            let _some: Vec<_> = (0..2).map(|_| caps.enter_request(at(address)).unwrap()).collect();
+            assert_eq!(caps.enter_request(at(other)).is_none(), is_one, "{other}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Holds the source to the import map of ARCHITECTURE.md, and to having no circles of files.
+//!
+//! It reads text, so a macro can fool it; `pub(crate)` and `unreachable_pub` do the rest. Comments
+//! and `#[cfg(test)]` modules are left out: a test may use what it likes.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where its input is not as arranged")]
+
+mod circles;
+mod map;
+mod tokens;
+mod tree;
+
+use std::fs;
+use std::path::Path;
+
+use map::Map;
+use tree::Tree;
+
+/// How many modules there may be at the top of `src/`: as many as a newcomer can hold in mind.
+const ROOMS_MAX: usize = 18;
+/// Folders whose circles are still to be opened.
+const NOT_YET: [&str; 3] = ["config/", "app/", "store/"];
+
+#[test]
+fn the_source_keeps_to_the_import_map() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let wrongs = Map::parse(&page).wrongs(&source());
+    assert!(wrongs.is_empty(), "against the map in ARCHITECTURE.md:\n{}", wrongs.join("\n"));
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let source = source();
+    let lost = source.lost();
+    assert!(lost.is_empty(), "paths that this test cannot follow:\n{}", lost.join("\n"));
+    let circles = circles::circles(&source, &NOT_YET);
+    assert!(circles.is_empty(), "{}", circles.join("\n"));
+}
+
+#[test]
+fn the_source_has_few_modules_at_the_top() {
+    let source = source();
+    let top =
+        source.modules.iter().filter(|one| ["lib.rs", "main.rs"].contains(&one.file.as_str()));
+    let rooms: Vec<_> = top.flat_map(|one| one.children()).collect();
+    assert!(rooms.len() <= ROOMS_MAX, "{} modules: {}", rooms.len(), rooms.join(", "));
+}
+
+#[test]
+fn the_proxy_does_not_depend_on_what_its_rules_are_held_against() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (_, behind) = manifest.split_once("\n[dependencies]\n").expect("there are dependencies");
+    let (normal, for_tests) = behind.split_once("\n[").expect("a table follows them");
+    assert!(for_tests.contains("\nhttp-cache-semantics ="));
+    assert!(!normal.contains("http-cache-semantics"));
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn source() -> Tree {
+    let files = texts(&root().join("src"));
+    Tree::of(files.iter().map(|(file, text)| (file.as_str(), text.as_str())))
+}
+
+/// Every Rust file below `folder`: its path there, and its text.
+fn texts(folder: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let file = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                found.push((file, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
