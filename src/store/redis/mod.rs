@@ -1,7 +1,8 @@
-//! The Redis store: the chapter's keys, one multiplexed connection for each runtime thread.
+//! The Redis store: the chapter's keys, one multiplexed connection for each runtime thread, and a pool of
+//! connections for tasks and administration.
 //!
-//! Here is which commands make a step. The connection and its faults are in `link`, names in
-//! `keys`, the steps that look before they write in `script`.
+//! Here is which commands make a step. The connections are in `link` and `pool`, what their errors mean in
+//! `fault`, names in `keys`, the steps that look before they write in `script`.
 
 mod answers;
 mod barred;
@@ -9,6 +10,7 @@ mod control;
 mod dismissal;
 mod ear;
 mod events;
+mod fault;
 mod keys;
 mod link;
 mod pages;
@@ -18,14 +20,17 @@ mod rows;
 mod script;
 mod visitors;
 
+use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::{FromRedisValue, pipe};
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, RedisResult, pipe};
 use tokio::time::timeout;
 
 use self::keys::Keys;
 use self::link::{Call, Link};
+use self::pool::Pool;
 use self::script::{Invocation, Script};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
@@ -41,6 +46,9 @@ const TOUCH_BATCH: usize = 50;
 const EVICT_BATCH: u32 = 1000;
 /// Items that one step removes from the popularity set, at most: others wait meanwhile.
 const TRIM: u64 = 5_000;
+/// Pages and rows over this size, in bytes, go over a connection of their own, so that a look-up of a token
+/// does not wait behind them.
+const BULK_SIZE: usize = 256 << 10;
 /// The longest time to live that is passed on.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -48,32 +56,44 @@ const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 #[derive(Debug)]
 pub(super) struct RedisAddress {
     client: redis::Client,
-    pool: pool::Pool,
+    pool: Pool,
     keys: Keys,
     limits: Limits,
+    counters: Arc<Counters>,
     full: pages::Refused,
 }
 
 impl RedisAddress {
-    /// Reads the address; connects nowhere.
-    pub(super) fn parse(url: &str, prefix: &str, limits: Limits) -> Result<Self, OpenError> {
+    /// Reads the address; connects nowhere. In a tokio runtime only.
+    pub(super) fn parse(
+        url: &str,
+        prefix: &str,
+        limits: Limits,
+        counters: &Arc<Counters>,
+    ) -> Result<Self, OpenError> {
         if url.starts_with("rediss:") || url.starts_with("valkeys:") {
             // An error says that a provider is installed already: as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let client = redis::Client::open(url).map_err(|error| OpenError::BadUrl(error.into()))?;
-        let pool = pool::Pool::new(&client).map_err(|error| OpenError::BadUrl(error.into()))?;
+        let counters = Arc::clone(counters);
+        let pool = Pool::new(&client, limits, Arc::clone(&counters))
+            .map_err(|error| OpenError::BadUrl(error.into()))?;
         let (keys, full) = (Keys::new(prefix), pages::Refused::default());
-        Ok(Self { client, pool, keys, limits, full })
+        Ok(Self { client, pool, keys, limits, counters, full })
     }
 
     /// What Redis does when its memory is full; `None` where it does not tell.
     pub(super) async fn eviction_policy(&self) -> Result<Option<String>, StoreError> {
-        self.pool.eviction_policy().await
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg("maxmemory-policy");
+        let step = |mut on| async move { command.query_async(&mut on).await };
+        let policy: Vec<String> = self.pool.call(Call::Read, step).await?;
+        Ok(policy.into_iter().nth(1))
     }
 
-    fn link(&self, counters: &Arc<Counters>) -> Link {
-        Link::start(self.client.clone(), self.limits, Arc::clone(counters))
+    fn link(&self) -> Link {
+        Link::start(self.client.clone(), self.limits, Arc::clone(&self.counters))
     }
 }
 
@@ -139,12 +159,23 @@ fn items_of(found: Vec<(Vec<u8>, f64)>) -> Vec<(Item, f64)> {
 
 /// One thread's lane to Redis. Clones are the same lane.
 #[derive(Clone, Debug)]
-pub struct RedisStore(Arc<Lane>);
+pub struct RedisStore {
+    lane: Arc<Lane>,
+    path: Path,
+}
+
+/// Which connections carry the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// The lane's own: nothing slow goes over them.
+    Requests,
+    /// Those of the pool.
+    Background,
+}
 
 #[derive(Debug)]
 struct Lane {
     address: Arc<RedisAddress>,
-    counters: Arc<Counters>,
     link: Link,
     /// Connected when the first large page or row is written or read.
     bulk: OnceLock<Link>,
@@ -157,40 +188,49 @@ struct Lane {
 
 impl RedisStore {
     /// Begins to connect.
-    pub(super) fn start(address: &Arc<RedisAddress>, counters: Arc<Counters>) -> Self {
-        let link = address.link(&counters);
-        Self(Arc::new(Lane {
+    pub(super) fn start(address: &Arc<RedisAddress>) -> Self {
+        let lane = Arc::new(Lane {
             address: Arc::clone(address),
-            counters,
-            link,
+            link: address.link(),
             bulk: OnceLock::new(),
             large: rows::Large::default(),
             ear: OnceLock::new(),
             pages: OnceLock::new(),
-        }))
+        });
+        Self { lane, path: Path::Requests }
     }
 
     /// The same, with pages in another Redis.
     pub(super) fn with_pages_in(self, pages: Self) -> Self {
-        self.0.pages.get_or_init(|| pages);
+        self.lane.pages.get_or_init(|| pages);
         self
     }
 
     /// The lane to the Redis that has the pages.
     pub(super) fn of_pages(&self) -> &Self {
-        self.0.pages.get().unwrap_or(self)
+        self.lane.pages.get().unwrap_or(self)
+    }
+
+    /// The same lane for calls that no request waits for. They go over the pool.
+    pub(super) fn background(&self) -> Self {
+        Self { path: Path::Background, ..self.clone() }
+    }
+
+    /// The same lane for calls that must not wait for others.
+    fn foreground(&self) -> Self {
+        Self { path: Path::Requests, ..self.clone() }
     }
 
     pub(super) fn state(&self) -> StoreState {
-        self.0.link.state()
+        self.lane.link.state()
     }
 
     pub(super) fn counted(&self) -> Counted {
-        self.0.counters.read()
+        self.lane.address.counters.read()
     }
 
     pub(super) async fn connected(&self) {
-        self.0.link.connected().await;
+        self.lane.link.connected().await;
     }
 
     /// Returns when a purge is told, or may have been missed.
@@ -204,17 +244,39 @@ impl RedisStore {
     }
 
     fn ear(&self) -> &ear::Ear {
-        let (client, keys) = (&self.0.address.client, self.keys());
+        let (client, keys) = (&self.lane.address.client, self.keys());
         let channels = [keys.purge_channel.as_str(), keys.gone_channel.as_str()];
-        self.0.ear.get_or_init(|| ear::Ear::start(client.clone(), channels))
+        self.lane.ear.get_or_init(|| ear::Ear::start(client.clone(), channels))
     }
 
     fn keys(&self) -> &Keys {
-        &self.0.address.keys
+        &self.lane.address.keys
     }
 
     fn limits(&self) -> &Limits {
-        &self.0.address.limits
+        &self.lane.address.limits
+    }
+
+    /// One step within its budget, over the connections of this path. Where the lane's own connection finds
+    /// Redis away, the pool is not asked.
+    async fn call<T, F>(
+        &self,
+        call: Call,
+        step: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        match self.path {
+            Path::Requests => self.lane.link.call(call, step).await,
+            Path::Background if self.state() == StoreState::Away => Err(StoreError::Away),
+            Path::Background => {
+                let lane = &self.lane;
+                // On the heap, so that a request's call is not larger for it.
+                let answer = Box::pin(lane.address.pool.call(call, step)).await;
+                answer.inspect_err(|error| lane.address.counters.count(error))
+            }
+        }
     }
 
     /// A call of a script, to be given what is its own.
@@ -229,7 +291,21 @@ impl RedisStore {
     ) -> Result<T, StoreError> {
         let script = script.complete();
         let step = |mut on| async move { script.invoke_async(&mut on).await };
-        self.0.link.call(call, step).await
+        self.call(call, step).await
+    }
+
+    /// A script that writes so many bytes. A request's go over a connection of their own where they are many.
+    async fn invoke_with<T: FromRedisValue>(
+        &self,
+        bytes: usize,
+        script: &Invocation,
+    ) -> Result<T, StoreError> {
+        if bytes <= BULK_SIZE || self.path == Path::Background {
+            return self.invoke(Call::Write, script).await;
+        }
+        let script = script.complete();
+        let step = |mut on| async move { script.invoke_async(&mut on).await };
+        self.bulk().await?.call(Call::Write, step).await
     }
 
     /// A script that writes, and returns a number or nothing.
@@ -243,7 +319,7 @@ impl RedisStore {
         command: &redis::Cmd,
     ) -> Result<T, StoreError> {
         let step = |mut on| async move { command.query_async(&mut on).await };
-        self.0.link.call(call, step).await
+        self.call(call, step).await
     }
 
     async fn query_all<T: FromRedisValue>(
@@ -252,13 +328,13 @@ impl RedisStore {
         commands: &redis::Pipeline,
     ) -> Result<T, StoreError> {
         let step = |mut on| async move { commands.query_async(&mut on).await };
-        self.0.link.call(call, step).await
+        self.call(call, step).await
     }
 
     /// Sends commands whose replies are not needed.
     async fn write(&self, commands: &redis::Pipeline) -> Result<(), StoreError> {
         let step = |mut on| async move { commands.exec_async(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        self.call(Call::Write, step).await
     }
 
     /// Changes a cart: `script` takes the items, with their counts, behind its named arguments. `None`: it is
@@ -299,7 +375,7 @@ impl RedisStore {
 
     /// The connection for what is large. A call over it fails while it is not there yet.
     fn begin_bulk(&self) -> &Link {
-        self.0.bulk.get_or_init(|| self.0.address.link(&self.0.counters))
+        self.lane.bulk.get_or_init(|| self.lane.address.link())
     }
 
     /// How many sessions are over the limit, and the oldest of them behind the `left` first, each

@@ -5,14 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Call, RedisStore, milliseconds, script};
+use super::{BULK_SIZE, Call, RedisStore, milliseconds, script};
 use crate::clock::unix_now;
 use crate::ident::PageKey;
 use crate::store::{Demand, Lease, PAGE_HEAD, PageStore, StoreError, nearly};
-
-/// Pages over this size, in bytes, are written over a connection of their own, so that a
-/// look-up of a token does not wait behind them.
-pub(super) const BULK_SIZE: usize = 256 << 10;
 
 /// The part of the bound, one in so many, that is for new versions of pages that are there.
 const RENEWED: u64 = 20;
@@ -57,9 +53,8 @@ impl PageStore for RedisStore {
         if page.len() as u64 > self.limits().max_page {
             return Err(StoreError::TooLarge);
         }
-        let (refused, now) = (&self.0.address.full, unix_now() as u64);
+        let (refused, now) = (&self.lane.address.full, unix_now() as u64);
         refused.look(demand, now)?;
-        let link = if page.len() > BULK_SIZE { self.bulk().await? } else { &self.0.link };
         let bound = self.limits().pages;
         // What is renewed finds room that nobody new has taken.
         let bound_of_new = match demand {
@@ -70,10 +65,8 @@ impl PageStore for RedisStore {
         script.key("page", self.keys().page(key)).arg("head", &PAGE_HEAD);
         script.arg("body", page.as_ref()).arg("ttl_ms", milliseconds(ttl));
         script.arg("bound", bound).arg("bound_of_new", bound_of_new);
-        let script = script.complete();
-        let step = |mut on| async move { script.invoke_async::<(u8, u64)>(&mut on).await };
-        let (told, held) = link.call(Call::Write, step).await?;
-        self.0.counters.holds(held);
+        let (told, held): (u8, u64) = self.invoke_with(page.len(), &script).await?;
+        self.lane.address.counters.holds(held);
         match told {
             0 => Ok(()),
             1 if demand == Demand::Once => {
@@ -100,7 +93,7 @@ impl PageStore for RedisStore {
         for key in keys {
             script.another_key(self.keys().page(key));
         }
-        self.0.counters.holds(self.invoke(Call::Write, &script).await?);
+        self.lane.address.counters.holds(self.invoke(Call::Write, &script).await?);
         Ok(())
     }
 

@@ -31,6 +31,7 @@ const MARGIN: Duration = Duration::from_millis(100);
 /// Era, number, whether the table has to be read, the purges, the last one's nonce, and the key.
 type Told = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
 
+/// Purges never go over the pool: no page of before may be shown because an export is slow.
 impl PurgeStore for RedisStore {
     async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
         if marks.len() > PURGE_MARKS_MAX || !marks.iter().all(|mark| is_mark(*mark)) {
@@ -41,7 +42,7 @@ impl PurgeStore for RedisStore {
         let nonce = fastrand::u64(1..);
         script.arg("kept", PURGES_KEPT).arg("kept_bytes", PURGES_KEPT_BYTES);
         script.arg("nonce", &nonce.to_be_bytes()[..]).another(marks);
-        let number: u64 = self.invoke(Call::Write, &script).await?;
+        let number: u64 = self.foreground().invoke(Call::Write, &script).await?;
         let at = Generation { number, ..known.at };
         Ok((number > 0).then_some(Moment { at, nonce }))
     }
@@ -52,7 +53,7 @@ impl PurgeStore for RedisStore {
         script.arg("who", field_of(who)).arg("news_max", NEWS_MAX);
         script.arg("lives_ms", LIVES.as_millis() as u64);
         let (era, number, is_behind, purges, nonce, key): Told =
-            self.invoke(Call::Read, &script).await?;
+            self.foreground().invoke(Call::Read, &script).await?;
         let (now, nonce) = (Generation { era, number }, nonce_of(&nonce)?);
         if is_behind > 0 {
             let key = key_of(&key)?;
@@ -72,13 +73,13 @@ impl PurgeStore for RedisStore {
         script.arg("era", purge.era).arg("number", purge.number);
         script.arg("lives_ms", LIVES.as_millis() as u64);
         script.arg("cut_off_ms", (CUT_OFF_AFTER + MARGIN).as_millis() as u64);
-        self.invoke(Call::Read, &script).await
+        self.foreground().invoke(Call::Read, &script).await
     }
 
     async fn ask_no_more(&self, who: u64) -> Result<(), StoreError> {
         let mut command = redis::cmd("HDEL");
         command.arg(&self.keys().seen).arg(field_of(who));
-        self.query(Call::Write, &command).await
+        self.foreground().query(Call::Write, &command).await
     }
 }
 
@@ -108,7 +109,7 @@ impl RedisStore {
         for (first, end) in pieces {
             let mut command = redis::cmd("GETRANGE");
             command.arg(&self.keys().purged).arg(first * NUMBER).arg(end * NUMBER - 1);
-            let piece: Bytes = self.query(Call::Read, &command).await?;
+            let piece: Bytes = self.foreground().query(Call::Read, &command).await?;
             let (numbers, _) = piece.as_chunks::<NUMBER>();
             let numbers = numbers.iter().map(|number| u64::from_be_bytes(*number));
             let numbered = (first as u32..).zip(numbers);

@@ -7,8 +7,7 @@ use bytes::Bytes;
 use redis::pipe;
 
 use super::link::Call;
-use super::pages::BULK_SIZE;
-use super::{RedisStore, script};
+use super::{BULK_SIZE, RedisStore, script};
 use crate::ident::Row;
 use crate::store::{
     Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,
@@ -57,10 +56,7 @@ impl RowStore for RedisStore {
         script.key("content", self.keys().row(&claim.row)).arg("row", claim.row.as_str());
         script.arg("fence", claim.fence).arg("due_next", due_next);
         script.arg("json", json.as_ref()).arg("now", now);
-        let script = script.complete();
-        let link = if json.len() > BULK_SIZE { self.bulk().await? } else { &self.0.link };
-        let step = |mut on| async move { script.invoke_async::<bool>(&mut on).await };
-        link.call(Call::Write, step).await
+        self.invoke_with(json.len(), &script).await
     }
 
     async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
@@ -83,14 +79,14 @@ impl RowStore for RedisStore {
         read.cmd("ZSCORE").arg(&keys.refreshed).arg(row.as_str());
         type Reply = (Vec<u8>, Option<f64>);
         let step = |mut on| async move { read.query_async::<Reply>(&mut on).await };
-        let link = if self.0.large.has(row) { self.begin_bulk() } else { &self.0.link };
+        let link = if self.lane.large.has(row) { self.begin_bulk() } else { &self.lane.link };
         let (json, refreshed) = link.call(Call::Read, step).await?;
         let is_large = json.len() > BULK_SIZE;
         if is_large {
             // For the next time.
             self.begin_bulk();
         }
-        self.0.large.note(row, is_large);
+        self.lane.large.note(row, is_large);
         let whole = !json.is_empty() && json.len() <= ROW_JSON_MAX;
         Ok(whole.then(|| StoredRow { json: json.into(), refreshed }))
     }
