@@ -119,7 +119,7 @@ fn of_turn(
     (sheet, stop): (&Arc<Sheet>, &CancellationToken),
 ) -> Vec<JoinHandle<()>> {
     let clean = Clean {
-        store: lane.clone(),
+        store: lane.background(),
         visits: visits(shared, lane),
         keep: plan.session.max_sessions,
         unseen: parts::session_rules(&plan.session).longest(),
@@ -133,7 +133,7 @@ fn of_turn(
     };
     // Also where none are given out any more: what there is has to go in its time.
     let clean_visitors = CleanVisitors {
-        store: lane.clone(),
+        store: lane.background(),
         visits: Arc::clone(&shared.visitor_visits),
         keep: plan.visitor.max_tokens,
         unseen: plan.visitor.token_lifetime,
@@ -143,7 +143,7 @@ fn of_turn(
         sheet: Arc::clone(sheet),
     };
     let rescale = Rescale {
-        store: lane.clone(),
+        store: lane.background(),
         keep_top: plan.views.keep_top,
         factor: f64::from(plan.views.rescale_percent) / 100.0,
         every: plan.views.rescale_every,

@@ -50,7 +50,7 @@ pub(super) fn serve_socket(
 /// Who carries out the data commands.
 pub(super) fn clerk(plan: &Plan, turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
     Rc::new(Clerk {
-        store: lane.clone(),
+        store: lane.background(),
         sessions: Arc::clone(&shared.sessions),
         names: names(plan),
         memo: Arc::clone(&shared.rows),
@@ -74,7 +74,7 @@ pub(super) fn start(
         return None;
     }
     let source = source(plan, &shared.origins.load().reach(sheet));
-    let rows = CacheRows::new(lane.clone(), source, Arc::clone(sheet));
+    let rows = CacheRows::new(lane.background(), source, Arc::clone(sheet));
     Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(sheet), stop.clone())))
 }
 

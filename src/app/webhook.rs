@@ -34,7 +34,7 @@ pub(super) fn start(
     let settings = turn.webhook.clone()?;
     let keys = plan.session.webhook_secret.iter().map(|key| key.expose().as_bytes().to_vec());
     let deliver = Deliver {
-        store: lane.clone(),
+        store: lane.background(),
         webhook: Webhook {
             // It is no origin: what is counted of those is not of it.
             receiver: Origin::new(settings, Arc::default()),

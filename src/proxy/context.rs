@@ -1,7 +1,5 @@
 //! What a thread needs to answer requests, and what is known of the request in work.
 
-use crate::policy::route::Route;
-use crate::proxy::login_rules::Matching;
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -24,10 +22,10 @@ use crate::http::reference::resolve;
 use crate::http::{hop, media, query};
 use crate::ident::{Item, PageKey, Row};
 use crate::origin::{Upstream, Upstreams, is_connection_scheme};
-use crate::policy::route::{self};
+use crate::policy::route::{self, Route};
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::connection::detached::DetachedTasks;
-use crate::proxy::login_rules::LoginBody;
+use crate::proxy::login_rules::{LoginBody, Matching};
 use crate::proxy::recompress::Recompressor;
 use crate::proxy::settings::{OriginRules, Settings};
 use crate::proxy::visitor::Visitor;

@@ -1,6 +1,5 @@
 //! The end of every answer, refusals included: what each response gets, and the record that goes with its body.
 
-use crate::proxy::deliver::headers;
 use std::rc::Rc;
 
 use ::http::header::{CONNECTION, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
@@ -14,6 +13,7 @@ use super::record::RequestRecord;
 use super::stage::upgrade;
 use super::visitor_token::VisitorTokenState;
 use crate::http::host::Scheme;
+use crate::proxy::deliver::headers;
 
 /// What the end of an answer goes by, from the request as it came.
 pub(super) struct Finish {

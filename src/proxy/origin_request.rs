@@ -1,7 +1,5 @@
 //! What the origin is sent: a forwarded request as it came, or a fill from an allow-list.
 
-use crate::origin::Ear;
-use crate::proxy::login_rules::LoginUser;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,15 +20,15 @@ use crate::cache::rules::fragments::esi::SURROGATE_CAPABILITY;
 use crate::cache::rules::key::ShareClass;
 use crate::http::coding::READABLE;
 use crate::http::cookie::{cookies, rebuild};
-use crate::http::forwarded as fwd;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
-use crate::http::{hop, language, query};
+use crate::http::{forwarded as fwd, hop, language, query};
 use crate::ident::User;
-use crate::origin::{Call, Outgoing, Upload};
+use crate::origin::{Call, Ear, Outgoing, Upload};
 use crate::policy::route::Esi;
 use crate::proxy::context::RequestContext;
+use crate::proxy::login_rules::LoginUser;
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
 

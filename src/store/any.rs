@@ -199,7 +199,8 @@ impl OpenStore {
                 Kind::Embedded(store)
             }
             Url::Redis(url) => {
-                Kind::Redis(Arc::new(RedisAddress::parse(url, &settings.prefix, settings.limits)?))
+                let Settings { prefix, limits, .. } = settings;
+                Kind::Redis(Arc::new(RedisAddress::parse(url, prefix, *limits, &counters)?))
             }
         };
         Ok(Self { kind, pages: None, counters })
@@ -210,7 +211,8 @@ impl OpenStore {
     /// # Errors
     /// An address that cannot be used.
     pub fn with_pages_in(self, url: &str, settings: &Settings) -> Result<Self, OpenError> {
-        let address = RedisAddress::parse(url, &settings.prefix, settings.limits)?;
+        let Settings { prefix, limits, .. } = settings;
+        let address = RedisAddress::parse(url, prefix, *limits, &self.counters)?;
         Ok(Self { pages: Some(Arc::new(address)), ..self })
     }
 
@@ -223,10 +225,9 @@ impl OpenStore {
         match &self.kind {
             Kind::Embedded(store) => AnyStore::Embedded(store.clone()),
             Kind::Redis(address) => {
-                let start = |address| RedisStore::start(address, Arc::clone(&self.counters));
-                let store = start(address);
+                let store = RedisStore::start(address);
                 AnyStore::Redis(match &self.pages {
-                    Some(pages) => store.with_pages_in(start(pages)),
+                    Some(pages) => store.with_pages_in(RedisStore::start(pages)),
                     None => store,
                 })
             }
@@ -291,6 +292,16 @@ macro_rules! delegate_page {
 }
 
 impl AnyStore {
+    /// The same store for tasks and administration. In Redis their calls go over a pool of connections of
+    /// their own, so that no request waits behind them, and each has the budget of a write.
+    #[must_use]
+    pub fn background(&self) -> Self {
+        match self {
+            Self::Embedded(_) => self.clone(),
+            Self::Redis(store) => Self::Redis(store.background()),
+        }
+    }
+
     /// Whether the store answers: for `/readyz` and metrics.
     #[must_use]
     pub fn state(&self) -> StoreState {

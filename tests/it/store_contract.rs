@@ -37,10 +37,10 @@ pub(crate) fn limits() -> Limits {
 pub(crate) struct Bench {
     pub(crate) store: AnyStore,
     pub(crate) open: OpenStore,
-    ground: Ground,
+    pub(crate) ground: Ground,
 }
 
-enum Ground {
+pub(crate) enum Ground {
     Folder(TempDir),
     Server(RedisServer),
 }
@@ -203,6 +203,14 @@ macro_rules! contract {
             $(#[tokio::test]
             async fn $promise() {
                 super::$promise(super::Bench::redis().await).await;
+            })*
+        }
+        mod redis_in_background {
+            $(#[tokio::test]
+            async fn $promise() {
+                let bench = super::Bench::redis().await;
+                let store = bench.store.background();
+                super::$promise(super::Bench { store, ..bench }).await;
             })*
         }
     };
@@ -1046,7 +1054,7 @@ async fn what_others_wrote_is_taken_or_left_but_never_trusted() {
 }
 
 /// The budgets of production.
-fn tight() -> Limits {
+pub(crate) fn tight() -> Limits {
     Limits {
         read_timeout: Duration::from_millis(50),
         write_timeout: Duration::from_secs(2),

@@ -3,23 +3,21 @@
 //! What may be recoded, and how, is `cache::recoded`'s word. Only stored pages come here, and of those that
 //! are one user's own none is compressed: the length of what is compressed tells nobody a secret.
 
-use super::stored::{Ready, is_not_modified};
-use crate::proxy::recompress::SMALL;
-use crate::proxy::recompress::takes_stored;
 use std::sync::Arc;
 
 use ::http::header::{IF_RANGE, RANGE};
 use ::http::{HeaderValue, Method};
 use bytes::Bytes;
 
+use super::stored::{Ready, is_not_modified};
 use crate::cache::entry::Entry;
 use crate::cache::memory::Form;
-use crate::cache::recoded;
-use crate::cache::recoded::Delivery;
+use crate::cache::recoded::{self, Delivery};
 use crate::cache::rules::key::ShareClass;
 use crate::http::coding::Coding;
 use crate::http::etag::ETag;
 use crate::proxy::context::RequestContext;
+use crate::proxy::recompress::{SMALL, takes_stored};
 use crate::telemetry::reason::Reason;
 
 /// The coding into which a stored page is brought for this visitor; `None`: he is sent it as it is.

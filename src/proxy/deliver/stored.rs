@@ -1,9 +1,10 @@
 //! A stored page, as the client gets it: by the request's conditions and ranges all of it, parts of it, or nothing.
 
+use std::sync::Arc;
+
 use ::http::header::{AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use hyper::ext::ReasonPhrase;
-use std::sync::Arc;
 
 use super::body::Body;
 use super::headers::put_status;

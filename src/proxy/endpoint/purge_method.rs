@@ -1,9 +1,5 @@
 //! The method `PURGE` on the public listener, for apps that purge their pages over it.
 
-use crate::proxy::deliver::headers;
-use crate::proxy::settings::PurgeMethod;
-use crate::proxy::stage::admit::AdmittedRequest;
-
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ::http::{HeaderValue, Response};
 use bytes::Bytes;
@@ -12,8 +8,11 @@ use crate::http::bearer;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::deliver::body::Body;
+use crate::proxy::deliver::headers;
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
+use crate::proxy::settings::PurgeMethod;
+use crate::proxy::stage::admit::AdmittedRequest;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
 

@@ -5,8 +5,6 @@
 //! sees it, no key holds it, and nobody is known or unknown by it. What a response says of it is added when the
 //! response is whole, to that one response: no page is stored with it, and no one who waits gets it.
 
-use crate::proxy::visitor_token::VisitorTokenState;
-use crate::proxy::visitor_token::VisitorTokens;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -19,6 +17,7 @@ use crate::ident::{Item, StoredToken, Token, User, VisitorToken};
 use crate::policy::rate_limit::Who;
 use crate::proxy::context::{NOWHERE, RequestContext, WorkerContext};
 use crate::proxy::visitor::Visitor;
+use crate::proxy::visitor_token::{VisitorTokenState, VisitorTokens};
 use crate::session::Before;
 use crate::store::{
     Begins, Cart, CartAnswer, CartChange, CartOwner, Merged, StoreError, VisitorStore as _,

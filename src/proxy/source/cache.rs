@@ -1,6 +1,5 @@
 //! Answering from the page cache: look up, join the one fetch, or begin it.
 
-use crate::proxy::deliver::{headers, stored};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use crate::origin::OriginResponse;
 use crate::proxy::answer::Answer;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
-use crate::proxy::deliver::content_coding;
+use crate::proxy::deliver::{content_coding, headers, stored};
 use crate::proxy::error::Error;
 use crate::proxy::origin_request;
 use crate::proxy::recompress::Live;

@@ -1,6 +1,5 @@
 //! Answering from a row that is refreshed in the background: the same for everyone.
 
-use crate::proxy::deliver::headers;
 use std::sync::Arc;
 
 use ::http::header::{
@@ -15,6 +14,7 @@ use crate::http::list;
 use crate::ident::Item;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
+use crate::proxy::deliver::headers;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::upgrade;
 use crate::row::KeptRow;

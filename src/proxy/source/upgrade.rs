@@ -9,7 +9,6 @@
 //! Over HTTP/2 WebSocket is asked for by an extended CONNECT, and its stream alone becomes the tunnel
 //! (RFC 8441). The origin is asked as over HTTP/1.1.
 
-use crate::proxy::deliver::headers;
 use ::http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TE, TRAILER};
 use ::http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
@@ -26,6 +25,7 @@ use crate::proxy::connection::counter::Place;
 use crate::proxy::connection::tunnel::Opened;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
+use crate::proxy::deliver::headers;
 use crate::proxy::error::Error;
 use crate::proxy::origin_request;
 use crate::proxy::record::RequestRecord;

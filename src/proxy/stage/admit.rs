@@ -8,7 +8,6 @@ use ::http::header::{CONTENT_LENGTH, EXPECT};
 use ::http::request::Parts;
 
 use super::receive::Received;
-
 use crate::http::{forwarded, hop, host, path};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode};

@@ -1,6 +1,5 @@
 //! The cache lookup: what memory and the store have for a request, and what is done about it.
 
-use crate::http::cache_status::CacheStatus;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use crate::cache::rules::key::{ShareClass, variant_key};
 use crate::cache::rules::request_directives::Wish;
 use crate::cache::rules::verdict::Who;
 use crate::cache::{From, Look, Lookup};
+use crate::http::cache_status::CacheStatus;
 use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::media::{self, accept_names_pages};
 use crate::ident::PageKey;

@@ -1,9 +1,5 @@
 //! The visitor: what the cookies say, and who the store says it is.
 
-use crate::proxy::cookie_rules::CookieClass;
-use crate::proxy::cookie_rules::CookieRules;
-use crate::proxy::cookie_rules::TokenFrom;
-use crate::proxy::visitor::Visitor;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,8 +18,10 @@ use crate::ident::{CookieHash, Item, StoredToken, Token, User};
 use crate::policy::route::Route;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Mode, RequestContext, RequestKind, WorkerContext};
+use crate::proxy::cookie_rules::{CookieClass, CookieRules, TokenFrom};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
+use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
 use crate::store::StoreError;
 use crate::telemetry::access_log::VisitorClass;

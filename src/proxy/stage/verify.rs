@@ -3,8 +3,6 @@
 //! What was said is remembered by `session::Verified`. The question is a task of its own: others wait for
 //! it who have the same cookies, and it goes on when its visitor leaves.
 
-use crate::proxy::context::RequestKind;
-use crate::proxy::settings::Verify;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +13,19 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Ur
 use tokio::sync::watch;
 
 use super::revoked::Suspects;
-use crate::cache::Look;
-use crate::cache::recoded;
+use crate::cache::{Look, recoded};
 use crate::clock::unix_now;
-use crate::http::apply_set_cookie;
-use crate::http::apply_set_cookie::Changed;
+use crate::http::apply_set_cookie::{self, Changed};
 use crate::http::coding::Coding;
 use crate::http::extract::{Finder, Seen, Sign};
 use crate::http::set_cookie;
 use crate::ident::{Bond, CookieHash, StoredToken, User, is_attribute};
 use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
 use crate::proxy::connection::client::Client;
-use crate::proxy::context::Admitted;
-use crate::proxy::context::{RequestContext, WorkerContext, route_of};
+use crate::proxy::context::{Admitted, RequestContext, RequestKind, WorkerContext, route_of};
 use crate::proxy::cookie_rules::CookieRules;
 use crate::proxy::origin_request;
+use crate::proxy::settings::Verify;
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
 use crate::session::{Answer, Asks, Ending, Join, Lead, Remembered, Told};

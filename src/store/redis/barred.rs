@@ -8,14 +8,12 @@ impl BarStore for RedisStore {
     async fn bar(&self, token: &StoredToken, _now: f64) -> Result<(), StoreError> {
         let mut command = redis::cmd("SET");
         command.arg(self.keys().barred(token)).arg("1").arg("EX").arg(BARRED_FOR.as_secs());
-        let step = |mut on| async move { command.query_async::<()>(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        self.query(Call::Write, &command).await
     }
 
     async fn is_barred(&self, token: &StoredToken, _now: f64) -> Result<bool, StoreError> {
         let mut command = redis::cmd("EXISTS");
         command.arg(self.keys().barred(token));
-        let step = |mut on| async move { command.query_async::<bool>(&mut on).await };
-        self.0.link.call(Call::Read, step).await
+        self.query(Call::Read, &command).await
     }
 }

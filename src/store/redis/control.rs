@@ -1,9 +1,9 @@
 //! Control of sessions in Redis: `tokens:<user>` is the index of a user's sessions, `since:` when those
 //! were first seen that the app wrote.
 
-use redis::{ScriptInvocation, pipe};
+use redis::pipe;
 
-use super::keys::Keys;
+use super::script::Invocation;
 use super::{Call, Oldest, Pairs, RedisStore, script};
 use crate::ident::{StoredToken, User};
 use crate::store::control::behind;
@@ -12,11 +12,11 @@ use crate::store::{Bookmark, ControlStore, LogIn, Session, StoreError, Terms, WA
 /// Where a session is known since, by the index and else by what was noted; and when it was seen.
 type Times = (Option<f64>, Option<f64>, Option<f64>);
 
-/// What scripts want to know of terms.
-pub(super) fn add_terms(script: &mut ScriptInvocation<'_>, keys: &Keys, terms: &Terms) {
+/// Gives a script the terms of sessions.
+pub(super) fn add_terms(script: &mut Invocation, terms: &Terms) {
     let seconds = |most: Option<f64>| most.map(|most| most.to_string()).unwrap_or_default();
-    script.arg(keys.tokens_prefix()).arg(terms.now);
-    script.arg(seconds(terms.idle)).arg(seconds(terms.absolute));
+    script.arg("now", terms.now);
+    script.arg("idle", seconds(terms.idle)).arg("absolute", seconds(terms.absolute));
 }
 
 impl RedisStore {
@@ -26,15 +26,12 @@ impl RedisStore {
         token: &StoredToken,
         terms: &Terms,
     ) -> Result<Option<LogIn>, StoreError> {
-        let keys = self.keys();
-        let mut script = script::LIVE.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent).key(&keys.since).arg(token.as_str());
-        add_terms(&mut script, keys, terms);
-        script.arg(u8::from(terms.notes));
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<Vec<Vec<u8>>>(&mut on).await };
-        let told = self.0.link.call(Call::Read, step).await?;
-        let [user, since] = told.as_slice() else { return Ok(None) };
+        let mut script = self.script(&script::LIVE);
+        script.arg("token", token.as_str());
+        add_terms(&mut script, terms);
+        script.arg("may_note", u8::from(terms.notes));
+        let found: Vec<Vec<u8>> = self.invoke(Call::Read, &script).await?;
+        let [user, since] = found.as_slice() else { return Ok(None) };
         let since = std::str::from_utf8(since).ok().and_then(|since| since.parse().ok());
         let ends = since.map_or(f64::INFINITY, |since| terms.ends(since));
         Ok(User::from_store(user).map(|user| LogIn { user, ends }))
@@ -52,9 +49,7 @@ impl RedisStore {
             look.cmd("ZSCORE").arg(&keys.since).arg(token.as_str());
             look.cmd("ZSCORE").arg(&keys.recent).arg(token.as_str());
         }
-        let look = &look;
-        let step = |mut on| async move { look.query_async::<Vec<Option<f64>>>(&mut on).await };
-        let times = self.0.link.call(Call::Write, step).await?;
+        let times: Vec<Option<f64>> = self.query_all(Call::Write, &look).await?;
         let times = times
             .as_chunks::<3>()
             .0
@@ -80,10 +75,7 @@ impl RedisStore {
         for token in &tokens {
             command.arg(token.as_str());
         }
-        let command = &command;
-        let step =
-            |mut on| async move { command.query_async::<Vec<Option<Vec<u8>>>>(&mut on).await };
-        let users = self.0.link.call(Call::Write, step).await?;
+        let users: Vec<Option<Vec<u8>>> = self.query(Call::Write, &command).await?;
         let held = tokens.into_iter().zip(users);
         Ok(held.filter_map(|(token, user)| Some((token, User::from_store(&user?)?))).collect())
     }
@@ -99,8 +91,7 @@ impl ControlStore for RedisStore {
     async fn sessions_of(&self, user: &User) -> Result<Vec<Session>, StoreError> {
         let mut command = redis::cmd("ZRANGE");
         command.arg(self.keys().tokens(user)).arg(0).arg(WALK_MAX - 1);
-        let step = |mut on| async move { command.query_async::<Vec<Vec<u8>>>(&mut on).await };
-        let found = self.0.link.call(Call::Write, step).await?;
+        let found: Vec<Vec<u8>> = self.query(Call::Write, &command).await?;
         let found = found.iter().filter_map(|token| StoredToken::from_store(token)).collect();
         let mut held = self.held(found).await?;
         // Another program may have given a token to somebody else.
@@ -119,8 +110,7 @@ impl ControlStore for RedisStore {
         command.arg(&self.keys().recent).arg(highest).arg("-inf").arg("BYSCORE").arg("REV");
         let offset = from.map_or(0, |from| from.offset);
         command.arg("LIMIT").arg(offset.min(i64::MAX as u64)).arg(most).arg("WITHSCORES");
-        let step = |mut on| async move { command.query_async::<Oldest>(&mut on).await };
-        let found = self.0.link.call(Call::Write, step).await?;
+        let found: Oldest = self.query(Call::Write, &command).await?;
         let times: Vec<u64> = found.iter().map(|(_, seen)| seen.to_bits()).collect();
         let tokens = found.iter().filter_map(|(token, _)| StoredToken::from_store(token));
         let met = self.described(self.held(tokens.collect()).await?).await?;
@@ -141,8 +131,7 @@ impl ControlStore for RedisStore {
             command.arg("MATCH").arg(escaped.chain(['*']).collect::<String>());
         }
         command.arg("COUNT").arg(WALK_MAX);
-        let step = |mut on| async move { command.query_async::<(u64, Pairs)>(&mut on).await };
-        let (next, found) = self.0.link.call(Call::Write, step).await?;
+        let (next, found): (u64, Pairs) = self.query(Call::Write, &command).await?;
         let met = found.into_iter().filter_map(|(token, user)| {
             Some((StoredToken::from_store(&token)?, User::from_store(&user)?))
         });
@@ -157,10 +146,7 @@ impl ControlStore for RedisStore {
         loop {
             let mut command = redis::cmd("XRANGE");
             command.arg(&keys.expired).arg(&from).arg("+").arg("COUNT").arg(WALK_MAX);
-            let command = &command;
-            let step =
-                |mut on| async move { command.query_async::<Vec<(String, Pairs)>>(&mut on).await };
-            let entries = self.0.link.call(Call::Write, step).await?;
+            let entries: Vec<(String, Pairs)> = self.query(Call::Write, &command).await?;
             let is_his = |(_, fields): &&(String, Pairs)| {
                 fields.iter().any(|(name, value)| name == b"user" && value == user.as_bytes())
             };

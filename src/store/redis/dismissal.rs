@@ -1,8 +1,7 @@
 //! Sessions that end before the cleaner comes to them: by another log-in, or by an operator. Their carts are
 //! handed on in the same step.
 
-use redis::ScriptInvocation;
-
+use super::script::Invocation;
 use super::{Call, RedisStore, refusal_of, script};
 use crate::ident::{StoredToken, TokenStorage, VisitorToken};
 use crate::store::{Farewell, OUTBOX_MAX, PER_USER_MAX, Parted, Rotated, Rotation, StoreError};
@@ -31,13 +30,11 @@ impl RedisStore {
         token: &StoredToken,
         farewell: &Farewell,
     ) -> Result<Parted, StoreError> {
-        let mut script = script::DISMISS.prepare_invoke();
+        let mut script = self.script(&script::DISMISS);
         let storage = self.add_ending(&mut script, Some(farewell));
-        script.arg(token.as_str()).arg(id_of(token, storage)).arg(&self.keys().gone_channel);
-        let script = &script;
-        type Reply = (usize, usize, usize, Vec<u8>);
-        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
-        let (handed_on, dropped, lost, refusal) = self.0.link.call(Call::Write, step).await?;
+        script.arg("token", token.as_str()).arg("id", id_of(token, storage));
+        let (handed_on, dropped, lost, refusal): (usize, usize, usize, Vec<u8>) =
+            self.invoke(Call::Write, &script).await?;
         Ok(Parted { handed_on, dropped, lost, refusal: refusal_of(&refusal) })
     }
 
@@ -48,8 +45,7 @@ impl RedisStore {
         };
         let mut command = redis::cmd("ZRANGE");
         command.arg(self.keys().tokens(&rotation.user)).arg(0).arg(i64::from(PER_USER_MAX) - 1);
-        let step = |mut on| async move { command.query_async::<Vec<Vec<u8>>>(&mut on).await };
-        let oldest = self.0.link.call(Call::Write, step).await?;
+        let oldest: Vec<Vec<u8>> = self.query(Call::Write, &command).await?;
         let named = oldest.into_iter().filter_map(|token| {
             let id = id_of(&StoredToken::from_store(&token)?, farewell.storage());
             Some((token, id))
@@ -67,47 +63,40 @@ impl RedisStore {
     ) -> Result<Option<Rotated>, StoreError> {
         let Rotation { old, new, user, now, most, farewell, visitor } = rotation;
         let keys = self.keys();
-        let mut script = script::ROTATE.prepare_invoke();
+        let mut script = self.script(&script::ROTATE);
         let storage = self.add_ending(&mut script, farewell.as_ref());
-        script.key(keys.viewed(new)).key(keys.cart(new));
-        script.arg(new.as_str()).arg(id_of(new, storage)).arg(user.as_stored()).arg(*now);
-        script.arg((*most).min(PER_USER_MAX)).arg(&keys.gone_channel).arg(u8::from(sure));
-        match old.as_ref().filter(|old| *old != new) {
-            Some(old) => {
-                script.key(keys.viewed(old)).key(keys.cart(old));
-                script.arg(old.as_str()).arg(id_of(old, storage));
-            }
-            None => {
-                script.arg("").arg("");
-            }
-        }
-        let visitor = visitor.as_ref().map_or("", VisitorToken::as_str);
-        script.arg(&keys.visitors).arg(visitor);
+        let old = old.as_ref().filter(|old| *old != new);
+        script.key("viewed", keys.viewed(new)).key("cart", keys.cart(new));
+        // Without an old token these are not touched.
+        let named = old.unwrap_or(new);
+        script.key("old_viewed", keys.viewed(named)).key("old_cart", keys.cart(named));
+        script.arg("token", new.as_str()).arg("id", id_of(new, storage));
+        script.arg("user", user.as_stored()).arg("now", *now);
+        script.arg("most", (*most).min(PER_USER_MAX)).arg("per_user_max", PER_USER_MAX);
+        script.arg("may_lose", u8::from(sure));
+        script.arg("old", old.map_or("", StoredToken::as_str));
+        script.arg("old_id", old.map(|old| id_of(old, storage)).unwrap_or_default());
+        script.arg("visitor", visitor.as_ref().map_or("", VisitorToken::as_str));
         for (token, id) in known {
-            script.arg(token).arg(id);
+            script.another(token).another(id);
         }
-        let script = &script;
         type Reply = (Vec<Vec<u8>>, usize, usize, usize, Vec<u8>);
-        let step = |mut on| async move { script.invoke_async::<Option<Reply>>(&mut on).await };
-        let reply = self.0.link.call(Call::Write, step).await?;
+        let reply: Option<Reply> = self.invoke(Call::Write, &script).await?;
         Ok(reply.map(|(gone, handed_on, dropped, lost, refusal)| Rotated {
             gone: gone.iter().filter_map(|token| StoredToken::from_store(token)).collect(),
             parted: Parted { handed_on, dropped, lost, refusal: refusal_of(&refusal) },
         }))
     }
 
-    /// Says to a script what it needs to end sessions. Returns how tokens are stored, where their ids are
+    /// Gives a script what it needs to end sessions. Returns how tokens are stored, where their ids are
     /// needed.
     fn add_ending(
         &self,
-        script: &mut ScriptInvocation<'_>,
+        script: &mut Invocation,
         farewell: Option<&Farewell>,
     ) -> Option<TokenStorage> {
-        let keys = self.keys();
-        script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
-        script.key(&keys.since).key(&keys.events);
         let storage = self.add_fate(script, farewell);
-        script.arg(keys.tokens_prefix()).arg(self.limits().viewed_items).arg(OUTBOX_MAX);
+        script.arg("outbox_max", OUTBOX_MAX);
         storage
     }
 }

@@ -6,20 +6,18 @@ use super::{Call, Oldest, RedisStore, add_sessions, refusal_of, script};
 use crate::ident::User;
 use crate::store::events::TOLD_TO_COME;
 use crate::store::{
-    EXPIRING_BATCH, EventStore, Farewell, Idle, IdleTold, Noted, StoreError, WaitingEvent,
+    EXPIRING_BATCH, EXPIRING_BYTES, EventStore, Farewell, Idle, IdleTold, Noted, StoreError,
+    WaitingEvent,
 };
 
 impl RedisStore {
     /// Up to which session the last step came, and those behind it, each with the time when it was seen; and
     /// by how much our clock is wrong.
     async fn behind_told(&self, idle: Idle) -> Result<(Vec<u8>, Oldest, f64), StoreError> {
-        let mut script = script::IDLE.prepare_invoke();
-        script.key(&self.keys().recent).key(&self.keys().idle_told);
-        script.arg(idle.batch).arg(idle.now).arg(idle.until);
-        let script = &script;
-        type Reply = (Vec<u8>, Oldest, f64, u8);
-        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
-        let (mark, found, behind, set_back) = self.0.link.call(Call::Write, step).await?;
+        let mut script = self.script(&script::IDLE);
+        script.arg("batch", idle.batch).arg("now", idle.now).arg("newest", idle.until);
+        let (mark, found, behind, set_back): (Vec<u8>, Oldest, f64, u8) =
+            self.invoke(Call::Write, &script).await?;
         if set_back > 0 {
             tracing::warn!("{TOLD_TO_COME}");
         }
@@ -64,9 +62,8 @@ impl RedisStore {
             let from = (behind - LOOKED_AT).max(0);
             let mut command = redis::cmd("LRANGE");
             command.arg(events).arg(from).arg(behind - 1);
-            let command = &command;
-            let step = |mut on| async move { command.query_async::<Vec<Vec<u8>>>(&mut on).await };
-            for record in self.0.link.call(Call::Write, step).await? {
+            let records: Vec<Vec<u8>> = self.query(Call::Write, &command).await?;
+            for record in records {
                 let event = WaitingEvent::new(record, 0);
                 let whose = event.expired.as_ref().and_then(|expired| expired.user.as_ref());
                 if whose.is_some_and(|whose| whose.is_same(user)) {
@@ -83,8 +80,7 @@ impl RedisStore {
     async fn event_at(&self, place: i64) -> Result<Option<Vec<u8>>, StoreError> {
         let mut command = redis::cmd("LINDEX");
         command.arg(&self.keys().events).arg(place);
-        let step = |mut on| async move { command.query_async::<Option<Vec<u8>>>(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        self.query(Call::Write, &command).await
     }
 }
 
@@ -99,21 +95,16 @@ impl EventStore for RedisStore {
         if found.is_empty() {
             return Ok(IdleTold::default());
         }
-        let keys = self.keys();
-        let mut script = script::TELL_IDLE.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
-        script.key(&keys.idle_told).key(&keys.events).arg(mark);
+        let mut script = self.script(&script::TELL_IDLE);
         let storage = self.add_fate(&mut script, Some(farewell));
         let keep = match farewell {
             Farewell::Queue { keep, .. } => *keep,
             Farewell::Keep | Farewell::Stream { .. } | Farewell::Outbox { .. } => 0,
         };
-        script.arg("").arg(keep / 2).arg(self.limits().viewed_items);
+        script.arg("known_mark", mark).arg("bytes_max", EXPIRING_BYTES).arg("full", keep / 2);
         add_sessions(&mut script, &found, storage);
-        let script = &script;
-        type Reply = (usize, u8, Vec<u8>);
-        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
-        let (handed_on, goes_on, refusal) = self.0.link.call(Call::Write, step).await?;
+        let (handed_on, goes_on, refusal): (usize, u8, Vec<u8>) =
+            self.invoke(Call::Write, &script).await?;
         let more = goes_on == 2 || (goes_on == 1 && is_all);
         Ok(IdleTold { handed_on, more, refusal: refusal_of(&refusal) })
     }
@@ -121,8 +112,7 @@ impl EventStore for RedisStore {
     async fn events_waiting(&self) -> Result<u64, StoreError> {
         let mut command = redis::cmd("LLEN");
         command.arg(&self.keys().events);
-        let step = |mut on| async move { command.query_async::<u64>(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        self.query(Call::Write, &command).await
     }
 
     async fn first_event(&self) -> Result<Option<WaitingEvent>, StoreError> {
@@ -131,8 +121,8 @@ impl EventStore for RedisStore {
     }
 
     async fn remove_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
-        let mut script = script::REMOVE_EVENT.prepare_invoke();
-        script.key(&self.keys().events).arg(&event.record);
+        let mut script = self.script(&script::REMOVE_EVENT);
+        script.arg("event", &event.record);
         self.run(&script).await.map(drop)
     }
 
@@ -141,8 +131,8 @@ impl EventStore for RedisStore {
         event: &WaitingEvent,
         noted: Option<Noted>,
     ) -> Result<(), StoreError> {
-        let mut script = script::PUT_BACK.prepare_invoke();
-        script.key(&self.keys().events).arg(&event.record).arg(&*event.with(noted));
+        let mut script = self.script(&script::PUT_BACK);
+        script.arg("event", &event.record).arg("becomes", &*event.with(noted));
         self.run(&script).await.map(drop)
     }
 

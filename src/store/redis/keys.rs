@@ -51,6 +51,16 @@ pub(super) struct Keys {
     pub(super) schedule: String,
     /// ZSET, row by the time of its last good fetch. Not the chapter's.
     pub(super) refreshed: String,
+    /// What stands before a token in the name of its views. With nothing behind it, this is the name of the
+    /// popularity set: never complete it with what is no token.
+    pub(super) viewed_prefix: String,
+    /// What stands before a token in the name of its cart.
+    pub(super) cart_prefix: String,
+    /// What stands before a user's name in the name of the index of that user's sessions: ZSET, token by the
+    /// time of its log-in.
+    pub(super) tokens_prefix: String,
+    /// What stands before a row's id in the name of its content.
+    pub(super) row_prefix: String,
 }
 
 impl Keys {
@@ -79,49 +89,31 @@ impl Keys {
             delay: format!("{prefix}delay:"),
             schedule: format!("{prefix}schedule:"),
             refreshed: format!("{prefix}refreshed:"),
+            viewed_prefix: format!("{prefix}viewed:"),
+            cart_prefix: format!("{prefix}cart:"),
+            tokens_prefix: format!("{prefix}tokens:"),
+            row_prefix: format!("{prefix}inv:"),
         }
-    }
-
-    /// What stands before a token in the name of its views. With nothing behind it, this is the
-    /// name of the popularity set: never complete it with what is no token.
-    pub(super) fn viewed_prefix(&self) -> &str {
-        &self.popularity
-    }
-
-    /// What stands before a user's name in the name of the index of his sessions: ZSET, token by the time
-    /// of its log-in.
-    pub(super) fn tokens_prefix(&self) -> String {
-        format!("{}tokens:", self.prefix)
     }
 
     /// The index of this user's sessions.
     pub(super) fn tokens(&self, user: &User) -> Vec<u8> {
-        [self.tokens_prefix().as_bytes(), user.as_bytes()].concat()
-    }
-
-    /// What stands before a token in the name of its cart.
-    pub(super) fn cart_prefix(&self) -> String {
-        format!("{}cart:", self.prefix)
+        [self.tokens_prefix.as_bytes(), user.as_bytes()].concat()
     }
 
     /// ZSET, item by the time of its last view.
     pub(super) fn viewed(&self, token: &StoredToken) -> String {
-        format!("{}{}", self.viewed_prefix(), token.as_str())
+        format!("{}{}", self.viewed_prefix, token.as_str())
     }
 
     /// HASH, item to count.
     pub(super) fn cart(&self, token: &StoredToken) -> String {
-        format!("{}cart:{}", self.prefix, token.as_str())
-    }
-
-    /// What stands before a row's id in the name of its content.
-    pub(super) fn row_prefix(&self) -> String {
-        format!("{}inv:", self.prefix)
+        format!("{}{}", self.cart_prefix, token.as_str())
     }
 
     /// STRING: a row, as JSON.
     pub(super) fn row(&self, row: &Row) -> String {
-        format!("{}inv:{}", self.prefix, row.as_str())
+        format!("{}{}", self.row_prefix, row.as_str())
     }
 
     /// STRING with a time to live: who fetches a page.

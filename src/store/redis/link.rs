@@ -11,20 +11,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, ServerError, ServerErrorKind,
-};
+use redis::{AsyncConnectionConfig, RedisError, RedisResult};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::fault::Fault;
 use crate::store::any::{Counters, StoreState};
 use crate::store::{Limits, StoreError};
 
 /// This many calls in a row without an answer open the breaker.
-const TIMEOUTS_TO_OPEN: u32 = 5;
+pub(super) const TIMEOUTS_TO_OPEN: u32 = 5;
 /// Between two heartbeats, and so how long an open breaker stays open at least.
-const BEAT: Duration = Duration::from_secs(1);
+pub(super) const BEAT: Duration = Duration::from_secs(1);
 /// After this many heartbeats in a row without an answer the connection is made anew.
 const BEATS_TO_RECONNECT: u32 = 3;
 /// The first and the longest pause between two attempts to connect.
@@ -191,22 +190,14 @@ impl Shared {
     }
 
     fn failed(&self, generation: u64, call: Call, error: RedisError) -> StoreError {
-        if error.is_timeout() {
-            return self.timed_out();
+        let fault = Fault::of(&error);
+        match fault {
+            Fault::TimedOut => return self.timed_out(),
+            Fault::Demoted => self.hang_up(generation, "Redis takes no writes: connecting again"),
+            Fault::Broken => self.hang_up(generation, BROKE),
+            Fault::NotReady | Fault::Refused => self.answered(),
         }
-        if is_demoted(&error) {
-            self.hang_up(generation, "Redis takes no writes: connecting again");
-            return StoreError::Away;
-        }
-        if is_broken(&error) {
-            self.hang_up(generation, BROKE);
-            return match call {
-                Call::Read => StoreError::Away,
-                Call::Write => StoreError::Unanswered(Box::new(error)),
-            };
-        }
-        self.answered();
-        if is_not_ready(&error) { StoreError::Away } else { StoreError::Failed(Box::new(error)) }
+        fault.into_store_error(call, error)
     }
 
     /// Gives up a connection, unless it has been replaced already.
@@ -322,42 +313,11 @@ enum Beat {
 async fn beat(mut connection: MultiplexedConnection, budget: Duration) -> Beat {
     match timeout(budget, redis::cmd("PING").exec_async(&mut connection)).await {
         Ok(Ok(())) => Beat::Answered,
-        Ok(Err(error)) if is_broken(&error) => Beat::Broken,
+        Ok(Err(error)) if matches!(Fault::of(&error), Fault::Broken | Fault::TimedOut) => {
+            Beat::Broken
+        }
         // It answered, though with an error: it is loading, or we may not ping. The calls tell.
         Ok(Err(_)) => Beat::Answered,
         Err(_elapsed) => Beat::Missed,
     }
-}
-
-/// Whether the connection is of no more use.
-fn is_broken(error: &RedisError) -> bool {
-    error.is_connection_dropped() || error.is_io_error() || error.is_unrecoverable_error()
-}
-
-/// Whether the server has become a replica, and so has done nothing: the primary is elsewhere, and found by
-/// connecting again.
-fn is_demoted(error: &RedisError) -> bool {
-    if !matches!(error.kind(), ErrorKind::Server(_)) {
-        return false;
-    }
-    // A transaction has an error for each of its commands; scripts of older servers tell it in words.
-    let is_read_only = |error: &ServerError| {
-        error.code() == "READONLY"
-            || error.details().is_some_and(|words| words.contains("-READONLY "))
-    };
-    let errors = error.clone().into_server_errors();
-    errors.is_some_and(|errors| errors.iter().any(|(_, error)| is_read_only(error)))
-}
-
-/// Whether the server is there but does not serve yet: nothing was done.
-fn is_not_ready(error: &RedisError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Server(
-            ServerErrorKind::BusyLoading
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
-        )
-    )
 }

@@ -1,7 +1,8 @@
-//! The Redis store: the chapter's keys, one multiplexed connection for each runtime thread.
+//! The Redis store: the chapter's keys, one multiplexed connection for each runtime thread, and a pool of
+//! connections for tasks and administration.
 //!
-//! Here is which commands make a step. The connection and its faults are in `link`, names in
-//! `keys`, the steps that look before they write in `script`.
+//! Here is which commands make a step. The connections are in `link` and `pool`, what their errors mean in
+//! `fault`, names in `keys`, the steps that look before they write in `script`.
 
 mod answers;
 mod barred;
@@ -9,6 +10,7 @@ mod control;
 mod dismissal;
 mod ear;
 mod events;
+mod fault;
 mod keys;
 mod link;
 mod pages;
@@ -18,14 +20,18 @@ mod rows;
 mod script;
 mod visitors;
 
+use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::pipe;
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, RedisResult, pipe};
 use tokio::time::timeout;
 
 use self::keys::Keys;
 use self::link::{Call, Link};
+use self::pool::Pool;
+use self::script::{Invocation, Script};
 use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BATCH, EXPIRING_BYTES,
@@ -40,6 +46,9 @@ const TOUCH_BATCH: usize = 50;
 const EVICT_BATCH: u32 = 1000;
 /// Items that one step removes from the popularity set, at most: others wait meanwhile.
 const TRIM: u64 = 5_000;
+/// Pages and rows over this size, in bytes, go over a connection of their own, so that a look-up of a token
+/// does not wait behind them.
+const BULK_SIZE: usize = 256 << 10;
 /// The longest time to live that is passed on.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -47,32 +56,44 @@ const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 #[derive(Debug)]
 pub(super) struct RedisAddress {
     client: redis::Client,
-    pool: pool::Pool,
+    pool: Pool,
     keys: Keys,
     limits: Limits,
+    counters: Arc<Counters>,
     full: pages::Refused,
 }
 
 impl RedisAddress {
-    /// Reads the address; connects nowhere.
-    pub(super) fn parse(url: &str, prefix: &str, limits: Limits) -> Result<Self, OpenError> {
+    /// Reads the address; connects nowhere. In a tokio runtime only.
+    pub(super) fn parse(
+        url: &str,
+        prefix: &str,
+        limits: Limits,
+        counters: &Arc<Counters>,
+    ) -> Result<Self, OpenError> {
         if url.starts_with("rediss:") || url.starts_with("valkeys:") {
             // An error says that a provider is installed already: as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let client = redis::Client::open(url).map_err(|error| OpenError::BadUrl(error.into()))?;
-        let pool = pool::Pool::new(&client).map_err(|error| OpenError::BadUrl(error.into()))?;
+        let counters = Arc::clone(counters);
+        let pool = Pool::new(&client, limits, Arc::clone(&counters))
+            .map_err(|error| OpenError::BadUrl(error.into()))?;
         let (keys, full) = (Keys::new(prefix), pages::Refused::default());
-        Ok(Self { client, pool, keys, limits, full })
+        Ok(Self { client, pool, keys, limits, counters, full })
     }
 
     /// What Redis does when its memory is full; `None` where it does not tell.
     pub(super) async fn eviction_policy(&self) -> Result<Option<String>, StoreError> {
-        self.pool.eviction_policy().await
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg("maxmemory-policy");
+        let step = |mut on| async move { command.query_async(&mut on).await };
+        let policy: Vec<String> = self.pool.call(Call::Read, step).await?;
+        Ok(policy.into_iter().nth(1))
     }
 
-    fn link(&self, counters: &Arc<Counters>) -> Link {
-        Link::start(self.client.clone(), self.limits, Arc::clone(counters))
+    fn link(&self) -> Link {
+        Link::start(self.client.clone(), self.limits, Arc::clone(&self.counters))
     }
 }
 
@@ -108,17 +129,13 @@ fn changed_cart(told: redis::Value) -> Result<Option<CartAnswer>, StoreError> {
     })
 }
 
-/// Says to a script which sessions are meant: the token, when it was seen, and the id.
-fn add_sessions(
-    script: &mut redis::ScriptInvocation<'_>,
-    sessions: &Oldest,
-    storage: Option<TokenStorage>,
-) {
+/// Gives a script the sessions that are meant: token, time when it was seen, and id of each.
+fn add_sessions(script: &mut Invocation, sessions: &Oldest, storage: Option<TokenStorage>) {
     for (token, seen) in sessions {
-        // Lua knows no SHA-256: the ids go with the question.
+        // Lua has no SHA-256: the ids are made here.
         let id = StoredToken::from_store(token)
             .map(|token| storage.map_or_else(|| "-".to_owned(), |how| token.public_id(how)));
-        script.arg(token).arg(*seen).arg(id.unwrap_or_default());
+        script.another(token).another(*seen).another(id.unwrap_or_default());
     }
 }
 
@@ -126,6 +143,11 @@ fn add_sessions(
 fn refusal_of(refusal: &[u8]) -> Option<String> {
     let refusal = String::from_utf8_lossy(refusal).into_owned();
     Some(refusal).filter(|refusal| !refusal.is_empty())
+}
+
+/// A time to live for Redis, which refuses nothing as one.
+fn milliseconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.min(TTL_MAX).as_millis().max(1)).unwrap_or(u64::MAX)
 }
 
 /// Members of a ZSET that are items, in their order.
@@ -137,12 +159,23 @@ fn items_of(found: Vec<(Vec<u8>, f64)>) -> Vec<(Item, f64)> {
 
 /// One thread's lane to Redis. Clones are the same lane.
 #[derive(Clone, Debug)]
-pub struct RedisStore(Arc<Lane>);
+pub struct RedisStore {
+    lane: Arc<Lane>,
+    path: Path,
+}
+
+/// Which connections carry the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// The lane's own: nothing slow goes over them.
+    Requests,
+    /// Those of the pool.
+    Background,
+}
 
 #[derive(Debug)]
 struct Lane {
     address: Arc<RedisAddress>,
-    counters: Arc<Counters>,
     link: Link,
     /// Connected when the first large page or row is written or read.
     bulk: OnceLock<Link>,
@@ -155,40 +188,49 @@ struct Lane {
 
 impl RedisStore {
     /// Begins to connect.
-    pub(super) fn start(address: &Arc<RedisAddress>, counters: Arc<Counters>) -> Self {
-        let link = address.link(&counters);
-        Self(Arc::new(Lane {
+    pub(super) fn start(address: &Arc<RedisAddress>) -> Self {
+        let lane = Arc::new(Lane {
             address: Arc::clone(address),
-            counters,
-            link,
+            link: address.link(),
             bulk: OnceLock::new(),
             large: rows::Large::default(),
             ear: OnceLock::new(),
             pages: OnceLock::new(),
-        }))
+        });
+        Self { lane, path: Path::Requests }
     }
 
     /// The same, with pages in another Redis.
     pub(super) fn with_pages_in(self, pages: Self) -> Self {
-        self.0.pages.get_or_init(|| pages);
+        self.lane.pages.get_or_init(|| pages);
         self
     }
 
     /// The lane to the Redis that has the pages.
     pub(super) fn of_pages(&self) -> &Self {
-        self.0.pages.get().unwrap_or(self)
+        self.lane.pages.get().unwrap_or(self)
+    }
+
+    /// The same lane for calls that no request waits for. They go over the pool.
+    pub(super) fn background(&self) -> Self {
+        Self { path: Path::Background, ..self.clone() }
+    }
+
+    /// The same lane for calls that must not wait for others.
+    fn foreground(&self) -> Self {
+        Self { path: Path::Requests, ..self.clone() }
     }
 
     pub(super) fn state(&self) -> StoreState {
-        self.0.link.state()
+        self.lane.link.state()
     }
 
     pub(super) fn counted(&self) -> Counted {
-        self.0.counters.read()
+        self.lane.address.counters.read()
     }
 
     pub(super) async fn connected(&self) {
-        self.0.link.connected().await;
+        self.lane.link.connected().await;
     }
 
     /// Returns when a purge is told, or may have been missed.
@@ -202,75 +244,138 @@ impl RedisStore {
     }
 
     fn ear(&self) -> &ear::Ear {
-        let (client, keys) = (&self.0.address.client, self.keys());
+        let (client, keys) = (&self.lane.address.client, self.keys());
         let channels = [keys.purge_channel.as_str(), keys.gone_channel.as_str()];
-        self.0.ear.get_or_init(|| ear::Ear::start(client.clone(), channels))
+        self.lane.ear.get_or_init(|| ear::Ear::start(client.clone(), channels))
     }
 
     fn keys(&self) -> &Keys {
-        &self.0.address.keys
+        &self.lane.address.keys
     }
 
     fn limits(&self) -> &Limits {
-        &self.0.address.limits
+        &self.lane.address.limits
     }
 
-    /// Sends a pipeline whose replies nobody needs.
-    async fn write(&self, pipeline: &redis::Pipeline) -> Result<(), StoreError> {
-        let step = |mut on| async move { pipeline.exec_async(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+    /// One step within its budget, over the connections of this path. Where the lane's own connection finds
+    /// Redis away, the pool is not asked.
+    async fn call<T, F>(
+        &self,
+        call: Call,
+        step: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        match self.path {
+            Path::Requests => self.lane.link.call(call, step).await,
+            Path::Background if self.state() == StoreState::Away => Err(StoreError::Away),
+            Path::Background => {
+                let lane = &self.lane;
+                // On the heap, so that a request's call is not larger for it.
+                let answer = Box::pin(lane.address.pool.call(call, step)).await;
+                answer.inspect_err(|error| lane.address.counters.count(error))
+            }
+        }
     }
 
-    /// A step that changes a cart: `script` takes the items, with their counts, behind all else. `None`: it is
-    /// changed, and to be read with care.
+    /// A call of a script, to be given what is its own.
+    fn script(&self, script: &'static Script) -> Invocation {
+        script.on(self.keys())
+    }
+
+    async fn invoke<T: FromRedisValue>(
+        &self,
+        call: Call,
+        script: &Invocation,
+    ) -> Result<T, StoreError> {
+        let script = script.complete();
+        let step = |mut on| async move { script.invoke_async(&mut on).await };
+        self.call(call, step).await
+    }
+
+    /// A script that writes so many bytes. A request's go over a connection of their own where they are many.
+    async fn invoke_with<T: FromRedisValue>(
+        &self,
+        bytes: usize,
+        script: &Invocation,
+    ) -> Result<T, StoreError> {
+        if bytes <= BULK_SIZE || self.path == Path::Background {
+            return self.invoke(Call::Write, script).await;
+        }
+        let script = script.complete();
+        let step = |mut on| async move { script.invoke_async(&mut on).await };
+        self.bulk().await?.call(Call::Write, step).await
+    }
+
+    /// A script that writes, and returns a number or nothing.
+    async fn run(&self, script: &Invocation) -> Result<usize, StoreError> {
+        Ok(self.invoke::<Option<usize>>(Call::Write, script).await?.unwrap_or_default())
+    }
+
+    async fn query<T: FromRedisValue>(
+        &self,
+        call: Call,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let step = |mut on| async move { command.query_async(&mut on).await };
+        self.call(call, step).await
+    }
+
+    async fn query_all<T: FromRedisValue>(
+        &self,
+        call: Call,
+        commands: &redis::Pipeline,
+    ) -> Result<T, StoreError> {
+        let step = |mut on| async move { commands.query_async(&mut on).await };
+        self.call(call, step).await
+    }
+
+    /// Sends commands whose replies are not needed.
+    async fn write(&self, commands: &redis::Pipeline) -> Result<(), StoreError> {
+        let step = |mut on| async move { commands.exec_async(&mut on).await };
+        self.call(Call::Write, step).await
+    }
+
+    /// Changes a cart: `script` takes the items, with their counts, behind its named arguments. `None`: it is
+    /// changed, and has to be read in parts.
     async fn run_change(
         &self,
-        mut script: redis::ScriptInvocation<'_>,
+        mut script: Invocation,
         change: &CartChange,
     ) -> Result<Option<CartAnswer>, StoreError> {
         if let CartChange::Set(items) = change {
             for (item, count) in items {
-                script.arg(item.as_str()).arg(*count);
+                script.another(item.as_str()).another(*count);
             }
         }
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<redis::Value>(&mut on).await };
-        changed_cart(self.0.link.call(Call::Write, step).await?)
-    }
-
-    async fn run(&self, script: &redis::ScriptInvocation<'_>) -> Result<usize, StoreError> {
-        let step = |mut on| async move { script.invoke_async::<Option<usize>>(&mut on).await };
-        Ok(self.0.link.call(Call::Write, step).await?.unwrap_or_default())
+        changed_cart(self.invoke(Call::Write, &script).await?)
     }
 
     /// Takes or keeps a turn.
     async fn take(&self, turn: &str, who: u64, time: Duration) -> Result<bool, StoreError> {
-        let mut script = script::TAKE_TURN.prepare_invoke();
-        script.key(turn);
-        script.arg(who).arg(u64::try_from(time.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX));
+        let mut script = self.script(&script::TAKE_TURN);
+        script.key("turn", turn).arg("who", who).arg("ms", milliseconds(time));
         Ok(self.run(&script).await? > 0)
     }
 
     async fn touch_batch(&self, visits: &[Visit]) -> Result<Vec<u8>, StoreError> {
-        let mut script = script::TOUCH.prepare_invoke();
-        script.key(&self.keys().login).key(&self.keys().recent);
-        script.arg(self.limits().viewed_items);
+        let mut script = self.script(&script::TOUCH);
+        script.arg("keep", self.limits().viewed_items);
         for visit in visits {
-            script.key(self.keys().viewed(&visit.token));
-            script.arg(visit.token.as_str()).arg(visit.user.as_stored());
-            script.arg(visit.seen).arg(visit.items.len());
+            script.another_key(self.keys().viewed(&visit.token));
+            script.another(visit.token.as_str()).another(visit.user.as_stored());
+            script.another(visit.seen).another(visit.items.len());
             for (item, seen) in &visit.items {
-                script.arg(*seen).arg(item.as_str());
+                script.another(*seen).another(item.as_str());
             }
         }
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<Vec<u8>>(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        self.invoke(Call::Write, &script).await
     }
 
     /// The connection for what is large. A call over it fails while it is not there yet.
     fn begin_bulk(&self) -> &Link {
-        self.0.bulk.get_or_init(|| self.0.address.link(&self.0.counters))
+        self.lane.bulk.get_or_init(|| self.lane.address.link())
     }
 
     /// How many sessions are over the limit, and the oldest of them behind the `left` first, each
@@ -283,8 +388,8 @@ impl RedisStore {
         look.cmd("ZCARD").arg(recent);
         look.cmd("ZCOUNT").arg(recent).arg("-inf").arg(format!("({}", how.before));
         look.cmd("ZRANGE").arg(recent).arg(left).arg(last).arg("WITHSCORES");
-        let step = |mut on| async move { look.query_async::<(u64, u64, Oldest)>(&mut on).await };
-        let (all, idle, mut oldest) = self.0.link.call(Call::Write, step).await?;
+        let (all, idle, mut oldest): (u64, u64, Oldest) =
+            self.query_all(Call::Write, &look).await?;
         // Scores of other programs may be anything: without a time nobody is idle.
         let over = all.saturating_sub(how.keep).max(if how.before > 0.0 { idle } else { 0 });
         oldest.truncate(usize::try_from(over.saturating_sub(left)).unwrap_or(usize::MAX));
@@ -298,18 +403,13 @@ impl RedisStore {
         oldest: &Oldest,
         farewell: &Farewell,
     ) -> Result<Evicted, StoreError> {
-        let keys = self.keys();
-        let mut script = script::EVICT_EXPIRING.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent).key(&keys.expired).key(&keys.expiring);
-        script.key(&keys.since).key(&keys.events).arg(how.keep);
+        let mut script = self.script(&script::EVICT_EXPIRING);
         let storage = self.add_fate(&mut script, Some(farewell));
-        script.arg(keys.tokens_prefix()).arg(how.before).arg(self.limits().viewed_items);
+        script.arg("keep", how.keep).arg("before", how.before).arg("bytes_max", EXPIRING_BYTES);
         add_sessions(&mut script, oldest, storage);
-        let script = &script;
         type Reply = (usize, usize, usize, usize, u8, Vec<u8>);
-        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
-        let (removed, handed_on, dropped, waiting, more, refusal) =
-            self.0.link.call(Call::Write, step).await?;
+        let (removed, handed_on, dropped, waiting, more, refusal): Reply =
+            self.invoke(Call::Write, &script).await?;
         Ok(Evicted {
             removed,
             handed_on,
@@ -321,22 +421,22 @@ impl RedisStore {
         })
     }
 
-    /// Says to a script where carts are, what becomes of them, and within which bounds. Returns how
-    /// tokens are stored, where their ids are needed.
+    /// Gives a script what becomes of carts, and within which bounds. Returns how tokens are stored, where
+    /// their ids are needed.
     fn add_fate(
         &self,
-        script: &mut redis::ScriptInvocation<'_>,
+        script: &mut Invocation,
         farewell: Option<&Farewell>,
     ) -> Option<TokenStorage> {
-        let (fate, entries) = match farewell {
+        let (action, entries) = match farewell {
             None => ("none", 0),
             Some(Farewell::Keep) => ("keep", 0),
             Some(Farewell::Stream { keep, .. }) => ("stream", *keep),
             Some(Farewell::Outbox { .. }) => ("outbox", 0),
             Some(Farewell::Queue { keep, .. }) => ("queue", *keep),
         };
-        script.arg(self.keys().viewed_prefix()).arg(self.keys().cart_prefix());
-        script.arg(fate).arg(entries).arg(CART_MAX).arg(EXPIRING_BYTES);
+        script.arg("action", action).arg("entries", entries).arg("cart_max", CART_MAX);
+        script.arg("views_max", self.limits().viewed_items);
         farewell.and_then(Farewell::storage)
     }
 
@@ -355,8 +455,7 @@ impl SessionStore for RedisStore {
     async fn check_token(&self, token: &StoredToken) -> Result<Option<User>, StoreError> {
         let mut command = redis::cmd("HGET");
         command.arg(&self.keys().login).arg(token.as_str());
-        let step = |mut on| async move { command.query_async::<Option<Vec<u8>>>(&mut on).await };
-        let user = self.0.link.call(Call::Read, step).await?;
+        let user: Option<Vec<u8>> = self.query(Call::Read, &command).await?;
         Ok(user.and_then(|user| User::from_store(&user)))
     }
 
@@ -379,14 +478,11 @@ impl SessionStore for RedisStore {
         item: Option<&Item>,
         now: f64,
     ) -> Result<(), StoreError> {
-        let keys = self.keys();
-        let mut script = script::UPDATE.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent).key(&keys.since);
-        script.arg(token.as_str()).arg(user.as_stored()).arg(now).arg(keys.tokens_prefix());
-        if let Some(item) = item {
-            script.key(keys.viewed(token)).key(&keys.popularity);
-            script.arg(item.as_str()).arg(-1 - i64::from(self.limits().viewed_items));
-        }
+        let mut script = self.script(&script::UPDATE);
+        script.key("viewed", self.keys().viewed(token));
+        script.arg("token", token.as_str()).arg("user", user.as_stored()).arg("now", now);
+        script.arg("item", item.map_or("", Item::as_str));
+        script.arg("last_dropped", -1 - i64::from(self.limits().viewed_items));
         self.run(&script).await.map(drop)
     }
 
@@ -405,10 +501,9 @@ impl SessionStore for RedisStore {
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
         let keys = self.keys();
-        let mut script = script::REVOKE.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent).key(&keys.since);
-        script.key(keys.viewed(token)).key(keys.cart(token));
-        script.arg(token.as_str()).arg(keys.tokens_prefix()).arg(&keys.gone_channel);
+        let mut script = self.script(&script::REVOKE);
+        script.key("viewed", keys.viewed(token)).key("cart", keys.cart(token));
+        script.arg("token", token.as_str());
         self.run(&script).await.map(drop)
     }
 
@@ -421,12 +516,9 @@ impl SessionStore for RedisStore {
     }
 
     async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
-        let keys = self.keys();
-        let mut script = script::EVICT.prepare_invoke();
-        script.key(&keys.login).key(&keys.recent).key(&keys.since);
-        script.arg(how.keep).arg(how.batch.min(EVICT_BATCH)).arg(keys.viewed_prefix());
-        script.arg(if how.carts { keys.cart_prefix() } else { String::new() });
-        script.arg(keys.tokens_prefix()).arg(how.before);
+        let mut script = self.script(&script::EVICT);
+        script.arg("keep", how.keep).arg("before", how.before);
+        script.arg("batch", how.batch.min(EVICT_BATCH)).arg("with_carts", u8::from(how.carts));
         self.run(&script).await
     }
 
@@ -448,19 +540,16 @@ impl SessionStore for RedisStore {
     }
 
     async fn outbox(&self) -> Result<Outbox, StoreError> {
-        let mut script = script::OUTBOX.prepare_invoke();
-        script.key(&self.keys().expiring).arg(EXPIRING_BATCH).arg(EXPIRING_BYTES);
-        let script = &script;
-        type Reply = (Vec<Vec<u8>>, u64);
-        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
-        // A read, but one that nobody's page waits for, and not small.
-        let (records, all) = self.0.link.call(Call::Write, step).await?;
+        let mut script = self.script(&script::OUTBOX);
+        script.arg("most", EXPIRING_BATCH).arg("bytes_max", EXPIRING_BYTES);
+        // A read, but a large one that no request waits for.
+        let (records, all): (Vec<Vec<u8>>, u64) = self.invoke(Call::Write, &script).await?;
         Ok(Outbox::of(records, all))
     }
 
     async fn clear_outbox(&self, outbox: &Outbox) -> Result<bool, StoreError> {
-        let mut script = script::CLEAR_OUTBOX.prepare_invoke();
-        script.key(&self.keys().expiring).arg(&outbox.first).arg(outbox.records);
+        let mut script = self.script(&script::CLEAR_OUTBOX);
+        script.arg("first", &outbox.first).arg("count", outbox.records);
         Ok(self.run(&script).await? > 0)
     }
 
@@ -490,12 +579,12 @@ impl SessionStore for RedisStore {
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
         let CartOwner { token, user, now, terms } = whose;
-        let mut script = script::CHANGE_CART.prepare_invoke();
-        script.key(&self.keys().login).key(&self.keys().recent).key(self.keys().cart(token));
-        script.key(&self.keys().since).arg(token.as_str());
-        script.arg(user.as_ref().map_or(&[][..], User::as_stored));
-        script.arg(CART_MAX).arg(*now).arg(u8::from(*change == CartChange::Empty));
-        control::add_terms(&mut script, self.keys(), terms);
+        let mut script = self.script(&script::CHANGE_CART);
+        script.key("cart", self.keys().cart(token));
+        script.arg("token", token.as_str());
+        script.arg("user", user.as_ref().map_or(&[][..], User::as_stored)).arg("seen", *now);
+        script.arg("is_emptied", u8::from(*change == CartChange::Empty)).arg("cart_max", CART_MAX);
+        control::add_terms(&mut script, terms);
         match self.run_change(script, change).await? {
             Some(answer) => Ok(answer),
             None => Ok(CartAnswer::Changed(self.cart(token).await?)),
@@ -506,8 +595,8 @@ impl SessionStore for RedisStore {
         // HSCAN, not HGETALL: another program's cart of any size must not fill our memory.
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys().cart(token)).arg(0).arg("COUNT").arg(2 * CART_MAX);
-        let step = |mut on| async move { command.query_async::<(u64, Pairs)>(&mut on).await };
-        Ok(cart_of(self.0.link.call(Call::Read, step).await?.1))
+        let (_, held): (u64, Pairs) = self.query(Call::Read, &command).await?;
+        Ok(cart_of(held))
     }
 
     async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
@@ -517,9 +606,7 @@ impl SessionStore for RedisStore {
             .arg(0)
             .arg(i64::from(self.limits().viewed_items) - 1);
         command.arg("REV").arg("WITHSCORES");
-        let step =
-            |mut on| async move { command.query_async::<Vec<(Vec<u8>, f64)>>(&mut on).await };
-        Ok(items_of(self.0.link.call(Call::Read, step).await?))
+        Ok(items_of(self.query(Call::Read, &command).await?))
     }
 }
 
@@ -545,27 +632,22 @@ impl ViewStore for RedisStore {
         let mut look = pipe();
         look.cmd("ZRANK").arg(popularity).arg(item.as_str());
         look.cmd("ZCARD").arg(popularity);
-        let step = |mut on| async move { look.query_async::<(Option<u64>, u64)>(&mut on).await };
-        let (rank, known) = self.0.link.call(Call::Read, step).await?;
+        let (rank, known): (Option<u64>, u64) = self.query_all(Call::Read, &look).await?;
         Ok(known < top || rank.is_some_and(|rank| rank < top))
     }
 
     async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
         let mut command = redis::cmd("ZRANGE");
         command.arg(&self.keys().popularity).arg(0).arg(i64::from(most) - 1).arg("WITHSCORES");
-        let step =
-            |mut on| async move { command.query_async::<Vec<(Vec<u8>, f64)>>(&mut on).await };
-        let found = self.0.link.call(Call::Read, step).await?;
-        Ok(items_of(found).into_iter().map(|(item, score)| (item, -score)).collect())
+        let found = items_of(self.query(Call::Read, &command).await?);
+        Ok(found.into_iter().map(|(item, score)| (item, -score)).collect())
     }
 
     async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
-        let mut script = script::RESCALE.prepare_invoke();
-        script.key(&self.keys().popularity).key(&self.keys().rescaled);
-        let kept_ms = (how.every * 2).min(TTL_MAX).as_millis().max(1);
-        script.arg(how.keep_top).arg(how.every.as_secs_f64()).arg(how.now);
-        script.arg(u64::try_from(kept_ms).expect("TTL_MAX is within range")).arg(how.factor);
-        script.arg(TRIM);
+        let mut script = self.script(&script::RESCALE);
+        script.arg("keep", how.keep_top).arg("every", how.every.as_secs_f64()).arg("now", how.now);
+        script.arg("kept_ms", milliseconds(how.every * 2)).arg("factor", how.factor);
+        script.arg("most", TRIM);
         Ok(match self.run(&script).await? {
             0 => Rescaled::NotYet,
             1 => Rescaled::Done,

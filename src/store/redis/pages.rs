@@ -5,14 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Call, RedisStore, TTL_MAX, script};
+use super::{BULK_SIZE, Call, RedisStore, milliseconds, script};
 use crate::clock::unix_now;
 use crate::ident::PageKey;
 use crate::store::{Demand, Lease, PAGE_HEAD, PageStore, StoreError, nearly};
-
-/// Pages over this size, in bytes, are written over a connection of their own, so that a
-/// look-up of a token does not wait behind them.
-pub(super) const BULK_SIZE: usize = 256 << 10;
 
 /// The part of the bound, one in so many, that is for new versions of pages that are there.
 const RENEWED: u64 = 20;
@@ -43,8 +39,7 @@ impl PageStore for RedisStore {
         let max = self.limits().max_page;
         let mut command = redis::cmd("GETRANGE");
         command.arg(self.keys().page(key)).arg(0).arg(max);
-        let step = |mut on| async move { command.query_async::<Vec<u8>>(&mut on).await };
-        let page = self.0.link.call(Call::Read, step).await?;
+        let page: Vec<u8> = self.query(Call::Read, &command).await?;
         Ok((!page.is_empty() && page.len() as u64 <= max).then(|| page.into()))
     }
 
@@ -58,25 +53,20 @@ impl PageStore for RedisStore {
         if page.len() as u64 > self.limits().max_page {
             return Err(StoreError::TooLarge);
         }
-        let (refused, now) = (&self.0.address.full, unix_now() as u64);
+        let (refused, now) = (&self.lane.address.full, unix_now() as u64);
         refused.look(demand, now)?;
-        // Redis refuses a time to live of nothing.
-        let ttl_ms = ttl.min(TTL_MAX).as_millis().max(1);
-        let ttl_ms = u64::try_from(ttl_ms).expect("TTL_MAX is within range");
-        let link = if page.len() > BULK_SIZE { self.bulk().await? } else { &self.0.link };
         let bound = self.limits().pages;
         // What is renewed finds room that nobody new has taken.
         let bound_of_new = match demand {
             Demand::Once => nearly(bound),
             Demand::Again => bound - bound / RENEWED,
         };
-        let mut script = script::PUT_PAGE.prepare_invoke();
-        script.key(self.keys().page(key)).key(&self.keys().page_bytes);
-        script.arg(&PAGE_HEAD).arg(page.as_ref()).arg(ttl_ms).arg(bound).arg(bound_of_new);
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<(u8, u64)>(&mut on).await };
-        let (told, held) = link.call(Call::Write, step).await?;
-        self.0.counters.holds(held);
+        let mut script = self.script(&script::PUT_PAGE);
+        script.key("page", self.keys().page(key)).arg("head", &PAGE_HEAD);
+        script.arg("body", page.as_ref()).arg("ttl_ms", milliseconds(ttl));
+        script.arg("bound", bound).arg("bound_of_new", bound_of_new);
+        let (told, held): (u8, u64) = self.invoke_with(page.len(), &script).await?;
+        self.lane.address.counters.holds(held);
         match told {
             0 => Ok(()),
             1 if demand == Demand::Once => {
@@ -98,24 +88,20 @@ impl PageStore for RedisStore {
         if keys.is_empty() {
             return Ok(());
         }
-        let mut script = script::DELETE_PAGES.prepare_invoke();
+        let mut script = self.script(&script::DELETE_PAGES);
+        script.arg("head", &PAGE_HEAD);
         for key in keys {
-            script.key(self.keys().page(key));
+            script.another_key(self.keys().page(key));
         }
-        script.key(&self.keys().page_bytes).arg(&PAGE_HEAD);
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<u64>(&mut on).await };
-        self.0.counters.holds(self.0.link.call(Call::Write, step).await?);
+        self.lane.address.counters.holds(self.invoke(Call::Write, &script).await?);
         Ok(())
     }
 
     async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
-        let mut script = script::LEASE.prepare_invoke();
-        script.key(self.keys().lease(key));
-        script.arg(who).arg(u64::try_from(time.min(TTL_MAX).as_millis()).unwrap_or(u64::MAX));
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<u8>(&mut on).await };
-        Ok(match self.0.link.call(Call::Read, step).await? {
+        let mut script = self.script(&script::LEASE);
+        script.key("lease", self.keys().lease(key));
+        script.arg("who", who).arg("ms", milliseconds(time));
+        Ok(match self.invoke::<u8>(Call::Read, &script).await? {
             0 => Lease::Theirs,
             1 => Lease::Ours,
             _ => Lease::Unshareable,
@@ -128,8 +114,9 @@ impl PageStore for RedisStore {
         who: u64,
         is_shareable: bool,
     ) -> Result<(), StoreError> {
-        let mut script = script::END_LEASE.prepare_invoke();
-        script.key(self.keys().lease(key)).arg(who).arg(u8::from(is_shareable));
+        let mut script = self.script(&script::END_LEASE);
+        script.key("lease", self.keys().lease(key));
+        script.arg("who", who).arg("is_shareable", u8::from(is_shareable));
         self.run(&script).await.map(drop)
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::script::Invocation;
 use super::{Call, RedisStore, script};
 use crate::store::purge::{
     CUT_OFF_AFTER, Generation, LATER_MARKS, LIVES, MARKS, MarkKey, Moment, NEWS_MAX, News,
@@ -18,7 +19,7 @@ const NUMBER: usize = 8;
 const PIECE: usize = 8_192;
 /// The last purges of which the nonces are kept, in a ring behind the first part of the table. Whoever comes back after more
 /// of them cannot be told that he knows this history.
-pub(super) const NONCES: usize = 65_536;
+const NONCES: usize = 65_536;
 
 // The second part of the table stands behind the ring.
 const _: () = assert!(LATER_MARKS.start as usize == MARKS as usize + NONCES);
@@ -30,31 +31,29 @@ const MARGIN: Duration = Duration::from_millis(100);
 /// Era, number, whether the table has to be read, the purges, the last one's nonce, and the key.
 type Told = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
 
+/// Purges never go over the pool: no page of before may be shown because an export is slow.
 impl PurgeStore for RedisStore {
     async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
         if marks.len() > PURGE_MARKS_MAX || !marks.iter().all(|mark| is_mark(*mark)) {
             return Err(StoreError::Failed("a purge has bad marks".into()));
         }
-        let mut script = script::PURGE.prepare_invoke();
-        self.ask_as(known, &mut script);
+        let mut script = self.script(&script::PURGE);
+        ask_as(known, &mut script);
         let nonce = fastrand::u64(1..);
-        script.arg(PURGES_KEPT).arg(PURGES_KEPT_BYTES).arg(&nonce.to_be_bytes()[..]).arg(marks);
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<u64>(&mut on).await };
-        let number = self.0.link.call(Call::Write, step).await?;
+        script.arg("kept", PURGES_KEPT).arg("kept_bytes", PURGES_KEPT_BYTES);
+        script.arg("nonce", &nonce.to_be_bytes()[..]).another(marks);
+        let number: u64 = self.foreground().invoke(Call::Write, &script).await?;
         let at = Generation { number, ..known.at };
         Ok((number > 0).then_some(Moment { at, nonce }))
     }
 
     async fn purged_since(&self, who: u64, known: Moment) -> Result<News, StoreError> {
-        let mut script = script::PURGED_SINCE.prepare_invoke();
-        self.ask_as(known, &mut script);
-        script.key(&self.keys().seen);
-        script.arg(field_of(who)).arg(NEWS_MAX).arg(LIVES.as_millis() as u64);
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<Told>(&mut on).await };
-        let (era, number, is_behind, purges, nonce, key) =
-            self.0.link.call(Call::Read, step).await?;
+        let mut script = self.script(&script::PURGED_SINCE);
+        ask_as(known, &mut script);
+        script.arg("who", field_of(who)).arg("news_max", NEWS_MAX);
+        script.arg("lives_ms", LIVES.as_millis() as u64);
+        let (era, number, is_behind, purges, nonce, key): Told =
+            self.foreground().invoke(Call::Read, &script).await?;
         let (now, nonce) = (Generation { era, number }, nonce_of(&nonce)?);
         if is_behind > 0 {
             let key = key_of(&key)?;
@@ -70,21 +69,27 @@ impl PurgeStore for RedisStore {
     }
 
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
-        let mut script = script::IS_SEEN.prepare_invoke();
-        script.key(&self.keys().seen);
-        script.arg(purge.era).arg(purge.number).arg(LIVES.as_millis() as u64);
-        script.arg((CUT_OFF_AFTER + MARGIN).as_millis() as u64);
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<u8>(&mut on).await };
-        Ok(self.0.link.call(Call::Read, step).await? > 0)
+        let mut script = self.script(&script::IS_SEEN);
+        script.arg("era", purge.era).arg("number", purge.number);
+        script.arg("lives_ms", LIVES.as_millis() as u64);
+        script.arg("cut_off_ms", (CUT_OFF_AFTER + MARGIN).as_millis() as u64);
+        self.foreground().invoke(Call::Read, &script).await
     }
 
     async fn ask_no_more(&self, who: u64) -> Result<(), StoreError> {
         let mut command = redis::cmd("HDEL");
         command.arg(&self.keys().seen).arg(field_of(who));
-        let step = |mut on| async move { command.exec_async(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        self.foreground().query(Call::Write, &command).await
     }
+}
+
+/// What both scripts of purges are given first.
+fn ask_as(known: Moment, script: &mut Invocation) {
+    script.arg("marks_before", MARKS).arg("nonces_kept", NONCES);
+    script.arg("asked_era", known.at.era).arg("asked_number", known.at.number);
+    script.arg("asked_nonce", &known.nonce.to_be_bytes()[..]);
+    script.arg("next_era", later_than(known.at.era));
+    script.arg("next_key", &MarkKey::random().bytes()[..]);
 }
 
 /// The field of `seen:` that is a process's.
@@ -93,16 +98,6 @@ fn field_of(who: u64) -> String {
 }
 
 impl RedisStore {
-    /// What both scripts of purges want to know first.
-    fn ask_as(&self, known: Moment, script: &mut redis::ScriptInvocation<'_>) {
-        let keys = self.keys();
-        script.key(&keys.purges).key(&keys.purging).key(&keys.purged);
-        script.arg(known.at.era).arg(known.at.number);
-        script.arg(&known.nonce.to_be_bytes()[..]);
-        script.arg(later_than(known.at.era)).arg(&MarkKey::random().bytes()[..]);
-        script.arg(&keys.purge_channel);
-    }
-
     /// Each mark with its last purge, read piece by piece: numbers only grow, so that a purge meanwhile
     /// does no harm.
     async fn table(&self) -> Result<Vec<(u32, u64)>, StoreError> {
@@ -114,8 +109,7 @@ impl RedisStore {
         for (first, end) in pieces {
             let mut command = redis::cmd("GETRANGE");
             command.arg(&self.keys().purged).arg(first * NUMBER).arg(end * NUMBER - 1);
-            let step = |mut on| async move { command.query_async::<Bytes>(&mut on).await };
-            let piece = self.0.link.call(Call::Read, step).await?;
+            let piece: Bytes = self.foreground().query(Call::Read, &command).await?;
             let (numbers, _) = piece.as_chunks::<NUMBER>();
             let numbers = numbers.iter().map(|number| u64::from_be_bytes(*number));
             let numbered = (first as u32..).zip(numbers);

@@ -1,14 +1,13 @@
 //! Rows in Redis: `delay:`, `schedule:` and `inv:<row>` as in the chapter, `refreshed:` our own.
 
 use std::collections::HashSet;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use redis::{Script, pipe};
+use redis::pipe;
 
-use super::RedisStore;
 use super::link::Call;
-use super::pages::BULK_SIZE;
+use super::{BULK_SIZE, RedisStore, script};
 use crate::ident::Row;
 use crate::store::{
     Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,
@@ -19,127 +18,10 @@ const LARGE_MAX: usize = 4_096;
 /// Rows in one call of a script: longer ones would keep others waiting.
 const BATCH: usize = 1_000;
 
-/// Schedules a row.
-///
-/// KEYS: `delay:`, `schedule:`. ARGV: row, delay, now, the most rows. Returns 0 when refused.
-static SCHEDULE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-if not redis.call('ZSCORE', KEYS[1], ARGV[1])
-    and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then
-  return 0
-end
-redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
-redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])
-return 1
-",
-    )
-});
-
-/// Takes rows that are due.
-///
-/// KEYS: `delay:`, `schedule:`, `refreshed:`. ARGV: now, the most rows, the lease, and what stands
-/// before a row in the name of its content. Returns how many were removed, when the next is due
-/// (or nothing), and row, delay, due time and fence of each that was taken.
-static CLAIM: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-local fence = string.format('%.17g', tonumber(ARGV[1]) + tonumber(ARGV[3]))
-local due = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[1], 'BYSCORE', 'LIMIT', 0, ARGV[2],
-  'WITHSCORES')
-local taken, removed = {}, 0
-for at = 1, #due, 2 do
-  local row = due[at]
-  local delay = redis.call('ZSCORE', KEYS[1], row)
-  if delay and tonumber(delay) > 0 then
-    redis.call('ZADD', KEYS[2], fence, row)
-    taken[#taken + 1] = row
-    taken[#taken + 1] = delay
-    taken[#taken + 1] = due[at + 1]
-    taken[#taken + 1] = fence
-  else
-    for key = 1, 3 do redis.call('ZREM', KEYS[key], row) end
-    redis.call('UNLINK', ARGV[4] .. row)
-    removed = removed + 1
-  end
-end
-return {removed, redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or '', taken}
-",
-    )
-});
-
-/// Keeps what was fetched, where the schedule still holds the fence.
-///
-/// KEYS: `delay:`, `schedule:`, `refreshed:`, `inv:<row>`. ARGV: row, the fence, when it is due next,
-/// JSON, now. Returns whether it was kept.
-static PUT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-local due = redis.call('ZSCORE', KEYS[2], ARGV[1])
-if not due or tonumber(due) ~= tonumber(ARGV[2]) then return 0 end
-local delay = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not delay or tonumber(delay) <= 0 then return 0 end
-redis.call('SET', KEYS[4], ARGV[4])
-redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])
-redis.call('ZADD', KEYS[3], ARGV[5], ARGV[1])
-return 1
-",
-    )
-});
-
-/// Puts a row off, where the schedule still holds the fence.
-///
-/// KEYS: `schedule:`. ARGV: row, the fence, when it is due next. Returns whether it was put off.
-static POSTPONE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-local due = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not due or tonumber(due) ~= tonumber(ARGV[2]) then return 0 end
-redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1])
-return 1
-",
-    )
-});
-
-/// Forgets a row's content and makes it due, unless it is about to be removed.
-///
-/// KEYS: `delay:`, `schedule:`, `refreshed:`, `inv:<row>`. ARGV: row, now.
-static OUTDATE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-redis.call('UNLINK', KEYS[4])
-redis.call('ZREM', KEYS[3], ARGV[1])
-local delay = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if delay and tonumber(delay) > 0 then redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1]) end
-",
-    )
-});
-
-/// The schedule, in the order of due times.
-///
-/// KEYS: `delay:`, `schedule:`, `refreshed:`. ARGV: the first and the last place. Returns row, due
-/// time, delay and time of the last good fetch of each; what is missing is empty.
-static LIST: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-local listed = {}
-local due = redis.call('ZRANGE', KEYS[2], ARGV[1], ARGV[2], 'WITHSCORES')
-for at = 1, #due, 2 do
-  listed[#listed + 1] = due[at]
-  listed[#listed + 1] = due[at + 1]
-  listed[#listed + 1] = redis.call('ZSCORE', KEYS[1], due[at]) or ''
-  listed[#listed + 1] = redis.call('ZSCORE', KEYS[3], due[at]) or ''
-end
-return listed
-",
-    )
-});
-
 impl RowStore for RedisStore {
     async fn schedule_row(&self, row: &Row, delay: f64, now: f64) -> Result<(), StoreError> {
-        let mut script = SCHEDULE.prepare_invoke();
-        script.key(&self.keys().delay).key(&self.keys().schedule);
-        script.arg(row.as_str()).arg(delay).arg(now).arg(ROWS_MAX);
+        let mut script = self.script(&script::SCHEDULE_ROW);
+        script.arg("row", row.as_str()).arg("every", delay).arg("now", now).arg("most", ROWS_MAX);
         match self.run(&script).await? {
             0 => Err(StoreError::RowsFull),
             _ => Ok(()),
@@ -147,13 +29,10 @@ impl RowStore for RedisStore {
     }
 
     async fn claim_rows(&self, now: f64, most: usize, lease: f64) -> Result<Claimed, StoreError> {
-        let keys = self.keys();
-        let mut script = CLAIM.prepare_invoke();
-        script.key(&keys.delay).key(&keys.schedule).key(&keys.refreshed);
-        script.arg(now).arg(most.min(BATCH)).arg(lease).arg(keys.row_prefix());
-        type Reply = (usize, Vec<u8>, Vec<Vec<u8>>);
-        let step = |mut on| async move { script.invoke_async::<Reply>(&mut on).await };
-        let (removed, next, taken) = self.0.link.call(Call::Write, step).await?;
+        let mut script = self.script(&script::CLAIM_ROWS);
+        script.arg("now", now).arg("most", most.min(BATCH)).arg("lease", lease);
+        let (removed, next, taken): (usize, Vec<u8>, Vec<Vec<u8>>) =
+            self.invoke(Call::Write, &script).await?;
         let rows = taken.chunks_exact(4).filter_map(|claim| {
             // What is no row by our bounds is put off, too, and holds up nobody.
             let row = row_of(&claim[0])?;
@@ -173,28 +52,22 @@ impl RowStore for RedisStore {
         if json.len() > ROW_JSON_MAX {
             return Err(StoreError::Full);
         }
-        let keys = self.keys();
-        let mut script = PUT.prepare_invoke();
-        script.key(&keys.delay).key(&keys.schedule).key(&keys.refreshed);
-        script.key(keys.row(&claim.row)).arg(claim.row.as_str()).arg(claim.fence).arg(due_next);
-        script.arg(json.as_ref()).arg(now);
-        let link = if json.len() > BULK_SIZE { self.bulk().await? } else { &self.0.link };
-        let step = |mut on| async move { script.invoke_async::<bool>(&mut on).await };
-        link.call(Call::Write, step).await
+        let mut script = self.script(&script::PUT_ROW);
+        script.key("content", self.keys().row(&claim.row)).arg("row", claim.row.as_str());
+        script.arg("fence", claim.fence).arg("due_next", due_next);
+        script.arg("json", json.as_ref()).arg("now", now);
+        self.invoke_with(json.len(), &script).await
     }
 
     async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
-        let mut script = POSTPONE.prepare_invoke();
-        script.key(&self.keys().schedule);
-        script.arg(claim.row.as_str()).arg(claim.fence).arg(due_next);
+        let mut script = self.script(&script::POSTPONE_ROW);
+        script.arg("row", claim.row.as_str()).arg("fence", claim.fence).arg("due_next", due_next);
         Ok(self.run(&script).await? > 0)
     }
 
     async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
-        let keys = self.keys();
-        let mut script = OUTDATE.prepare_invoke();
-        script.key(&keys.delay).key(&keys.schedule).key(&keys.refreshed).key(keys.row(row));
-        script.arg(row.as_str()).arg(now);
+        let mut script = self.script(&script::OUTDATE_ROW);
+        script.key("content", self.keys().row(row)).arg("row", row.as_str()).arg("now", now);
         self.run(&script).await.map(drop)
     }
 
@@ -206,28 +79,25 @@ impl RowStore for RedisStore {
         read.cmd("ZSCORE").arg(&keys.refreshed).arg(row.as_str());
         type Reply = (Vec<u8>, Option<f64>);
         let step = |mut on| async move { read.query_async::<Reply>(&mut on).await };
-        let link = if self.0.large.has(row) { self.begin_bulk() } else { &self.0.link };
+        let link = if self.lane.large.has(row) { self.begin_bulk() } else { &self.lane.link };
         let (json, refreshed) = link.call(Call::Read, step).await?;
         let is_large = json.len() > BULK_SIZE;
         if is_large {
             // For the next time.
             self.begin_bulk();
         }
-        self.0.large.note(row, is_large);
+        self.lane.large.note(row, is_large);
         let whole = !json.is_empty() && json.len() <= ROW_JSON_MAX;
         Ok(whole.then(|| StoredRow { json: json.into(), refreshed }))
     }
 
     async fn rows(&self, most: usize) -> Result<Vec<ScheduledRow>, StoreError> {
-        let keys = self.keys();
         let mut listed = Vec::new();
         for first in (0..most).step_by(BATCH) {
             let last = (first + BATCH).min(most) - 1;
-            let mut script = LIST.prepare_invoke();
-            script.key(&keys.delay).key(&keys.schedule).key(&keys.refreshed);
-            script.arg(first).arg(last);
-            let step = |mut on| async move { script.invoke_async::<Vec<Vec<u8>>>(&mut on).await };
-            let found = self.0.link.call(Call::Write, step).await?;
+            let mut script = self.script(&script::LIST_ROWS);
+            script.arg("first", first).arg("last", last);
+            let found: Vec<Vec<u8>> = self.invoke(Call::Write, &script).await?;
             listed.extend(found.chunks_exact(4).filter_map(|entry| {
                 Some(ScheduledRow {
                     row: row_of(&entry[0])?,

@@ -11,18 +11,16 @@ use crate::store::{
 
 impl RedisStore {
     async fn touch_some(&self, visits: &[VisitorVisit]) -> Result<Vec<u8>, StoreError> {
-        let mut script = script::TOUCH_VISITORS.prepare_invoke();
-        script.key(&self.keys().visitors).arg(self.limits().viewed_items);
+        let mut script = self.script(&script::TOUCH_VISITORS);
+        script.arg("keep", self.limits().viewed_items);
         for VisitorVisit { token, seen, items } in visits {
-            script.key(self.keys().viewed(token.as_stored()));
-            script.arg(token.as_str()).arg(*seen).arg(items.len());
+            script.another_key(self.keys().viewed(token.as_stored()));
+            script.another(token.as_str()).another(*seen).another(items.len());
             for (item, seen) in items {
-                script.arg(*seen).arg(item.as_str());
+                script.another(*seen).another(item.as_str());
             }
         }
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<Vec<u8>>(&mut on).await };
-        self.0.link.call(Call::Write, step).await
+        self.invoke(Call::Write, &script).await
     }
 }
 
@@ -38,9 +36,8 @@ impl VisitorStore for RedisStore {
         begin.atomic();
         begin.cmd("ZADD").arg(&keys.visitors).arg(now).arg(token.as_str());
         begin.cmd("ZADD").arg(keys.viewed(token.as_stored())).arg(now).arg(item.as_str());
-        let step = |mut on| async move { begin.exec_async(&mut on).await };
         // A write, but with a read's time: a page waits for it. Where it is lost nobody has the token.
-        self.0.link.call(Call::Read, step).await
+        self.query_all(Call::Read, &begin).await
     }
 
     async fn touch_visitors(&self, visits: &[VisitorVisit]) -> Result<Vec<bool>, StoreError> {
@@ -59,11 +56,11 @@ impl VisitorStore for RedisStore {
         change: &CartChange,
         now: f64,
     ) -> Result<CartAnswer, StoreError> {
-        let keys = self.keys();
-        let mut script = script::CHANGE_VISITOR_CART.prepare_invoke();
-        script.key(&keys.visitors).key(keys.cart(token.as_stored())).arg(token.as_str());
-        script.arg(u8::from(begins == Begins::Now)).arg(now).arg(VISITOR_CART_MAX);
-        script.arg(u8::from(*change == CartChange::Empty));
+        let mut script = self.script(&script::CHANGE_VISITOR_CART);
+        script.key("cart", self.keys().cart(token.as_stored())).arg("token", token.as_str());
+        script.arg("begins", u8::from(begins == Begins::Now)).arg("now", now);
+        script.arg("is_emptied", u8::from(*change == CartChange::Empty));
+        script.arg("cart_max", VISITOR_CART_MAX);
         match self.run_change(script, change).await? {
             Some(answer) => Ok(answer),
             None => Ok(CartAnswer::Changed(self.visitor_cart(token).await?)),
@@ -84,12 +81,10 @@ impl VisitorStore for RedisStore {
         session: &StoredToken,
         user: &User,
     ) -> Result<Merged, StoreError> {
-        let keys = self.keys();
-        let mut script = script::MERGE_VISITOR.prepare_invoke();
-        script.key(&keys.login).key(&keys.visitors);
-        script.arg(session.as_str()).arg(user.as_stored()).arg(token.as_str());
-        script.arg(keys.viewed_prefix()).arg(keys.cart_prefix());
-        script.arg(self.limits().viewed_items).arg(CART_MAX);
+        let mut script = self.script(&script::MERGE_VISITOR);
+        script.arg("token", session.as_str()).arg("user", user.as_stored());
+        script.arg("visitor", token.as_str());
+        script.arg("views_max", self.limits().viewed_items).arg("cart_max", CART_MAX);
         Ok(match self.run(&script).await? {
             0 => Merged::NoSession,
             1 => Merged::Nothing,
@@ -107,13 +102,10 @@ impl VisitorStore for RedisStore {
     }
 
     async fn evict_visitors(&self, how: VisitorEviction) -> Result<VisitorsEvicted, StoreError> {
-        let keys = self.keys();
-        let mut script = script::EVICT_VISITORS.prepare_invoke();
-        script.key(&keys.visitors).arg(how.keep).arg(how.batch.min(EVICT_BATCH));
-        script.arg(keys.viewed_prefix()).arg(keys.cart_prefix()).arg(how.before);
-        let script = &script;
-        let step = |mut on| async move { script.invoke_async::<(usize, u64)>(&mut on).await };
-        let (removed, kept) = self.0.link.call(Call::Write, step).await?;
+        let mut script = self.script(&script::EVICT_VISITORS);
+        script.arg("keep", how.keep).arg("before", how.before);
+        script.arg("batch", how.batch.min(EVICT_BATCH));
+        let (removed, kept) = self.invoke(Call::Write, &script).await?;
         Ok(VisitorsEvicted { removed, kept })
     }
 }

@@ -1,9 +1,9 @@
 //! A relay before a server that can lose an answer: the question arrives, and the connection breaks. It
-//! can hold up all answers, too.
+//! can hold up all answers, too, or those of some connections.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
@@ -18,8 +18,18 @@ pub(crate) struct Relay {
 /// Whether answers are held up.
 #[derive(Default)]
 struct Hold {
-    holds: Mutex<bool>,
+    what: Mutex<Held>,
     ends: Condvar,
+    /// Connections that have asked with the word.
+    caught: AtomicUsize,
+}
+
+/// Which answers are held up.
+#[derive(Default)]
+struct Held {
+    all: bool,
+    /// Those of connections that have asked with this word in it.
+    word: Option<&'static str>,
 }
 
 /// The word that makes a question one whose answer is lost. It is taken by the first that has it.
@@ -55,12 +65,22 @@ impl Relay {
 
     /// Nothing comes back until [`Self::pass`].
     pub(crate) fn hold(&self) {
-        *self.hold.holds.lock().unwrap() = true;
+        self.hold.what.lock().unwrap().all = true;
+    }
+
+    /// Nothing comes back on connections that ask with `word` in it from now on, until [`Self::pass`].
+    pub(crate) fn hold_those_that_ask(&self, word: &'static str) {
+        self.hold.what.lock().unwrap().word = Some(word);
+    }
+
+    /// How many connections were held up by their word.
+    pub(crate) fn caught(&self) -> usize {
+        self.hold.caught.load(Ordering::SeqCst)
     }
 
     /// What was held up comes, and all that follows.
     pub(crate) fn pass(&self) {
-        *self.hold.holds.lock().unwrap() = false;
+        *self.hold.what.lock().unwrap() = Held::default();
         self.hold.ends.notify_all();
     }
 
@@ -74,11 +94,18 @@ fn relay(client: TcpStream, port: u16, doomed: &Doomed, hold: &Arc<Hold>) {
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return };
     let (to_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let (doomed, hold) = (Arc::clone(doomed), Arc::clone(hold));
-    thread::spawn(move || ask(client, to_server, &doomed));
-    thread::spawn(move || answer(server, to_client, &hold));
+    let is_caught = Arc::<AtomicBool>::default();
+    let (asking, answering) = (Arc::clone(&hold), Arc::clone(&is_caught));
+    thread::spawn(move || ask(client, to_server, &doomed, (&asking, &is_caught)));
+    thread::spawn(move || answer(server, to_client, &hold, &answering));
 }
 
-fn ask(mut client: TcpStream, mut server: TcpStream, doomed: &Doomed) {
+fn ask(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    doomed: &Doomed,
+    (hold, is_caught): (&Hold, &AtomicBool),
+) {
     let mut buffer = [0; 64 << 10];
     while let Ok(length @ 1..) = client.read(&mut buffer) {
         let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
@@ -86,6 +113,10 @@ fn ask(mut client: TcpStream, mut server: TcpStream, doomed: &Doomed) {
         if is_doomed {
             // First, so that no answer can overtake it.
             let _ = client.shutdown(Shutdown::Both);
+        }
+        let is_held = hold.what.lock().unwrap().word.is_some_and(|word| text.contains(word));
+        if is_held && !is_caught.swap(true, Ordering::SeqCst) {
+            hold.caught.fetch_add(1, Ordering::SeqCst);
         }
         if server.write_all(&buffer[..length]).is_err() {
             break;
@@ -95,10 +126,12 @@ fn ask(mut client: TcpStream, mut server: TcpStream, doomed: &Doomed) {
 }
 
 /// Reads to the end, whoever is there to hear it: a server cut off in its answer would be another case.
-fn answer(mut server: TcpStream, mut client: TcpStream, hold: &Hold) {
+fn answer(mut server: TcpStream, mut client: TcpStream, hold: &Hold, is_caught: &AtomicBool) {
     let mut buffer = [0; 64 << 10];
     while let Ok(length @ 1..) = server.read(&mut buffer) {
-        drop(hold.ends.wait_while(hold.holds.lock().unwrap(), |holds| *holds).unwrap());
+        let is_held =
+            |held: &mut Held| held.all || (held.word.is_some() && is_caught.load(Ordering::SeqCst));
+        drop(hold.ends.wait_while(hold.what.lock().unwrap(), is_held).unwrap());
         let _ = client.write_all(&buffer[..length]);
     }
     let _ = client.shutdown(Shutdown::Both);

@@ -4,7 +4,6 @@
 //! Of the answer its body counts and nothing else: cookies in it, and what the app says to us beside it, are
 //! dropped, for the page's head has left already.
 
-use crate::proxy::stage::admit::AdmittedRequest;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,8 +19,7 @@ use encoding_rs::{Encoding, UTF_8};
 
 use super::content::{Charge, Coming, Content, Unfilled};
 use super::own;
-use super::stream::{Filling, Includes, Places};
-use super::stream::{Place, Slot};
+use super::stream::{Filling, Includes, Place, Places, Slot};
 use super::subrequest::{OF_A_PART, Subrequest, Subrequests, Subresponse, target};
 use super::way::Way;
 use super::zip::Zip;
@@ -38,10 +36,10 @@ use crate::http::{forwarded, path};
 use crate::ident::VisitorToken;
 use crate::policy::route::{Fill, Fragment, Route, Share};
 use crate::proxy::connection::client::Client;
-use crate::proxy::context::Admitted;
-use crate::proxy::context::{RequestContext, WorkerContext};
+use crate::proxy::context::{Admitted, RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
 use crate::proxy::origin_request;
+use crate::proxy::stage::admit::AdmittedRequest;
 use crate::proxy::stage::divert;
 use crate::proxy::visitor::Visitor;
 use crate::telemetry::metrics::Count;

@@ -12,7 +12,6 @@ pub(in crate::proxy) mod subrequest;
 pub(in crate::proxy) mod way;
 mod zip;
 
-use crate::proxy::deliver::headers;
 use std::rc::Rc;
 
 use ::http::header::{
@@ -27,16 +26,16 @@ use self::stream::Places;
 use self::subrequest::{OF_A_PART, Subrequests};
 use self::way::Way;
 use crate::cache::recoded;
-use crate::cache::rules::fragments;
-use crate::cache::rules::fragments::Knife;
+use crate::cache::rules::fragments::{self, Knife};
 use crate::http::apply_set_cookie::Aftermath;
 use crate::http::cache_control::CacheControl;
 use crate::http::coding::{Accepted, Coding};
-use crate::http::media::{self};
+use crate::http::media;
 use crate::http::vary::Vary;
 use crate::policy::route::{Esi, Route, Share};
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
+use crate::proxy::deliver::headers;
 use crate::proxy::origin_request;
 use crate::proxy::stage::upgrade;
 

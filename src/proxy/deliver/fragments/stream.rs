@@ -1,6 +1,5 @@
 //! A page on its way to one visitor: cut, and put together with what is his.
 
-use crate::proxy::deliver::body::Filled;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,7 +12,7 @@ use super::content::{Coming, Content};
 use super::zip::Zip;
 use crate::cache::rules::fragments::esi::Include;
 use crate::cache::rules::fragments::{Cut, Knife};
-use crate::proxy::deliver::body::{Body, BodyError};
+use crate::proxy::deliver::body::{Body, BodyError, Filled};
 
 /// How much of a page is cut at a time, in bytes.
 const STRIDE: usize = 32 * 1_024;

@@ -1,0 +1,7 @@
+-- Schedules a row, at most `most` of them. Returns 0 where it is refused.
+if not redis.call('ZSCORE', delay, row) and redis.call('ZCARD', delay) >= tonumber(most) then
+  return 0
+end
+redis.call('ZADD', delay, every, row)
+redis.call('ZADD', schedule, now, row)
+return 1

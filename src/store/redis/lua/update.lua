@@ -1,0 +1,17 @@
+-- A log-in, or a visit as the book has it. `item` is empty where no item was viewed; `last_dropped` is the
+-- rank of the newest view that is not kept.
+local before = redis.call('HGET', login, token)
+redis.call('HSET', login, token, user)
+redis.call('ZADD', recent, 'GT', now, token)
+if before and name_of(before) ~= name_of(user) then
+  redis.call('ZREM', tokens_prefix .. name_of(before), token)
+  before = nil
+end
+redis.call('ZADD', tokens_prefix .. name_of(user), 'NX',
+  before and redis.call('ZSCORE', since, token) or now, token)
+redis.call('ZREM', since, token)
+if item ~= '' then
+  redis.call('ZADD', viewed, 'GT', now, item)
+  redis.call('ZREMRANGEBYRANK', viewed, 0, last_dropped)
+  redis.call('ZINCRBY', popularity, -1, item)
+end
