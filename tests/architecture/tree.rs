@@ -386,7 +386,7 @@ mod tests {
         ] {
             let arrows = arrows(&[("lib.rs", ""), FACE, DEEP, ("b.rs", text)]);
             assert!(arrows.contains(&"b.rs -> a/deep.rs: Deep".to_owned()), "{text}: {arrows:?}");
-            assert_eq!(arrows.iter().any(|one| one.starts_with("a/")), false, "{arrows:?}");
+            assert!(!arrows.iter().any(|one| one.starts_with("a/")), "{arrows:?}");
         }
     }
 
