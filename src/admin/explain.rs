@@ -2,8 +2,7 @@
 
 use hyper::body::Incoming;
 
-use super::Clerk;
-use super::clerk::{Refused, bad, read};
+use super::commands::{Clerk, Refused, bad, read};
 use crate::proxy::{Explanation, Question, explain};
 
 impl Clerk {

@@ -2,8 +2,7 @@
 
 use hyper::body::Incoming;
 
-use super::Clerk;
-use super::clerk::{Refused, read};
+use super::commands::{Clerk, Refused, read};
 use crate::cache::purger::{Done, Order};
 
 impl Clerk {

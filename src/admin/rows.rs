@@ -5,8 +5,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
-use super::Clerk;
-use super::clerk::{self, Refused, bad, store_failed};
+use super::commands::{self, Clerk, Refused, bad, store_failed};
 use crate::clock::unix_now;
 use crate::ident::Row;
 use crate::row::{schedule_row_cache, together};
@@ -65,7 +64,7 @@ fn every_of(seconds: f64) -> Result<Duration, Refused> {
 
 impl Clerk {
     pub(super) async fn order_rows(&self, body: Incoming, stops: bool) -> Result<(), Refused> {
-        let order: Order = clerk::read(body).await?;
+        let order: Order = commands::read(body).await?;
         if order.rows.len() > ROWS_MAX {
             return Err(bad(&format!("at most {ROWS_MAX} rows at once")));
         }

@@ -8,8 +8,7 @@ use std::collections::HashSet;
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
-use super::Clerk;
-use super::clerk::{Refused, bad, read, store_failed};
+use super::commands::{Clerk, Refused, bad, read, store_failed};
 use crate::clock::unix_now;
 use crate::ident::{Item, StoredToken, TokenStorage, User};
 use crate::row::together;

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Clerk;
-use super::clerk::{Refused, bad, store_failed};
+use super::commands::{Clerk, Refused, bad, store_failed};
 use crate::store::ViewStore;
 
 /// Items in one answer, at most.

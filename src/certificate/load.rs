@@ -13,7 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::parse_x509_certificate;
 
-use super::{Certificate, Fault, Names, Sources, Wrong};
+use super::fault::{Fault, Wrong};
+use super::names::Names;
 
 /// The most certificates.
 const FILES_MAX: usize = 4_096;
@@ -21,6 +22,51 @@ const FILES_MAX: usize = 4_096;
 const FILE_MAX: u64 = 1 << 20;
 /// The most certificates in one file: a chain, or the authorities of clients.
 const CHAIN_MAX: usize = 1_024;
+
+/// Where certificates lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Files, or patterns of them with `*` and `?`: each holds a certificate with its chain.
+    pub certificates: Vec<String>,
+    /// The key of all; else each has its own, in the same file or beside it.
+    pub key: Option<PathBuf>,
+}
+
+/// A certificate with its chain and its key.
+#[derive(Debug)]
+pub struct Certificate {
+    /// The file that it was read from.
+    pub path: PathBuf,
+    /// The names that it is for.
+    pub names: Names,
+    /// Unix time from which on it is valid.
+    pub not_before: i64,
+    /// Unix time until which it is valid.
+    pub not_after: i64,
+    /// What a handshake takes of it.
+    pub keyed: Arc<CertifiedKey>,
+}
+
+impl Certificate {
+    /// Whether it is valid at `now`, in Unix time.
+    #[must_use]
+    pub fn is_valid(&self, now: i64) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+
+    /// What is wrong with its time.
+    #[must_use]
+    pub fn out_of_time(&self, now: i64) -> Option<Fault> {
+        let wrong = if now < self.not_before {
+            Wrong::NotYetValid(self.not_before)
+        } else if now > self.not_after {
+            Wrong::Expired(self.not_after)
+        } else {
+            return None;
+        };
+        Some(Fault { path: self.path.clone(), wrong })
+    }
+}
 
 /// The files that are meant, each once: in the order of the patterns, those of one pattern by name. What
 /// a pattern finds and holds a key only is left out.

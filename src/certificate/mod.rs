@@ -10,61 +10,14 @@ mod table;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::sign::CertifiedKey;
 use x509_parser::parse_x509_certificate;
 
 pub use fault::{Fault, Wrong};
-pub use load::{authorities, find, means, read};
+pub use load::{Certificate, Sources, authorities, find, means, read};
 pub use names::Names;
 pub use table::Table;
-
-/// Where certificates lie.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sources {
-    /// Files, or patterns of them with `*` and `?`: each holds a certificate with its chain.
-    pub certificates: Vec<String>,
-    /// The key of all; else each has its own, in the same file or beside it.
-    pub key: Option<PathBuf>,
-}
-
-/// A certificate with its chain and its key.
-#[derive(Debug)]
-pub struct Certificate {
-    /// The file that it was read from.
-    pub path: PathBuf,
-    /// The names that it is for.
-    pub names: Names,
-    /// Unix time from which on it is valid.
-    pub not_before: i64,
-    /// Unix time until which it is valid.
-    pub not_after: i64,
-    /// What a handshake takes of it.
-    pub keyed: Arc<CertifiedKey>,
-}
-
-impl Certificate {
-    /// Whether it is valid at `now`, in Unix time.
-    #[must_use]
-    pub fn is_valid(&self, now: i64) -> bool {
-        (self.not_before..=self.not_after).contains(&now)
-    }
-
-    /// What is wrong with its time.
-    #[must_use]
-    pub fn out_of_time(&self, now: i64) -> Option<Fault> {
-        let wrong = if now < self.not_before {
-            Wrong::NotYetValid(self.not_before)
-        } else if now > self.not_after {
-            Wrong::Expired(self.not_after)
-        } else {
-            return None;
-        };
-        Some(Fault { path: self.path.clone(), wrong })
-    }
-}
 
 /// Whether a certificate in DER is valid at `now`, in Unix time, by its time alone. What cannot be read is
 /// not.

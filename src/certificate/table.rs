@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Certificate;
+use super::load::Certificate;
 use super::names::normalised;
 
 /// Certificates by name. Of those with one name the one that became valid last comes first.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{CookieHash, hex};
+use super::cookie_hash::CookieHash;
+use super::hex::hex;
 
 /// The longest user name, in bytes.
 pub const USER_MAX: usize = 256;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{StoredToken, Token};
+use super::token::{StoredToken, Token};
 
 /// What stands before the digest. No token holds a comma, so that no session's is ever equal to a visitor's.
 const PREFIX: &str = "v,";

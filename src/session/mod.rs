@@ -10,6 +10,7 @@ pub mod control;
 mod cookie;
 pub mod expire;
 mod expired_file;
+mod rules;
 mod turns;
 mod verified;
 pub mod visit;
@@ -28,8 +29,8 @@ use crate::store::{
     BarStore, LogIn, Parted, Rotated, Rotation, SessionStore, StoreError, Terms, Touched,
 };
 
-pub use control::Rules;
 pub use cookie::{SameSite, Secure, SessionCookie};
+pub use rules::Rules;
 pub use turns::{Asks, Turn};
 pub use verified::{Answer, Join, Lead, Remembered, Told, Verified};
 

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use self::meter::Meter;
 use self::pace::{BACKLOG, Paced, Streams};
-use self::wire::{Flow, Wire};
+use self::wire::{FRAME, Flow, Wire};
 use super::door::Line;
 use crate::proxy::connection::client::Client;
 use crate::proxy::pulse::{Phase, Pulse};
@@ -38,9 +38,6 @@ const STREAMS: u32 = 100;
 
 /// The largest list of a request's fields, in bytes (RFC 9113 §10.5.1).
 const HEADER_LIST: u32 = 16 * 1024;
-
-/// The largest frame that a client may send: the least that RFC 9113 §6.5.2 allows.
-const FRAME: u32 = 16 * 1024;
 
 /// What a client may send of one body before we have read it.
 const STREAM_WINDOW: u32 = 128 * 1024;

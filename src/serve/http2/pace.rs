@@ -17,8 +17,7 @@ use hyper::rt::Executor;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::FRAME;
-use super::wire::Flow;
+use super::wire::{FRAME, Flow};
 use crate::proxy::connection::counter::Place;
 use crate::proxy::{Body, BodyError};
 use crate::serve::io::LazyTimer;

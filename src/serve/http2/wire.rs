@@ -14,6 +14,9 @@ use super::meter::{HEAD, Meter, Stand};
 use crate::proxy::pulse::Pulse;
 use crate::telemetry::metrics::Cut;
 
+/// The largest frame that a client may send: the least that RFC 9113 §6.5.2 allows.
+pub(super) const FRAME: u32 = 16 * 1024;
+
 /// Writes of fewer bytes are acknowledgements and pings: nothing that a client waits for moves by them.
 const MOVES: usize = 64;
 

@@ -14,6 +14,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Tls;
+use super::protocol::Protocol;
 use crate::certificate;
 use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
@@ -31,30 +32,6 @@ const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Cache-Control: no-store\r\n\
     Connection: close\r\n\r\n\
     400 Bad Request: http came to a port for https; use https";
-
-/// A protocol over TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1, or whatever a client speaks that names none.
-    Http1,
-    /// HTTP/2.
-    Http2,
-}
-
-impl Protocol {
-    /// Its name in a handshake (RFC 7301 §6).
-    #[must_use]
-    pub fn name(self) -> &'static [u8] {
-        match self {
-            Self::Http1 => b"http/1.1",
-            Self::Http2 => b"h2",
-        }
-    }
-
-    fn chosen(name: Option<&[u8]>) -> Self {
-        if name == Some(Self::Http2.name()) { Self::Http2 } else { Self::Http1 }
-    }
-}
 
 /// A connection behind its handshake.
 #[derive(Debug)]

@@ -6,10 +6,11 @@
 //! and the connections on which clients were asked.
 
 mod handshake;
+mod protocol;
+mod settings;
 mod watch;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,53 +23,19 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, version};
 use tokio_util::sync::CancellationToken;
 
-use crate::certificate::{self, Certificate, Fault, Sources, Table};
+use crate::certificate::{Certificate, Fault, Table};
 use crate::clock::unix_now;
 use watch::State;
 
-pub use handshake::Protocol;
 pub(super) use handshake::{Ahead, Refusal, enter};
+pub use protocol::Protocol;
+pub use settings::{Clients, Settings};
 
 /// The protocols that are offered (ALPN), the most liked first.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Http2, Protocol::Http1];
 
 /// Sessions that are remembered here, for clients that take no tickets.
 const SESSIONS_MAX: usize = 4_096;
-
-/// What a listener's TLS is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Where its certificates lie.
-    pub sources: Sources,
-    /// Whose certificate those are shown who ask for nobody's; `None`: the first.
-    pub default: Option<String>,
-    /// Whether clients show certificates.
-    pub clients: Clients,
-    /// Whether versions before 1.3 are refused.
-    pub only_1_3: bool,
-    /// Whether HTTP/2 is offered, too.
-    pub h2: bool,
-}
-
-/// Whether clients show certificates, and the file of the authorities that these are from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Clients {
-    /// They are not asked.
-    Unasked,
-    /// They may.
-    Optional(PathBuf),
-    /// They must.
-    Required(PathBuf),
-}
-
-impl Clients {
-    fn authorities(&self) -> Option<&PathBuf> {
-        match self {
-            Self::Unasked => None,
-            Self::Optional(path) | Self::Required(path) => Some(path),
-        }
-    }
-}
 
 /// Why a listener has no TLS.
 #[derive(Debug, thiserror::Error)]

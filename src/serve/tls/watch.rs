@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustls::RootCertStore;
 
-use super::{Certificate, Fault, Settings, Table, certificate};
-use crate::certificate::{Stamp, Wrong};
+use super::settings::Settings;
+use crate::certificate::{self, Certificate, Fault, Stamp, Table, Wrong};
 
 /// What was read.
 #[derive(Debug)]

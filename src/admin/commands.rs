@@ -21,7 +21,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME, TOP_COOKIES, Token};
+use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use crate::cache::purger::Purger;
 use crate::http::bearer;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
@@ -31,6 +31,8 @@ use crate::session::Sessions;
 use crate::store::{AnyStore, StoreError};
 use crate::telemetry::metrics::Metrics;
 
+/// Where it is told what was counted of cookies.
+pub const TOP_COOKIES: &str = "/top/cookies";
 /// How long an order waits for a store that is away.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// The largest order, in bytes.
@@ -63,6 +65,15 @@ pub struct Clerk {
     pub kinds: CookieKinds,
     /// What was counted of them.
     pub metrics: Arc<Metrics>,
+}
+
+/// The bearer token. It is not shown.
+pub struct Token(pub Vec<u8>);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
 }
 
 /// Where the clerk sits who carries out orders now; a reload brings another.

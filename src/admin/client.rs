@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, LocalOptions};
 
-use super::clerk::Refusal;
+use super::commands::Refusal;
 
 /// How long the running proxy may take.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,236 @@
+//! The operator's listener: health and metrics, and the commands of those who have the token.
+//!
+//! A Host that is neither its own nor a loopback name is refused, so that no web page in an
+//! operator's browser can read it by a name of its own (DNS rebinding).
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use ::http::{HeaderValue, Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::commands::{Post, TOP_COOKIES};
+use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
+use crate::http::host::{self, Host};
+use crate::telemetry::metrics::Metrics;
+
+/// OpenMetrics text, as Prometheus asks for it.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the listener tells.
+#[derive(Debug)]
+pub struct Desk {
+    /// The numbers.
+    pub metrics: Arc<Metrics>,
+    /// Set while the proxy takes requests.
+    pub ready: Arc<AtomicBool>,
+    /// Whether the store can be reached.
+    pub store_connected: Arc<AtomicBool>,
+    /// Who carries out orders of those who have the token, if anybody.
+    pub post: Option<Rc<Post>>,
+}
+
+/// Serves operators until told to stop.
+pub async fn serve(listener: TcpListener, desk: Rc<Desk>, stop: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &places) => accepted,
+            () = stop.cancelled() => return,
+        };
+        let Ok((socket, place)) = accepted else {
+            tokio::time::sleep(ACCEPT_BACK_OFF).await;
+            continue;
+        };
+        let desk = Rc::clone(&desk);
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            if tokio::time::timeout(CONNECTION_TIME, converse(socket, desk)).await.is_err() {
+                tracing::debug!("an administration connection reached its time");
+            }
+        });
+    }
+}
+
+/// The next connection, once there is a place for it.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    Ok((listener.accept().await?.0, place))
+}
+
+async fn converse(socket: TcpStream, desk: Rc<Desk>) {
+    let Ok(own) = socket.local_addr() else { return };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let desk = Rc::clone(&desk);
+        async move { Ok::<_, Infallible>(respond(&desk, own, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .serve_connection(TokioIo::new(socket), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "an administration connection broke");
+    }
+}
+
+async fn respond(
+    desk: &Desk,
+    own: SocketAddr,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    if let Some(refused) = misdirected(own, &request) {
+        return refused;
+    }
+    let is_order = matches!(
+        (request.method(), request.uri().path()),
+        (&Method::GET, TOP_COOKIES)
+            | (
+                &Method::POST,
+                "/purge"
+                    | "/explain"
+                    | "/sessions/list"
+                    | "/sessions/show"
+                    | "/sessions/revoke"
+                    | "/user/delete"
+            )
+    );
+    let admitted = desk.post.as_ref().filter(|_| is_order).and_then(|post| {
+        let clerk = |is_admitted: bool| is_admitted.then(|| post.clerk());
+        post.admits(request.headers()).map(clerk)
+    });
+    match admitted {
+        Some(Some(clerk)) => clerk.answer(request).await,
+        Some(None) => {
+            let mut response = text(StatusCode::UNAUTHORIZED, "the bearer token is needed\n");
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+        None => answer(desk, &request),
+    }
+}
+
+/// The refusal of a request that is not for this listener.
+fn misdirected<B>(own: SocketAddr, request: &Request<B>) -> Option<Response<Full<Bytes>>> {
+    match host::site(request.uri(), request.headers()) {
+        Ok(host) if is_own(&host, own) => None,
+        Ok(_) => Some(text(StatusCode::MISDIRECTED_REQUEST, "this is not that site\n")),
+        Err(_) => Some(text(StatusCode::BAD_REQUEST, "exactly one valid Host is needed\n")),
+    }
+}
+
+fn answer<B>(desk: &Desk, request: &Request<B>) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match request.uri().path() {
+        "/healthz" => text(StatusCode::OK, "ok\n"),
+        "/readyz" => readiness(desk),
+        "/metrics" => metrics(desk),
+        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+    }
+}
+
+/// Ready while requests are taken. A store that is away is told, but is no reason to send visitors
+/// elsewhere: they are served without it, and elsewhere it is away, too.
+fn readiness(desk: &Desk) -> Response<Full<Bytes>> {
+    if !desk.ready.load(Ordering::Acquire) {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "not ready: starting or draining\n");
+    }
+    if desk.store_connected.load(Ordering::Relaxed) {
+        text(StatusCode::OK, "ready\n")
+    } else {
+        text(StatusCode::OK, "ready; the store is away\n")
+    }
+}
+
+fn metrics(desk: &Desk) -> Response<Full<Bytes>> {
+    match desk.metrics.page() {
+        Ok(page) => {
+            let mut response = text(StatusCode::OK, page);
+            let kind = HeaderValue::from_static(OPEN_METRICS);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "the metrics cannot be written");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n")
+        }
+    }
+}
+
+fn is_own(host: &Host, own: SocketAddr) -> bool {
+    let name = host.name();
+    if name == "localhost" {
+        return true;
+    }
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback() || address == own.ip())
+}
+
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn desk(ready: bool, connected: bool) -> Desk {
+        Desk {
+            post: None,
+            metrics: Arc::default(),
+            ready: Arc::new(AtomicBool::new(ready)),
+            store_connected: Arc::new(AtomicBool::new(connected)),
+        }
+    }
+
+    fn status(desk: &Desk, path: &str, host: &str) -> StatusCode {
+        let request = Request::get(path).header("host", host).body(()).unwrap();
+        let own = "127.0.0.1:9180".parse().unwrap();
+        misdirected(own, &request).unwrap_or_else(|| answer(desk, &request)).status()
+    }
+
+    #[test]
+    fn only_its_own_names_are_answered() {
+        let desk = desk(true, true);
+        for own in ["127.0.0.1:9180", "localhost", "[::1]:9180", "LOCALHOST:1"] {
+            assert_eq!(status(&desk, "/healthz", own), StatusCode::OK, "{own}");
+        }
+        for other in ["evil.test", "127.0.0.1.evil.test", "192.0.2.1"] {
+            let refused = StatusCode::MISDIRECTED_REQUEST;
+            assert_eq!(status(&desk, "/metrics", other), refused, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_no_reason_to_go_elsewhere() {
+        assert_eq!(status(&desk(true, false), "/readyz", "localhost"), StatusCode::OK);
+        let draining = desk(false, true);
+        assert_eq!(status(&draining, "/readyz", "localhost"), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status(&draining, "/healthz", "localhost"), StatusCode::OK);
+    }
+}
