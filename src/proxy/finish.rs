@@ -36,11 +36,11 @@ impl Finish {
         self,
         client: &Client,
         token: &VisitorTokenState,
-        mut response: Response<Body>,
-    ) -> Response<Body> {
+        response: &mut Response<Body>,
+    ) {
         show_token(token, response.headers_mut());
         if self.is_head {
-            response = headers::without_body(response);
+            headers::leave_out_body(response);
         }
         require_https(client, response.headers_mut());
         // SECURITY: what stands behind such a request is for another protocol: it is no request.
@@ -48,9 +48,8 @@ impl Finish {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if !self.knows_chunks {
-            headers::end_where_length_is_unknown(&mut response);
+            headers::end_where_length_is_unknown(response);
         }
-        response
     }
 }
 
@@ -75,22 +74,19 @@ fn require_https(client: &Client, headers: &mut HeaderMap) {
 /// Ties the record to the response's body, or to the tunnel that the answer opens.
 pub(super) fn attach(
     mut record: Box<RequestRecord>,
-    (response, opened): (Response<Body>, Option<Opened>),
+    (response, opened): (&mut Response<Body>, Option<Box<Opened>>),
     worker: &WorkerContext,
     client: &Rc<Client>,
-) -> Response<Body> {
+) {
     record.answered(response.status());
-    let Some(mut opened) = opened else {
-        let (head, body) = response.into_parts();
-        return Response::from_parts(head, body.with_record(record));
-    };
+    let Some(mut opened) = opened else { return response.body_mut().tie(record) };
     record.switched();
     let settings = &worker.settings;
     let stream = opened.stream.take();
-    let tunnel = Tunnel::new(opened, record, &worker.sheet, (settings.tunnel_idle, settings.stall));
+    let bounds = (settings.tunnel_idle, settings.stall);
+    let tunnel = Tunnel::new(*opened, record, &worker.sheet, bounds);
     match stream {
         Some(stream) => worker.left.carry_on(tunnel.carry_stream(stream)),
         None => client.become_tunnel(tunnel),
     }
-    response
 }

@@ -95,12 +95,13 @@ async fn carry_out(
     );
     let (finish, token) = (Finish::of(&request), VisitorTokenState::default());
     let answered = answer(&worker, &client, request, (cancel, &token), &mut record).await;
-    let (response, opened) = match answered {
+    let (mut response, opened) = match answered {
         Ok(answered) => answered,
         Err(error) => (deliver::error::response(error, &worker, &mut record), None),
     };
-    let response = finish.complete(&client, &token, response);
-    finish::attach(record, (response, opened), &worker, &client)
+    finish.complete(&client, &token, &mut response);
+    finish::attach(record, (&mut response, opened), &worker, &client);
+    response
 }
 
 /// The steps of a request's life, in order.
@@ -110,7 +111,7 @@ async fn answer(
     request: Request<Incoming>,
     (cancel, token): (&CancelOnDisconnect, &VisitorTokenState),
     record: &mut RequestRecord,
-) -> Result<(Response<Body>, Option<Opened>), Error> {
+) -> Result<(Response<Body>, Option<Box<Opened>>), Error> {
     let (head, body) = request.into_parts();
     let received = receive(&worker.settings, client, head, &body, token)?;
     let mut identified = match stage::run(worker, client, received, Mode::Serve, record).await? {

@@ -23,7 +23,7 @@ pub(super) async fn reply(
     item: Option<&Item>,
     body: Option<Incoming>,
     record: &mut RequestRecord,
-) -> Result<(Response<Body>, Option<Opened>), Error> {
+) -> Result<(Response<Body>, Option<Box<Opened>>), Error> {
     let has_body = body.as_ref().is_some_and(|body| !http_body::Body::is_end_stream(body));
     let access = decide::access(cx, item, has_body, Look::Use).await;
     let unanswered = Unanswered::of(cx);
@@ -35,7 +35,7 @@ pub(super) async fn reply(
         }
         Answer::Switched(response, opened) => {
             unanswered.over();
-            return Ok((response, Some(*opened)));
+            return Ok((response, Some(opened)));
         }
     };
     let effects = Effects::read(cx, came.response.status(), came.response.headers());

@@ -197,12 +197,11 @@ impl Body {
     }
 
     /// Ties the request's record to the end of the body.
-    pub(in crate::proxy) fn with_record(mut self, mut record: Box<RequestRecord>) -> Self {
-        if http_body::Body::is_end_stream(&self) {
+    pub(in crate::proxy) fn tie(&mut self, mut record: Box<RequestRecord>) {
+        if http_body::Body::is_end_stream(self) {
             record.whole();
         }
         self.record = Some(record);
-        self
     }
 
     fn sent(&mut self, bytes: usize) {

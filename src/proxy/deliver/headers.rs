@@ -142,12 +142,11 @@ pub(in crate::proxy) fn keep_for_one(headers: &mut HeaderMap) {
 
 /// The answer to a HEAD: what a GET would be told of the body, and none of it (RFC 9110 §9.3.2). Over
 /// HTTP/2 the library would send it.
-pub(in crate::proxy) fn without_body(response: Response<Body>) -> Response<Body> {
-    let (mut head, mut body) = response.into_parts();
-    if let Some(length) = body.leave_out() {
-        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+pub(in crate::proxy) fn leave_out_body(response: &mut Response<Body>) {
+    if let Some(length) = response.body_mut().leave_out() {
+        let length = HeaderValue::from(length);
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(length);
     }
-    Response::from_parts(head, body)
 }
 
 /// To a client of HTTP/1.0 the end of a body without a length is the connection's: it is told so, and not

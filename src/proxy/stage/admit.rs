@@ -17,11 +17,11 @@ use crate::proxy::settings::Settings;
 
 /// A request that may go on, as far as its head and its client's address say.
 pub(in crate::proxy) struct AdmittedRequest {
-    pub(in crate::proxy) head: Parts,
+    pub(in crate::proxy) head: Box<Parts>,
     pub(in crate::proxy) has_body: bool,
     /// Unix time in seconds.
     pub(in crate::proxy) now: f64,
-    pub(in crate::proxy) admitted: Admitted,
+    pub(in crate::proxy) admitted: Box<Admitted>,
 }
 
 /// Admits a request, or says why it is refused.
@@ -39,7 +39,7 @@ pub(in crate::proxy) fn admit(
     }
     let admitted = check(settings, client, &head, (address, length))?;
     record.site(&admitted.site);
-    Ok(AdmittedRequest { head, has_body, now, admitted })
+    Ok(AdmittedRequest { head, has_body, now, admitted: Box::new(admitted) })
 }
 
 /// Checks a request's head; `address` is its client's, and `length` its body's, where they are known.

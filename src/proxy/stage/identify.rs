@@ -109,7 +109,7 @@ impl<'w> IdentifiedRequest<'w> {
         kind: RequestKind,
     ) -> RequestContext<'a> {
         let AdmittedRequest { head, admitted, now, .. } = &self.request;
-        let parts = (head, admitted, self.route, &self.visitor);
+        let parts = (&**head, &**admitted, self.route, &self.visitor);
         RequestContext::new(worker, client, parts, token, (*now, kind))
     }
 }

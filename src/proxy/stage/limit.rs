@@ -9,7 +9,7 @@ use super::admit::AdmittedRequest;
 use crate::http::peer::{Peer, is_in};
 use crate::policy::rate_limit::{Limit, Limits, Who};
 use crate::proxy::connection::client::Client;
-use crate::proxy::context::{Admitted, Mode, WorkerContext, asked};
+use crate::proxy::context::{Mode, WorkerContext, asked};
 use crate::proxy::error::Error;
 use crate::proxy::visitor::Visitor;
 
@@ -81,7 +81,7 @@ pub(in crate::proxy) struct RateCheck<'a> {
 
 impl<'a> RateCheck<'a> {
     pub(in crate::proxy) fn of(worker: &'a WorkerContext, request: &AdmittedRequest) -> Self {
-        let Admitted { address, .. } = request.admitted;
+        let address = request.admitted.address;
         Self { worker, address, has_body: request.has_body }
     }
 }

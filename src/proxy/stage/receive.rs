@@ -17,7 +17,8 @@ use crate::proxy::visitor_token::VisitorTokenState;
 
 /// A request whose head is read, and of which nothing was checked yet.
 pub(in crate::proxy) struct Received {
-    pub(in crate::proxy) head: Parts,
+    /// PERF: boxed, as it goes from stage to stage.
+    pub(in crate::proxy) head: Box<Parts>,
     /// The length of its body, where that is known.
     pub(in crate::proxy) length: Option<u64>,
     pub(in crate::proxy) has_body: bool,
@@ -59,7 +60,7 @@ impl Received {
     ) -> Self {
         token.take(settings.visitor_tokens.as_ref(), &mut head.headers);
         let address = address(settings, client, &head.headers);
-        Self { head, length, has_body, address, now }
+        Self { head: Box::new(head), length, has_body, address, now }
     }
 }
 

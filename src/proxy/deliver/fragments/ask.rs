@@ -125,6 +125,7 @@ impl Asker {
         let mut head = self.head.clone();
         self.aftermath.apply(&mut head.headers, head.uri.path());
         let admitted = self.admitted.clone();
+        let (head, admitted) = (Box::new(head), Box::new(admitted));
         let request = AdmittedRequest { head, has_body: false, now, admitted };
         let (worker, client) = (Rc::clone(&self.room), Rc::clone(&self.client));
         self.requests.visitor(worker, client, request, Arc::clone(route)).await
@@ -329,7 +330,12 @@ impl Asker {
         let subrequest = Subrequest {
             worker: Rc::clone(room),
             client: Rc::clone(&self.client),
-            request: AdmittedRequest { head, has_body: false, now: unix_now(), admitted },
+            request: AdmittedRequest {
+                head: Box::new(head),
+                has_body: false,
+                now: unix_now(),
+                admitted: Box::new(admitted),
+            },
             share,
             page: Arc::clone(&self.route),
         };
