@@ -263,7 +263,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> Settings {
         log_user: plan.log.user,
         purge: purge_method(plan, purger),
         rows: super::rows::names(plan),
-        holes: FragmentLimits {
+        fragments: FragmentLimits {
             count: plan.limits.holes,
             size: plan.limits.hole_size,
             timeout: plan.limits.hole_timeout,

@@ -117,7 +117,7 @@ async fn work(kit: Kit) {
         connections: connections.clone(),
         inside: Inside::new(Rc::clone(&first), turn.connection),
     });
-    let left = Rc::clone(&first.left);
+    let detached = Rc::clone(&first.detached);
     drop(first);
     let mut accepting = JoinSet::new();
     let accept = |entrances: Vec<Entrance>, accepting: &mut JoinSet<()>| {
@@ -147,7 +147,7 @@ async fn work(kit: Kit) {
     connections.close();
     let ended = async {
         connections.wait().await;
-        left.ended().await;
+        detached.ended().await;
     };
     if tokio::time::timeout(turn.drain_timeout, ended).await.is_err() {
         tracing::warn!(open = connections.len(), "connections were cut at the drain timeout");
@@ -172,7 +172,7 @@ fn room(
         filler: filler(turn, &shared.pages, &upstreams, (lane.clone(), &sheet)),
         settings: Arc::clone(&turn.settings),
         pages: Arc::clone(&shared.pages),
-        coder: Arc::clone(&turn.coder),
+        recompressor: Arc::clone(&turn.coder),
         sessions: Arc::clone(&shared.sessions),
         verified: Arc::clone(&shared.verified),
         visits: Arc::clone(&shared.visits),
@@ -183,8 +183,8 @@ fn room(
         upstreams,
         sheet,
         pen,
-        holes: Rc::default(),
-        left: Rc::default(),
+        waiting_fragments: Rc::default(),
+        detached: Rc::default(),
         tunnels: Arc::clone(&shared.tunnels),
     })
 }
@@ -212,7 +212,7 @@ fn next_room(room: &WorkerContext, old: &Turn, new: &Turn) -> Rc<WorkerContext> 
     let upstreams = new.origins.reach_on(&old.origins, &room.upstreams, &room.sheet);
     Rc::new(WorkerContext {
         settings: Arc::clone(&new.settings),
-        coder: Arc::clone(&new.coder),
+        recompressor: Arc::clone(&new.coder),
         filler: filler(new, &room.pages, &upstreams, (room.store.clone(), &room.sheet)),
         upstreams,
         ..room.clone()

@@ -48,7 +48,7 @@ pub struct WorkerContext {
     /// Pages, shared by all threads.
     pub pages: Arc<Pages>,
     /// What makes their other forms, shared by all threads.
-    pub coder: Arc<Recompressor>,
+    pub recompressor: Arc<Recompressor>,
     /// Sessions, shared by all threads.
     pub sessions: Arc<Sessions>,
     /// What apps said of visitors, shared by all threads.
@@ -72,9 +72,9 @@ pub struct WorkerContext {
     /// This thread's part of the access log, if there is one.
     pub pen: Option<Arc<Pen>>,
     /// What waits on this thread to be filled in pages.
-    pub holes: Rc<WaitingFragments>,
+    pub waiting_fragments: Rc<WaitingFragments>,
     /// Requests that go on without their clients.
-    pub left: Rc<DetachedTasks>,
+    pub detached: Rc<DetachedTasks>,
     /// The tunnels that are open, shared by all threads.
     pub tunnels: Arc<ConnectionCounter>,
 }
@@ -168,14 +168,14 @@ pub(in crate::proxy) enum RequestKind {
 
 /// A request with all that was found out about it.
 pub(in crate::proxy) struct RequestContext<'a> {
-    pub(in crate::proxy) room: &'a Rc<WorkerContext>,
+    pub(in crate::proxy) worker: &'a Rc<WorkerContext>,
     pub(in crate::proxy) client: &'a Rc<Client>,
     pub(in crate::proxy) head: &'a Parts,
     pub(in crate::proxy) admitted: &'a Admitted,
     pub(in crate::proxy) route: &'a Arc<Route>,
     pub(in crate::proxy) visitor: &'a Visitor,
     /// The token that a visitor without a login may have.
-    pub(in crate::proxy) held: &'a VisitorTokenState,
+    pub(in crate::proxy) visitor_token: &'a VisitorTokenState,
     /// Unix time in seconds.
     pub(in crate::proxy) now: f64,
     pub(in crate::proxy) kind: RequestKind,
@@ -188,21 +188,21 @@ pub(in crate::proxy) struct RequestContext<'a> {
 impl<'a> RequestContext<'a> {
     /// The context of a request that has passed the stages.
     pub(in crate::proxy) fn new(
-        room: &'a Rc<WorkerContext>,
+        worker: &'a Rc<WorkerContext>,
         client: &'a Rc<Client>,
         (head, admitted, route, visitor): (&'a Parts, &'a Admitted, &'a Arc<Route>, &'a Visitor),
-        held: &'a VisitorTokenState,
+        visitor_token: &'a VisitorTokenState,
         (now, kind): (f64, RequestKind),
     ) -> Self {
         let (heard, may_have_reached) = (LoginBody::default(), Cell::new(false));
         Self {
-            room,
+            worker,
             client,
             head,
             admitted,
             route,
             visitor,
-            held,
+            visitor_token,
             now,
             kind,
             heard,
@@ -224,12 +224,12 @@ impl<'a> RequestContext<'a> {
 impl RequestContext<'_> {
     /// The origin that is asked.
     pub(in crate::proxy) fn upstream(&self) -> &Rc<Upstream> {
-        &self.room.upstreams[self.route.origin]
+        &self.worker.upstreams[self.route.origin]
     }
 
     /// What it is told, and believed.
     pub(in crate::proxy) fn rules(&self) -> &OriginRules {
-        &self.room.settings.origins[self.route.origin]
+        &self.worker.settings.origins[self.route.origin]
     }
 
     /// Whether it is a call of gRPC from end to end. More than its type is asked for, which any client may
@@ -256,7 +256,7 @@ impl RequestContext<'_> {
     /// What the page at this request's URL is purged by.
     pub(in crate::proxy) fn purge_scopes(&self) -> Vec<Digest> {
         let query = self.head.uri.query().unwrap_or_default();
-        let query = query::without(query, &self.room.settings.ignore_query);
+        let query = query::without(query, &self.worker.settings.ignore_query);
         url_scopes(&self.admitted.site, &self.admitted.path, &query)
     }
 
@@ -273,7 +273,7 @@ impl RequestContext<'_> {
         let headers = &self.head.headers;
         match (class, self.visitor.user()) {
             (ShareClass::User, Some(user)) => {
-                let cookies = &self.room.settings.cookies;
+                let cookies = &self.worker.settings.cookies;
                 let shown = rebuild(headers, |name| !cookies.is_harmless(name));
                 group::session(user, shown.as_ref().map_or(b"", |line| line.as_bytes()))
             }
@@ -298,7 +298,7 @@ impl RequestContext<'_> {
             scheme: self.admitted.scheme.as_str(),
             host: &self.admitted.site,
             path,
-            query: &query::without(query, &self.room.settings.ignore_query),
+            query: &query::without(query, &self.worker.settings.ignore_query),
             class,
             group: &self.group(route, class),
             headers: &self.head.headers,
@@ -310,11 +310,11 @@ impl RequestContext<'_> {
 
 /// The route of a request, and the item that it names there.
 pub(in crate::proxy) fn route_of<'r>(
-    room: &'r WorkerContext,
+    worker: &'r WorkerContext,
     head: &Parts,
     admitted: &Admitted,
 ) -> (&'r Arc<Route>, Option<Item>) {
-    room.settings.routes.find(&asked(head, admitted))
+    worker.settings.routes.find(&asked(head, admitted))
 }
 
 /// A request as routes look at it.

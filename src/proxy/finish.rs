@@ -86,7 +86,7 @@ pub(super) fn attach(
     let bounds = (settings.tunnel_idle, settings.stall);
     let tunnel = Tunnel::new(*opened, record, &worker.sheet, bounds);
     match stream {
-        Some(stream) => worker.left.carry_on(tunnel.carry_stream(stream)),
+        Some(stream) => worker.detached.carry_on(tunnel.carry_stream(stream)),
         None => client.become_tunnel(tunnel),
     }
 }

@@ -76,7 +76,7 @@ pub async fn respond(
     if request.method().is_safe() || *request.method() == Method::CONNECT {
         return carry_out(worker, client, request, &cancel).await;
     }
-    let (detached, inner) = (Rc::clone(&worker.left), cancel.clone());
+    let (detached, inner) = (Rc::clone(&worker.detached), cancel.clone());
     let work = async move { carry_out(worker, client, request, &inner).await };
     Detached::begin(&detached, cancel, work).await
 }
@@ -144,7 +144,7 @@ async fn own_answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
     (diverted, body): (Diverted<'_>, Incoming),
-    held: &VisitorTokenState,
+    visitor_token: &VisitorTokenState,
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     match diverted {
@@ -153,7 +153,7 @@ async fn own_answer(
         }
         Diverted::Redirect(redirect, request) => https_redirect::answer(redirect, &request, record),
         Diverted::Endpoint(request) | Diverted::No(request) => {
-            let call = endpoint::Call { room: worker, client, request, held };
+            let call = endpoint::Call { worker, client, request, visitor_token };
             endpoint::answer(&call, body, record).await
         }
     }

@@ -108,13 +108,13 @@ static NEUTRAL: [HeaderName; 18] = [
 
 /// A forwarded request: as it came, less what no client may say, plus what we say.
 pub(in crate::proxy) fn forwarded(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     body: Option<Incoming>,
 ) -> Request<Outgoing> {
-    let mut headers = forwarded_fields(case);
-    let body = outgoing_body(case, body);
+    let mut headers = forwarded_fields(cx);
+    let body = outgoing_body(cx, body);
     match &body {
-        Outgoing::Empty if says_length(case) => {
+        Outgoing::Empty if says_length(cx) => {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         // hyper would send none to a GET or HEAD that does not say so.
@@ -123,29 +123,29 @@ pub(in crate::proxy) fn forwarded(
         }
         _ => {}
     }
-    let mut request = build(case, target(case.head.uri.path_and_query().cloned()), headers, body);
-    if case.is_call() {
+    let mut request = build(cx, target(cx.head.uri.path_and_query().cloned()), headers, body);
+    if cx.is_call() {
         request.extensions_mut().insert(Call);
     }
     request
 }
 
 /// A request of ours in the visitor's name, without a body.
-pub(in crate::proxy) fn question(case: &RequestContext<'_>) -> Request<Outgoing> {
-    let target = target(case.head.uri.path_and_query().cloned());
-    build(case, target, forwarded_fields(case), Outgoing::Empty)
+pub(in crate::proxy) fn question(cx: &RequestContext<'_>) -> Request<Outgoing> {
+    let target = target(cx.head.uri.path_and_query().cloned());
+    build(cx, target, forwarded_fields(cx), Outgoing::Empty)
 }
 
 /// The fields of a forwarded request, but for those that frame its body.
-fn forwarded_fields(case: &RequestContext<'_>) -> HeaderMap {
-    let rules = case.rules();
-    let mut headers = HeaderMap::with_capacity(case.head.headers.len() + 8);
-    for (name, value) in &case.head.headers {
+fn forwarded_fields(cx: &RequestContext<'_>) -> HeaderMap {
+    let rules = cx.rules();
+    let mut headers = HeaderMap::with_capacity(cx.head.headers.len() + 8);
+    for (name, value) in &cx.head.headers {
         if passes(name, rules) {
             headers.append(name, value.clone());
         }
     }
-    let trailers_wanted = hop::te_trailers(&case.head.headers);
+    let trailers_wanted = hop::te_trailers(&cx.head.headers);
     let announced: Vec<HeaderValue> = headers.get_all(TRAILER).iter().cloned().collect();
     hop::strip_hop_by_hop(&mut headers);
     for name in [EXPECT, CONTENT_LENGTH, HOST, HTTP2_SETTINGS] {
@@ -158,54 +158,54 @@ fn forwarded_fields(case: &RequestContext<'_>) -> HeaderMap {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
-    hop::count_down(&case.head.method, &mut headers);
-    introduce(case, &mut headers, &case.admitted.host, case.admitted.address);
+    hop::count_down(&cx.head.method, &mut headers);
+    introduce(cx, &mut headers, &cx.admitted.host, cx.admitted.address);
     if rules.sessions {
-        let path = case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        identify(case, &mut headers, path);
+        let path = cx.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        identify(cx, &mut headers, path);
     }
-    if rules.is_apart || case.visitor.is_barred {
-        keep_sessions_from(case, &mut headers);
+    if rules.is_apart || cx.visitor.is_barred {
+        keep_sessions_from(cx, &mut headers);
     }
     headers
 }
 
 /// RFC 9110 §8.6: a request whose method anticipates content says that it has none; some origins
 /// answer 411 otherwise.
-fn says_length(case: &RequestContext<'_>) -> bool {
-    matches!(case.head.method, Method::POST | Method::PUT | Method::PATCH)
-        || case.head.headers.contains_key(CONTENT_LENGTH)
+fn says_length(cx: &RequestContext<'_>) -> bool {
+    matches!(cx.head.method, Method::POST | Method::PUT | Method::PATCH)
+        || cx.head.headers.contains_key(CONTENT_LENGTH)
 }
 
-fn outgoing_body(case: &RequestContext<'_>, body: Option<Incoming>) -> Outgoing {
+fn outgoing_body(cx: &RequestContext<'_>, body: Option<Incoming>) -> Outgoing {
     let Some(body) = body.filter(|body| !http_body::Body::is_end_stream(body)) else {
         return Outgoing::Empty;
     };
-    let settings = &case.room.settings;
+    let settings = &cx.worker.settings;
     let max = settings.body_max.unwrap_or(u64::MAX);
     let rules = Arc::clone(settings);
-    let origin = case.route.origin;
+    let origin = cx.route.origin;
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
     // Who calls may have nothing to say for long while he listens.
-    let stall = if case.is_call() { case.rules().call_stall } else { settings.stall };
-    let read = case.client.pulse.body_is_read();
+    let stall = if cx.is_call() { cx.rules().call_stall } else { settings.stall };
+    let read = cx.client.pulse.body_is_read();
     let upload = Upload::new(body, max, stall, filter).telling(read);
-    Outgoing::Upload(upload.heard_by(listener(case)))
+    Outgoing::Upload(upload.heard_by(listener(cx)))
 }
 
 /// What hears the body as it goes by, where it is needed.
-fn listener(case: &RequestContext<'_>) -> Option<Ear> {
-    let rule = case.room.settings.watched.login.as_ref()?;
+fn listener(cx: &RequestContext<'_>) -> Option<Ear> {
+    let rule = cx.worker.settings.watched.login.as_ref()?;
     let listens = matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)));
-    if !listens || !case.rules().sessions || !case.matches(&rule.matching) {
+    if !listens || !cx.rules().sessions || !cx.matches(&rule.matching) {
         return None;
     }
-    let heard = Rc::clone(&case.heard.0);
+    let heard = Rc::clone(&cx.heard.0);
     heard.borrow_mut().clear();
     Some(Box::new(move |part| {
         let mut heard = heard.borrow_mut();
-        let room = HEARD_MAX.saturating_sub(heard.len());
-        heard.extend_from_slice(&part[..part.len().min(room)]);
+        let worker = HEARD_MAX.saturating_sub(heard.len());
+        heard.extend_from_slice(&part[..part.len().min(worker)]);
     }))
 }
 
@@ -239,13 +239,13 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
 
 /// What we say of the request: Host, where it came from, and the trace.
 fn introduce(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     headers: &mut HeaderMap,
     host: &Host,
     address: Option<IpAddr>,
 ) {
-    let scheme = case.admitted.scheme;
-    let rules = case.rules();
+    let scheme = cx.admitted.scheme;
+    let rules = cx.rules();
     headers.insert(HOST, rules.host.clone().unwrap_or_else(|| fwd::host(host)));
     if let Some(address) = address {
         headers.insert(&fwd::X_FORWARDED_FOR, fwd::x_forwarded_for(address));
@@ -254,8 +254,8 @@ fn introduce(
     headers.insert(&fwd::X_FORWARDED_HOST, fwd::host(host));
     let forwarded = fwd::forwarded(address, host, scheme);
     headers.insert(::http::header::FORWARDED, forwarded);
-    fwd::append_via(headers, case.head.version);
-    if case.route.esi != Esi::Off {
+    fwd::append_via(headers, cx.head.version);
+    if cx.route.esi != Esi::Off {
         // Else an app that knows of it would put together its pages itself.
         headers.insert(&SURROGATE_CAPABILITY, HeaderValue::from_static("anteroom=\"ESI/1.0\""));
     }
@@ -263,61 +263,61 @@ fn introduce(
 }
 
 /// Tells the origin who the visitor is, in a request for `path`.
-fn identify(case: &RequestContext<'_>, headers: &mut HeaderMap, path: &str) {
-    let rules = case.rules();
-    let class = match case.visitor.class {
+fn identify(cx: &RequestContext<'_>, headers: &mut HeaderMap, path: &str) {
+    let rules = cx.rules();
+    let class = match cx.visitor.class {
         VisitorClass::Known => "known",
         VisitorClass::Anonymous => "none",
         VisitorClass::Unknown => "unknown",
     };
     headers.insert(&SESSION, HeaderValue::from_static(class));
-    for (name, value) in case.certificate().iter().flat_map(|shown| shown.fields()) {
+    for (name, value) in cx.certificate().iter().flat_map(|shown| shown.fields()) {
         headers.insert(name, value.clone());
     }
-    let user = identified(case).map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
+    let user = identified(cx).map(|user| percent_encode(user.as_bytes(), IN_FIELD).to_string());
     let user = user.unwrap_or_default();
     // Percent-encoded text is visible ASCII.
     if let (false, Ok(value)) = (user.is_empty(), HeaderValue::try_from(user.as_str())) {
         headers.insert(&rules.identity, value);
     }
-    sign(rules, headers, &user, case.head.method.as_str(), path, case.now as u64);
+    sign(rules, headers, &user, cx.head.method.as_str(), path, cx.now as u64);
 }
 
 /// The field in which the origin is told who the visitor is.
-pub(in crate::proxy) fn identity<'c>(case: &'c RequestContext<'_>) -> &'c HeaderName {
-    &case.rules().identity
+pub(in crate::proxy) fn identity<'c>(cx: &'c RequestContext<'_>) -> &'c HeaderName {
+    &cx.rules().identity
 }
 
 /// Who the origin is told that the visitor is: not what somebody has called himself.
-fn identified<'c>(case: &'c RequestContext<'_>) -> Option<&'c User> {
-    case.visitor.user().filter(|user| user.is_confirmed())
+fn identified<'c>(cx: &'c RequestContext<'_>) -> Option<&'c User> {
+    cx.visitor.user().filter(|user| user.is_confirmed())
 }
 
 /// Whether `identify` tells in the field `name` what no fill of the class tells. A fill is for somebody without
 /// a login; one for a segment tells who asks, and what is chosen by that is nobody else's.
 pub(in crate::proxy) fn is_told(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     class: ShareClass,
     name: &HeaderName,
 ) -> bool {
-    let rules = case.rules();
+    let rules = cx.rules();
     if !rules.sessions || class == ShareClass::User {
         return false;
     }
     if *name == SESSION && class == ShareClass::Segment {
         return false;
     }
-    let shown = || case.certificate().is_some_and(|shown| shown.fields().any(|(f, _)| f == name));
+    let shown = || cx.certificate().is_some_and(|shown| shown.fields().any(|(f, _)| f == name));
     match name {
-        _ if *name == SESSION => case.visitor.class != VisitorClass::Anonymous,
-        _ if *name == rules.identity => identified(case).is_some(),
+        _ if *name == SESSION => cx.visitor.class != VisitorClass::Anonymous,
+        _ if *name == rules.identity => identified(cx).is_some(),
         _ => shown(),
     }
 }
 
 /// An origin that is apart from sessions gets no cookie that may mean one.
-fn keep_sessions_from(case: &RequestContext<'_>, headers: &mut HeaderMap) {
-    let rules = &case.room.settings.cookies;
+fn keep_sessions_from(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
+    let rules = &cx.worker.settings.cookies;
     if !cookies(headers).any(|(name, _)| rules.may_be_session(name)) {
         return;
     }
@@ -346,9 +346,9 @@ fn sign(
 /// The fields of a fill that come from the request: what the key holds, and what `Vary` may name. For
 /// pages that the origin calls public by itself (`trust_public`) also what it wants to see before it
 /// does: such a page is only kept where RFC 9111 §3.5 allows it.
-pub(in crate::proxy) fn fill_fields(case: &RequestContext<'_>, class: ShareClass) -> HeaderMap {
-    let from = &case.head.headers;
-    let route = case.route;
+pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) -> HeaderMap {
+    let from = &cx.head.headers;
+    let route = cx.route;
     let mut headers = HeaderMap::with_capacity(12);
     let listed = |name: &HeaderName| {
         SENT.contains(name)
@@ -358,13 +358,13 @@ pub(in crate::proxy) fn fill_fields(case: &RequestContext<'_>, class: ShareClass
             || (class == ShareClass::Public && *name == AUTHORIZATION)
     };
     // SECURITY: what no client may say is not said for him either, whatever a route lists.
-    let rules = case.rules();
+    let rules = cx.rules();
     for (name, value) in from.iter().filter(|(name, _)| listed(name) && passes(name, rules)) {
         headers.append(name, value.clone());
     }
     // What is recoded for each visitor need not be asked for as this one takes it. But what is answered to
     // his session he has to be able to read.
-    let codings = match case.room.coder.is_on() && !class.is_personal() {
+    let codings = match cx.worker.recompressor.is_on() && !class.is_personal() {
         true => Some(READABLE),
         false => normalised_accept_encoding(from),
     };
@@ -374,7 +374,7 @@ pub(in crate::proxy) fn fill_fields(case: &RequestContext<'_>, class: ShareClass
     if let (true, Some(offered)) = (class != ShareClass::User, &route.segment.language) {
         say_language(from, offered, &mut headers);
     }
-    let rules = &case.room.settings.cookies;
+    let rules = &cx.worker.settings.cookies;
     let line = match class {
         // All of them stand in the key.
         ShareClass::User => rebuild(from, |name| !rules.is_harmless(name)),
@@ -385,8 +385,8 @@ pub(in crate::proxy) fn fill_fields(case: &RequestContext<'_>, class: ShareClass
         line.set_sensitive(true);
         headers.insert(COOKIE, line);
     }
-    if case.rules().is_apart {
-        keep_sessions_from(case, &mut headers);
+    if cx.rules().is_apart {
+        keep_sessions_from(cx, &mut headers);
     }
     headers
 }
@@ -402,10 +402,10 @@ fn say_language(from: &HeaderMap, offered: &[String], headers: &mut HeaderMap) {
 
 /// The cookies of a fill for a segment: those in its key, and the visitor's session, by which alone an app
 /// knows whom it answers.
-fn show_session(case: &RequestContext<'_>, headers: &mut HeaderMap) {
-    let rules = &case.room.settings.cookies;
+fn show_session(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
+    let rules = &cx.worker.settings.cookies;
     let line =
-        rebuild(&case.head.headers, |name| case.route.keys_cookie(name) || rules.is_session(name));
+        rebuild(&cx.head.headers, |name| cx.route.keys_cookie(name) || rules.is_session(name));
     if let Some(mut line) = line {
         line.set_sensitive(true);
         headers.insert(COOKIE, line);
@@ -420,30 +420,30 @@ fn is_client_hint(name: &HeaderName) -> bool {
 /// The request that fills a shared page with `fields`, and how it differs from the visitor's own. With his
 /// session goes his address: an app may end a session that comes from another one.
 pub(in crate::proxy) fn fill(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     class: ShareClass,
     fields: &HeaderMap,
 ) -> (Request<Outgoing>, Loss) {
-    let rules = case.rules();
+    let rules = cx.rules();
     let mut headers = fields.clone();
     let is_personal = class.is_personal();
     let address = match rules.fill_client_address || is_personal {
-        true => case.admitted.address,
-        false => Some(case.client.local),
+        true => cx.admitted.address,
+        false => Some(cx.client.local),
     };
     if class == ShareClass::Segment {
-        show_session(case, &mut headers);
+        show_session(cx, &mut headers);
     }
     if rules.is_apart {
-        keep_sessions_from(case, &mut headers);
+        keep_sessions_from(cx, &mut headers);
     }
     // The key holds the site: a port that goes without saying must not stand in a shared page.
-    let admitted = &case.admitted;
+    let admitted = &cx.admitted;
     let site = Host::parse(admitted.site.as_bytes());
-    introduce(case, &mut headers, site.as_ref().unwrap_or(&admitted.host), address);
-    let uri = &case.head.uri;
+    introduce(cx, &mut headers, site.as_ref().unwrap_or(&admitted.host), address);
+    let uri = &cx.head.uri;
     let query = uri.query().unwrap_or_default();
-    let kept = query::without(query, &case.room.settings.ignore_query);
+    let kept = query::without(query, &cx.worker.settings.ignore_query);
     let target = if kept.len() == query.len() {
         target(uri.path_and_query().cloned())
     } else {
@@ -452,23 +452,23 @@ pub(in crate::proxy) fn fill(
     if rules.sessions {
         let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
         if is_personal {
-            identify(case, &mut headers, path);
+            identify(cx, &mut headers, path);
         } else {
             headers.insert(&SESSION, HeaderValue::from_static("none"));
-            sign(rules, &mut headers, "", "GET", path, case.now as u64);
+            sign(rules, &mut headers, "", "GET", path, cx.now as u64);
         }
     }
-    let is_certified = case.certificate().is_some();
+    let is_certified = cx.certificate().is_some();
     // What is ignored in the query is no loss to a visitor whose own session asks.
     let loses_query = kept.len() != query.len() && !is_personal;
-    let loss = if loses_query || is_certified || loses_fields(case, class, fields) {
+    let loss = if loses_query || is_certified || loses_fields(cx, class, fields) {
         Loss::Visitor
-    } else if address == case.admitted.address {
+    } else if address == cx.admitted.address {
         Loss::None
     } else {
         Loss::Address
     };
-    (build(case, target, headers, Outgoing::Empty), loss)
+    (build(cx, target, headers, Outgoing::Empty), loss)
 }
 
 /// Makes a request ask for what is in no coding.
@@ -482,41 +482,41 @@ fn with_query(path: &str, query: &str) -> String {
 }
 
 /// Whether a fill with `fields` lacks something of the request's that the origin may look at.
-fn loses_fields(case: &RequestContext<'_>, class: ShareClass, fields: &HeaderMap) -> bool {
-    lost_fields(case, class, fields).next().is_some()
+fn loses_fields(cx: &RequestContext<'_>, class: ShareClass, fields: &HeaderMap) -> bool {
+    lost_fields(cx, class, fields).next().is_some()
 }
 
 /// What a fill with `fields` lacks of the request's fields that the origin may look at.
 pub(in crate::proxy) fn lost_fields<'c>(
-    case: &'c RequestContext<'_>,
+    cx: &'c RequestContext<'_>,
     class: ShareClass,
     fields: &'c HeaderMap,
 ) -> impl Iterator<Item = &'c HeaderName> {
-    case.head.headers.keys().filter(move |name| {
+    cx.head.headers.keys().filter(move |name| {
         if **name == COOKIE {
-            return lost_cookies(case, class).next().is_some();
+            return lost_cookies(cx, class).next().is_some();
         }
         let neutral = NEUTRAL.contains(name)
             || name.as_str().starts_with("sec-fetch-")
             || name.as_str() == "sec-gpc"
             || name.as_str() == "sec-purpose"
-            || !passes(name, case.rules());
+            || !passes(name, cx.rules());
         !neutral && !fields.contains_key(*name)
     })
 }
 
 /// The names of the cookies that no fill of the class sends, and that the origin may look at.
 pub(in crate::proxy) fn lost_cookies<'c>(
-    case: &'c RequestContext<'_>,
+    cx: &'c RequestContext<'_>,
     class: ShareClass,
 ) -> impl Iterator<Item = &'c [u8]> {
-    let rules = &case.room.settings.cookies;
+    let rules = &cx.worker.settings.cookies;
     let is_sent = move |name: &[u8]| match class {
         ShareClass::User => true,
-        ShareClass::Segment => case.route.keys_cookie(name) || rules.is_session(name),
-        _ => case.route.keys_cookie(name),
+        ShareClass::Segment => cx.route.keys_cookie(name) || rules.is_session(name),
+        _ => cx.route.keys_cookie(name),
     };
-    cookies(&case.head.headers)
+    cookies(&cx.head.headers)
         .map(|(name, _)| name)
         .filter(move |name| !is_sent(name) && !rules.is_harmless(name))
 }
@@ -526,13 +526,13 @@ fn target(path: Option<PathAndQuery>) -> Uri {
 }
 
 fn build(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     uri: Uri,
     headers: HeaderMap,
     body: Outgoing,
 ) -> Request<Outgoing> {
     let mut request = Request::new(body);
-    *request.method_mut() = case.head.method.clone();
+    *request.method_mut() = cx.head.method.clone();
     *request.uri_mut() = uri;
     *request.headers_mut() = headers;
     request

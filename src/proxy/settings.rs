@@ -72,7 +72,7 @@ pub struct Settings {
     /// The names of rows that routes are answered from.
     pub rows: Names,
     /// What may be filled in a page for one visitor.
-    pub holes: FragmentLimits,
+    pub fragments: FragmentLimits,
     /// Routes.
     pub routes: Routes,
 }

@@ -51,7 +51,7 @@ pub struct Tunnel {
     stall: Duration,
     origin: Switched,
     is_websocket: bool,
-    trail: Box<RequestRecord>,
+    record: Box<RequestRecord>,
     up: Flow,
     down: Flow,
     end: TunnelEnd,
@@ -70,7 +70,7 @@ impl Tunnel {
     /// One whose client is about to be told.
     pub(in crate::proxy) fn new(
         opened: Opened,
-        trail: Box<RequestRecord>,
+        record: Box<RequestRecord>,
         sheet: &Arc<Sheet>,
         (idle, stall): (Duration, Duration),
     ) -> Self {
@@ -85,7 +85,7 @@ impl Tunnel {
             stall,
             origin,
             is_websocket,
-            trail,
+            record,
             up,
             down,
             end,
@@ -107,7 +107,7 @@ impl Tunnel {
         self.end = end;
         let is_over = self.up.is_over() && self.down.is_over();
         if is_over {
-            self.trail.whole();
+            self.record.whole();
         }
         // WebSocket says itself where it ends (RFC 6455 §5.5.1).
         is_over || self.is_websocket
@@ -159,7 +159,7 @@ impl Tunnel {
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.trail.tunnelled(self.up.moved, self.down.moved);
+        self.record.tunnelled(self.up.moved, self.down.moved);
         self.sheet.tunnel_ended(self.end);
     }
 }

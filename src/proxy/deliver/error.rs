@@ -16,8 +16,8 @@ use crate::telemetry::metrics::Outcome;
 /// The response, and the line in our own log where an operator could act on it.
 pub(in crate::proxy) fn response(
     error: Error,
-    room: &WorkerContext,
-    trail: &mut RequestRecord,
+    worker: &WorkerContext,
+    record: &mut RequestRecord,
 ) -> Response<Body> {
     if let Error::Origin(_)
     | Error::BrokenOff { .. }
@@ -48,8 +48,8 @@ pub(in crate::proxy) fn response(
     if error.closes() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    trail.outcome(Outcome::Error, Some(error.reason()));
-    put_status(room, headers, &bypassed(error.reason()));
+    record.outcome(Outcome::Error, Some(error.reason()));
+    put_status(worker, headers, &bypassed(error.reason()));
     if let Error::Cart { cookie: Some(cookie), .. }
     | Error::BrokenOff { cookie: Some(cookie), .. } = error
     {

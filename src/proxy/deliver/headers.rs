@@ -36,21 +36,21 @@ pub(in crate::proxy) fn bypassed(reason: Reason) -> CacheStatus<'static> {
 
 /// Adds our `Cache-Status` behind those of caches nearer to the origin (RFC 9211 §2).
 pub(in crate::proxy) fn put_status(
-    room: &WorkerContext,
+    worker: &WorkerContext,
     headers: &mut HeaderMap,
     status: &CacheStatus<'_>,
 ) {
-    if let Some(value) = status_value(room, status) {
+    if let Some(value) = status_value(worker, status) {
         headers.append(&CACHE_STATUS, value);
     }
 }
 
 /// As much of it as the operator wants to be said.
 pub(in crate::proxy) fn status_value(
-    room: &WorkerContext,
+    worker: &WorkerContext,
     status: &CacheStatus<'_>,
 ) -> Option<HeaderValue> {
-    match room.settings.status {
+    match worker.settings.status {
         StatusDetail::Full => Some(status.value()),
         StatusDetail::Short => Some(status.short_value()),
         StatusDetail::Off => None,
@@ -59,12 +59,12 @@ pub(in crate::proxy) fn status_value(
 
 /// Removes the sessions that an origin would give visitors which has no part in them, and what would end
 /// theirs. No origin has a part in visitors' tokens.
-pub(in crate::proxy) fn remove_sessions(case: &RequestContext<'_>, headers: &mut HeaderMap) {
-    if let Some(tokens) = &case.room.settings.visitor_tokens {
+pub(in crate::proxy) fn remove_sessions(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
+    if let Some(tokens) = &cx.worker.settings.visitor_tokens {
         set_cookie::remove_named(headers, |name| tokens.is_named(name));
     }
-    if case.rules().is_apart {
-        let sessions = &case.room.settings.cookies;
+    if cx.rules().is_apart {
+        let sessions = &cx.worker.settings.cookies;
         set_cookie::remove_named(headers, |name| sessions.may_be_session(name));
         if set_cookie::clears_logins(headers) {
             headers.remove(&set_cookie::CLEAR_SITE_DATA);
@@ -75,7 +75,7 @@ pub(in crate::proxy) fn remove_sessions(case: &RequestContext<'_>, headers: &mut
 /// Gives a visitor the cookies that the answer to his own session sets, beside a page that others may have
 /// without. They are none of a session's: the configuration lets no such page lose those.
 pub(in crate::proxy) fn give_cookies(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     headers: &mut HeaderMap,
     cookies: Vec<HeaderValue>,
 ) {
@@ -85,14 +85,14 @@ pub(in crate::proxy) fn give_cookies(
     for line in cookies {
         headers.append(SET_COOKIE, line);
     }
-    harden_cookies(case, headers);
+    harden_cookies(cx, headers);
     keep_from_caches(headers);
 }
 
 /// Adds to the origin's cookies what the operator wants them to have.
-pub(in crate::proxy) fn harden_cookies(case: &RequestContext<'_>, headers: &mut HeaderMap) {
-    let is_https = case.admitted.scheme == Scheme::Https;
-    harden(headers, &case.room.settings.hardening, is_https);
+pub(in crate::proxy) fn harden_cookies(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
+    let is_https = cx.admitted.scheme == Scheme::Https;
+    harden(headers, &cx.worker.settings.hardening, is_https);
 }
 
 /// A response to a known visitor, of which the origin says nothing to caches, was chosen by his

@@ -32,15 +32,15 @@ pub(in crate::proxy) struct Settled {
 
 /// The response, with what was settled.
 pub(in crate::proxy) async fn response(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     came: Response<OriginBody>,
     reason: Reason,
     settled: Settled,
 ) -> Result<Response<Body>, Error> {
     let status = came.status();
-    let mut response = own(case, came, &bypassed(reason));
+    let mut response = own(cx, came, &bypassed(reason));
     // What is sent behind the answer to a HEAD, or a 304, nobody reads.
-    let has_body = case.head.method != Method::HEAD
+    let has_body = cx.head.method != Method::HEAD
         && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if has_body && let Err(BodyError::Origin(source)) = response.body_mut().begin().await {
         return Err(Error::BrokenOff { source, cookie: settled.cookie });
@@ -51,7 +51,7 @@ pub(in crate::proxy) async fn response(
         // It is one visitor's: no cache may have it, whatever the app says of caches.
         keep_from_caches(response.headers_mut());
     }
-    clear_barred(case, response.headers_mut());
+    clear_barred(cx, response.headers_mut());
     if has_filled_cart {
         // Kept by a cache, it would fill no cart the next time.
         keep_from_caches(response.headers_mut());
@@ -64,38 +64,38 @@ pub(in crate::proxy) async fn response(
 
 /// The origin's response to a visitor's own request.
 fn own(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     response: Response<OriginBody>,
     status: &CacheStatus<'_>,
 ) -> Response<Body> {
     let (mut head, body) = response.into_parts();
     let trailers: Vec<HeaderValue> = head.headers.get_all(TRAILER).iter().cloned().collect();
     hop::strip_hop_by_hop(&mut head.headers);
-    if hop::te_trailers(&case.head.headers) {
+    if hop::te_trailers(&cx.head.headers) {
         for value in trailers {
             head.headers.append(TRAILER, value);
         }
     }
     forwarded::remove_own(&mut head.headers);
     strip_tags(&mut head.headers);
-    remove_sessions(case, &mut head.headers);
-    harden_cookies(case, &mut head.headers);
-    if case.visitor.class == VisitorClass::Known {
+    remove_sessions(cx, &mut head.headers);
+    harden_cookies(cx, &mut head.headers);
+    if cx.visitor.class == VisitorClass::Known {
         keep_private(&mut head.headers);
     }
-    put_status(case.room, &mut head.headers, status);
+    put_status(cx.worker, &mut head.headers, status);
     let mut response = Response::from_parts(head, Body::origin(body));
-    way::note(case.route, &mut response);
+    way::note(cx.route, &mut response);
     response
 }
 
 /// Takes the cookies away that were logged out before, and came again.
-fn clear_barred(case: &RequestContext<'_>, headers: &mut HeaderMap) {
-    if !case.visitor.is_barred {
+fn clear_barred(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
+    if !cx.visitor.is_barred {
         return;
     }
-    let rules = &case.room.settings.cookies;
-    let came = cookies(&case.head.headers).map(|(name, _)| name);
+    let rules = &cx.worker.settings.cookies;
+    let came = cookies(&cx.head.headers).map(|(name, _)| name);
     let stale: Vec<&[u8]> = came.filter(|name| rules.may_be_session(name)).collect();
     for name in stale {
         if set_cookie::names(headers).any(|set| set == name) {

@@ -32,35 +32,35 @@ impl Ready {
 
 /// A stored page in the form that the visitor takes.
 pub(in crate::proxy) fn ready(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     ready: &Ready,
     status: &CacheStatus<'_>,
 ) -> Response<Body> {
     let page = &ready.page;
     if ready.in_parts {
-        whole(case, page, status)
+        whole(cx, page, status)
     } else {
-        stored(case, page, status, Body::full(page.body.clone()))
+        stored(cx, page, status, Body::full(page.body.clone()))
     }
 }
 
 /// A stored page that is whole: by the request's conditions and ranges all of it, parts of it, or
 /// nothing. Its age is as right as the clock; everything else is as it came.
-fn whole(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+fn whole(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let body = || Body::full(entry.body.clone());
-    if !is_not_modified(case, entry) && case.head.method == Method::GET && entry.status == 200 {
-        let asked = &case.head.headers;
+    if !is_not_modified(cx, entry) && cx.head.method == Method::GET && entry.status == 200 {
+        let asked = &cx.head.headers;
         let length = entry.body.len();
-        match range::select(asked, &entry.headers, length, case.now as u64) {
+        match range::select(asked, &entry.headers, length, cx.now as u64) {
             Selection::Whole => {}
-            Selection::One(part) => return one_part(case, entry, status, &part),
+            Selection::One(part) => return one_part(cx, entry, status, &part),
             Selection::Several(parts) => {
-                if let Some(response) = several_parts(case, entry, status, parts) {
+                if let Some(response) = several_parts(cx, entry, status, parts) {
                     return response;
                 }
             }
             Selection::Unsatisfiable => {
-                let mut response = partial(case, entry, status);
+                let mut response = partial(cx, entry, status);
                 *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
                 describe_no_more(response.headers_mut());
                 let there = range::unsatisfied_range(length);
@@ -69,23 +69,23 @@ fn whole(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> 
             }
         }
     }
-    stored(case, entry, status, body())
+    stored(cx, entry, status, body())
 }
 
 fn one_part(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     entry: &Entry,
     status: &CacheStatus<'_>,
     part: &std::ops::Range<usize>,
 ) -> Response<Body> {
-    let mut response = partial(case, entry, status);
+    let mut response = partial(cx, entry, status);
     let headers = response.headers_mut();
     headers.insert(CONTENT_RANGE, range::content_range(part, entry.body.len()));
     response.map(|_| Body::full(entry.body.slice(part.clone())))
 }
 
 fn several_parts(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     entry: &Entry,
     status: &CacheStatus<'_>,
     parts: Vec<std::ops::Range<usize>>,
@@ -93,7 +93,7 @@ fn several_parts(
     let boundary = format!("{:032x}", fastrand::u128(..));
     let kind = entry.headers.get(CONTENT_TYPE);
     let framed = Multipart::new(parts, entry.body.len(), kind, &boundary)?;
-    let mut response = partial(case, entry, status);
+    let mut response = partial(cx, entry, status);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, framed.content_type.clone());
     let parts = framed
@@ -105,8 +105,8 @@ fn several_parts(
 }
 
 /// The head of a 206, as far as it is the page's.
-fn partial(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
-    let mut response = head(case, entry, status);
+fn partial(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+    let mut response = head(cx, entry, status);
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     response.extensions_mut().remove::<ReasonPhrase>();
     response.headers_mut().remove(CONTENT_LENGTH);
@@ -121,27 +121,27 @@ fn describe_no_more(headers: &mut HeaderMap) {
 }
 
 /// Whether the client has the page already (RFC 9111 §4.3.2).
-pub(in crate::proxy) fn is_not_modified(case: &RequestContext<'_>, entry: &Entry) -> bool {
+pub(in crate::proxy) fn is_not_modified(cx: &RequestContext<'_>, entry: &Entry) -> bool {
     let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
-    let asked = &case.head.headers;
-    conditional::judge(asked, status, &entry.headers, case.now as u64) == Condition::NotModified
+    let asked = &cx.head.headers;
+    conditional::judge(asked, status, &entry.headers, cx.now as u64) == Condition::NotModified
 }
 
 /// A stored page with its body, or by the request's conditions without it.
 pub(in crate::proxy) fn stored(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     entry: &Entry,
     status: &CacheStatus<'_>,
     body: Body,
 ) -> Response<Body> {
-    let mut response = head(case, entry, status);
-    if is_not_modified(case, entry) {
+    let mut response = head(cx, entry, status);
+    if is_not_modified(cx, entry) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response.extensions_mut().remove::<ReasonPhrase>();
         conditional::strip_for_not_modified(response.headers_mut());
         return response;
     }
-    if case.head.method != Method::HEAD {
+    if cx.head.method != Method::HEAD {
         return response.map(|_| body);
     }
     // RFC 9110 §8.6: a 204 says no length.
@@ -152,19 +152,19 @@ pub(in crate::proxy) fn stored(
 }
 
 /// The head of a stored page, and no body.
-fn head(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
+fn head(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     // PERF: three fields more than stored fit without the map's growing.
     let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
     headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
     // RFC 9213 §2: it was for us, and is kept for the next 304.
     headers.remove(&CDN_CACHE_CONTROL);
-    let age = entry.age(case.now as u64);
+    let age = entry.age(cx.now as u64);
     headers.insert(AGE, HeaderValue::from(age));
-    if case.room.coder.is_on() && recoded::recodable(&entry.headers).is_some() {
+    if cx.worker.recompressor.is_on() && recoded::recodable(&entry.headers).is_some() {
         recoded::tell_choice(&mut headers);
     }
-    put_status(case.room, &mut headers, status);
+    put_status(cx.worker, &mut headers, status);
     *response.headers_mut() = headers;
     *response.status_mut() = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
     if let Some(reason) = &entry.reason
@@ -172,6 +172,6 @@ fn head(case: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> R
     {
         response.extensions_mut().insert(phrase);
     }
-    way::note(case.route, &mut response);
+    way::note(cx.route, &mut response);
     response
 }

@@ -43,7 +43,7 @@ impl Upload {
 
     async fn read(&mut self, call: &Call<'_>) -> Result<Bytes, Refusal> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        let settings = &call.room.settings;
+        let settings = &call.worker.settings;
         let max = settings.body_max.unwrap_or(BODY_MAX).min(BODY_MAX);
         if body.size_hint().lower() > max {
             return Err(Refusal::TooLarge);
@@ -68,13 +68,13 @@ pub(super) async fn change(
     whose: &CartOwner,
     upload: &mut Upload,
 ) -> Result<Told<'static>, Refusal> {
-    let room = call.room;
+    let worker = call.worker;
     let answer = match wish(call, upload).await? {
-        None => room.sessions.empty_cart(&room.store, whose).await?,
-        Some(counts) => room.sessions.add_to_cart(&room.store, whose, counts).await?,
+        None => worker.sessions.empty_cart(&worker.store, whose).await?,
+        Some(counts) => worker.sessions.add_to_cart(&worker.store, whose, counts).await?,
     };
     if matches!(answer, CartAnswer::Changed(_)) {
-        user_purge::has_changed_cart(room, whose).await;
+        user_purge::has_changed_cart(worker, whose).await;
     }
     told(answer)
 }
@@ -85,14 +85,14 @@ pub(super) async fn change_without_login(
     visitor: &Visitor,
     upload: &mut Upload,
 ) -> Result<Told<'static>, Refusal> {
-    let may_have_one = call.held.token(visitor).is_some()
-        || call.held.may_begin(call.room.settings.visitor_tokens.as_ref(), visitor);
+    let may_have_one = call.visitor_token.token(visitor).is_some()
+        || call.visitor_token.may_begin(call.worker.settings.visitor_tokens.as_ref(), visitor);
     if !may_have_one {
         return Err(Refusal::NotLoggedIn);
     }
     let wish = wish(call, upload).await?;
     let change = wish.map_or(CartChange::Empty, setting);
-    match call.held.change_cart(&call.around(), visitor, &change).await {
+    match call.visitor_token.change_cart(&call.around(), visitor, &change).await {
         Ok(answer) => told(answer),
         Err(Unchanged::Store(error)) => Err(error.into()),
         Err(Unchanged::NotGiven) => Err(Refusal::StoreAway),

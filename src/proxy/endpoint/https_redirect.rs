@@ -16,7 +16,7 @@ use crate::telemetry::metrics::Outcome;
 pub(in crate::proxy) fn answer(
     redirect: &Redirect,
     request: &AdmittedRequest,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     let AdmittedRequest { head, admitted, .. } = request;
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
@@ -30,7 +30,7 @@ pub(in crate::proxy) fn answer(
     };
     let location = HeaderValue::try_from(location)
         .map_err(|_| Error::BadRequest("the target fits into no Location"))?;
-    trail.outcome(Outcome::Endpoint, None);
+    record.outcome(Outcome::Endpoint, None);
     let mut response =
         Response::new(Body::full(Bytes::from_static(b"308 Permanent Redirect: use https\n")));
     *response.status_mut() = StatusCode::PERMANENT_REDIRECT;

@@ -72,18 +72,18 @@ impl Endpoint {
 
 /// A request for us.
 pub(super) struct Call<'a> {
-    pub(super) room: &'a Rc<WorkerContext>,
+    pub(super) worker: &'a Rc<WorkerContext>,
     pub(super) client: &'a Rc<Client>,
     pub(super) request: CountedRequest,
     /// The token that a visitor without a login may have.
-    pub(super) held: &'a VisitorTokenState,
+    pub(super) visitor_token: &'a VisitorTokenState,
 }
 
 impl Call<'_> {
     fn around(&self) -> Around<'_> {
         let AdmittedRequest { admitted, now, .. } = &*self.request;
         let (scheme, address) = (admitted.scheme, admitted.address);
-        Around { room: self.room, scheme, address, now: *now }
+        Around { worker: self.worker, scheme, address, now: *now }
     }
 }
 
@@ -207,14 +207,14 @@ impl Refusal {
 pub(in crate::proxy) async fn answer(
     call: &Call<'_>,
     body: Incoming,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     let mut upload = cart::Upload::new(body);
-    let answered = match dispatch(call, &mut upload, trail).await {
+    let answered = match dispatch(call, &mut upload, record).await {
         Err(Refusal::TooMany(error)) => return Err(error),
         answered => answered,
     };
-    trail.outcome(Outcome::Endpoint, Some(Reason::Endpoint));
+    record.outcome(Outcome::Endpoint, Some(Reason::Endpoint));
     let mut response = answered.unwrap_or_else(Refusal::into_response);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -225,17 +225,17 @@ pub(in crate::proxy) async fn answer(
     if !upload.is_read() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    headers::put_status(call.room, headers, &headers::bypassed(Reason::Endpoint));
+    headers::put_status(call.worker, headers, &headers::bypassed(Reason::Endpoint));
     Ok(response.map(Body::full))
 }
 
 async fn dispatch(
     call: &Call<'_>,
     upload: &mut cart::Upload,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Response<Bytes>, Refusal> {
     let endpoint = Endpoint::of(&call.request.admitted, call.request.head.uri.path())
-        .filter(|endpoint| call.room.settings.endpoints.contains(endpoint))
+        .filter(|endpoint| call.worker.settings.endpoints.contains(endpoint))
         .ok_or(Refusal::NotFound)?;
     let reads = matches!(call.request.head.method, Method::GET | Method::HEAD);
     let changes = endpoint == Endpoint::Cart
@@ -248,17 +248,17 @@ async fn dispatch(
         return Err(Refusal::Foreign);
     }
     let visitor = recognise(call).await;
-    trail.visitor(visitor.class, visitor.user().filter(|_| call.room.settings.log_user));
-    let limits = &call.room.settings.rates.all;
-    RateCheck::of(call.room, &call.request)
+    record.visitor(visitor.class, visitor.user().filter(|_| call.worker.settings.log_user));
+    let limits = &call.worker.settings.rates.all;
+    RateCheck::of(call.worker, &call.request)
         .count_visitor(limits, &visitor)
         .map_err(Refusal::TooMany)?;
-    call.held.settle(&call.around(), &visitor).await;
+    call.visitor_token.settle(&call.around(), &visitor).await;
     note_visit(call, &visitor);
     let told = match endpoint {
         Endpoint::Me => me(&visitor),
         Endpoint::Cart if changes => {
-            match visitor.cart_owner(call.room.sessions.terms(call.request.now)) {
+            match visitor.cart_owner(call.worker.sessions.terms(call.request.now)) {
                 Some(whose) => cart::change(call, &whose, upload).await?,
                 None => cart::change_without_login(call, &visitor, upload).await?,
             }
@@ -273,17 +273,17 @@ async fn dispatch(
 /// Who asks: the cookies mean what they mean on the site's own pages.
 async fn recognise(call: &Call<'_>) -> Visitor {
     let AdmittedRequest { head, admitted, .. } = &*call.request;
-    let (route, _) = route_of(call.room, head, admitted);
-    identify::visitor(call.room, call.client, &call.request, route, Mode::Serve).await
+    let (route, _) = route_of(call.worker, head, admitted);
+    identify::visitor(call.worker, call.client, &call.request, route, Mode::Serve).await
 }
 
 fn note_visit(call: &Call<'_>, visitor: &Visitor) {
-    let room = call.room;
+    let worker = call.worker;
     if let Some((token, user)) = visitor.known() {
-        room.visits.note(token.clone(), user.clone(), None, call.request.now);
-        room.sheet.count(Count::Visits);
-    } else if let Some(token) = call.held.token(visitor) {
-        room.visitor_visits.note(token, None, call.request.now);
+        worker.visits.note(token.clone(), user.clone(), None, call.request.now);
+        worker.sheet.count(Count::Visits);
+    } else if let Some(token) = call.visitor_token.token(visitor) {
+        worker.visitor_visits.note(token, None, call.request.now);
     }
 }
 
@@ -296,12 +296,14 @@ enum Whose<'v> {
 }
 
 fn whose<'v>(call: &Call<'_>, visitor: &'v Visitor) -> Result<Whose<'v>, Refusal> {
-    match (visitor.known(), call.held.token(visitor)) {
+    match (visitor.known(), call.visitor_token.token(visitor)) {
         (Some((token, _)), _) => Ok(Whose::Session(token)),
         (None, Some(token)) => Ok(Whose::Visitor(token)),
         (None, None) if visitor.is_unsure() => Err(Refusal::StoreAway),
         (None, None)
-            if call.held.may_begin(call.room.settings.visitor_tokens.as_ref(), visitor) =>
+            if call
+                .visitor_token
+                .may_begin(call.worker.settings.visitor_tokens.as_ref(), visitor) =>
         {
             Ok(Whose::Nobody)
         }
@@ -311,16 +313,16 @@ fn whose<'v>(call: &Call<'_>, visitor: &'v Visitor) -> Result<Whose<'v>, Refusal
 
 async fn cart_of(call: &Call<'_>, whose: &Whose<'_>) -> Result<Cart, StoreError> {
     match whose {
-        Whose::Session(token) => call.room.store.cart(token).await,
-        Whose::Visitor(token) => call.room.store.visitor_cart(token).await,
+        Whose::Session(token) => call.worker.store.cart(token).await,
+        Whose::Visitor(token) => call.worker.store.visitor_cart(token).await,
         Whose::Nobody => Ok(Cart::new()),
     }
 }
 
 async fn viewed_by(call: &Call<'_>, whose: &Whose<'_>) -> Result<Vec<(Item, f64)>, StoreError> {
     match whose {
-        Whose::Session(token) => call.room.store.viewed(token).await,
-        Whose::Visitor(token) => call.room.store.visitor_viewed(token).await,
+        Whose::Session(token) => call.worker.store.viewed(token).await,
+        Whose::Visitor(token) => call.worker.store.visitor_viewed(token).await,
         Whose::Nobody => Ok(Vec::new()),
     }
 }
@@ -343,7 +345,7 @@ fn recent(items: Vec<(Item, f64)>) -> Told<'static> {
 }
 
 async fn top(call: &Call<'_>) -> Result<Told<'static>, Refusal> {
-    let items = call.room.store.top(TOP_MAX).await?;
+    let items = call.worker.store.top(TOP_MAX).await?;
     let items =
         items.into_iter().map(|(item, views)| Views { item: item.as_str().to_owned(), views });
     Ok(Told::Top { items: items.collect() })

@@ -19,10 +19,10 @@ use crate::telemetry::reason::Reason;
 /// Purges the page at the request's URL. It goes no further, whoever asks.
 pub(in crate::proxy) async fn answer(
     method: &PurgeMethod,
-    room: &WorkerContext,
+    worker: &WorkerContext,
     client: &Client,
     request: &AdmittedRequest,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     let AdmittedRequest { head, admitted, .. } = request;
     let peer = client.peer;
@@ -34,14 +34,15 @@ pub(in crate::proxy) async fn answer(
         return Err(Error::Forbidden);
     }
     let query = head.uri.query().unwrap_or_default();
-    let purged = method.purger.purge_url(&room.store, &admitted.site, &admitted.path, query).await;
+    let purged =
+        method.purger.purge_url(&worker.store, &admitted.site, &admitted.path, query).await;
     let confirmed = purged.map_err(|error| Error::Purge(error.into()))?;
-    trail.outcome(Outcome::Bypass, Some(Reason::Method));
+    record.outcome(Outcome::Bypass, Some(Reason::Method));
     let text = if confirmed { "purged\n" } else { "purged; a process did not confirm it\n" };
     let mut response = Response::new(Body::full(Bytes::from_static(text.as_bytes())));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers::put_status(room, headers, &headers::bypassed(Reason::Method));
+    headers::put_status(worker, headers, &headers::bypassed(Reason::Method));
     Ok(response)
 }

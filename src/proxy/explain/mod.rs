@@ -51,32 +51,32 @@ pub use question::{Question, Unclear};
 /// # Errors
 /// When the question is not clear.
 pub async fn explain(
-    room: &Rc<WorkerContext>,
+    worker: &Rc<WorkerContext>,
     question: &Question,
 ) -> Result<Explanation, Unclear> {
     let Imagined { head, client, length, has_body, lost_https, site } =
-        question.imagine(&room.settings)?;
+        question.imagine(&worker.settings)?;
     let mut told = begin(&head, &site);
     if lost_https {
         told.tell_lost_https();
     }
     let token = VisitorTokenState::default();
-    let mut record = RequestRecord::of_part(&room.sheet, &client.pulse, &head.method);
+    let mut record = RequestRecord::of_part(&worker.sheet, &client.pulse, &head.method);
     let received =
-        Received::of(&room.settings, &client, head, (length, has_body), (&token, unix_now()));
+        Received::of(&worker.settings, &client, head, (length, has_body), (&token, unix_now()));
     let mode = Mode::Peek { knows_address: question.from.is_some() };
-    let mut identified = match stage::run(room, &client, received, mode, &mut record).await {
+    let mut identified = match stage::run(worker, &client, received, mode, &mut record).await {
         Ok(Reached::Identified(identified)) => identified,
         Ok(Reached::Diverted(diverted)) => {
-            told.divert(room, &diverted);
+            told.divert(worker, &diverted);
             return Ok(told);
         }
         Err(error) => {
-            told.refuse(room, &error);
+            told.refuse(worker, &error);
             return Ok(told);
         }
     };
-    told.look_at_request(room, identified.request());
+    told.look_at_request(worker, identified.request());
     // What it would be made to ask for is what is told.
     let route = identified.route();
     if fragments::wanted(route, identified.head_mut(), has_body).is_some() {
@@ -84,12 +84,12 @@ pub async fn explain(
             "a page here is filled for each visitor: whole, in gzip or no coding, for no cache";
         told.notes.push(note.to_owned());
     }
-    let case = identified.context(room, &client, &token, RequestKind::Page);
+    let cx = identified.context(worker, &client, &token, RequestKind::Page);
     let item = identified.item();
-    told.route = Some(parts::route(&case, item));
-    told.visitor = Some(parts::visitor(&case));
-    told.cookies = parts::cookies(&case);
-    told.ask_cache(&case, item, has_body).await;
+    told.route = Some(parts::route(&cx, item));
+    told.visitor = Some(parts::visitor(&cx));
+    told.cookies = parts::cookies(&cx);
+    told.ask_cache(&cx, item, has_body).await;
     Ok(told)
 }
 
@@ -133,7 +133,7 @@ fn class_of(access: Access, route: &Route) -> Result<ShareClass, Reason> {
 
 /// Whether a page is fresh by time and purges.
 fn is_current(want: &Want<'_>, page: &Entry) -> bool {
-    want.case.room.pages.standing(page, want.now()) == Standing::Current
+    want.cx.worker.pages.standing(page, want.now()) == Standing::Current
 }
 
 /// What would be done, and the page that is held.
@@ -166,7 +166,7 @@ impl Decided {
 
 /// What is done about a request that the cache may serve.
 async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
-    let unreadable = |entry: &Entry| content_coding::recoding(want.case, want.class, entry).err();
+    let unreadable = |entry: &Entry| content_coding::recoding(want.cx, want.class, entry).err();
     match cache_lookup::decide(want, forwarded_for, Look::Peek).await {
         Step::Forward(reason) => Decided::forward(reason),
         Step::Head(held) => {
@@ -226,11 +226,11 @@ impl Explanation {
     }
 
     /// What the stages behind admission say of the request itself.
-    fn look_at_request(&mut self, room: &WorkerContext, request: &AdmittedRequest) {
+    fn look_at_request(&mut self, worker: &WorkerContext, request: &AdmittedRequest) {
         let AdmittedRequest { head, admitted, .. } = request;
         self.url = parts::url(admitted.scheme, &admitted.site, &head.uri);
         // Nobody asked for it: the question is what would be done about those who are served.
-        if !limit::serves(room, request) {
+        if !limit::serves(worker, request) {
             let note = "served to some addresses only ([[route]] allow_from), to others 403: --from \
                         tells which";
             self.notes.push(note.to_owned());
@@ -238,27 +238,27 @@ impl Explanation {
     }
 
     /// A request that the proxy answers itself.
-    fn divert(&mut self, room: &WorkerContext, diverted: &Diverted<'_>) {
+    fn divert(&mut self, worker: &WorkerContext, diverted: &Diverted<'_>) {
         match diverted {
             Diverted::Purge(_, request) => {
-                self.look_at_request(room, request);
-                self.own(room, Reason::Method, "a purge, where the peer and the token are right");
+                self.look_at_request(worker, request);
+                self.own(worker, Reason::Method, "a purge, where the peer and the token are right");
             }
             Diverted::Redirect(_, request) => {
-                self.look_at_request(room, request);
-                self.settle(room, Outcome::Own, None, None);
+                self.look_at_request(worker, request);
+                self.settle(worker, Outcome::Own, None, None);
                 "308: this listener sends http to https".clone_into(&mut self.why);
             }
             Diverted::Endpoint(request) | Diverted::No(request) => {
-                self.look_at_request(room, request);
-                self.own(room, Reason::Endpoint, why(Reason::Endpoint));
+                self.look_at_request(worker, request);
+                self.own(worker, Reason::Endpoint, why(Reason::Endpoint));
             }
         }
     }
 
-    fn refuse(&mut self, room: &WorkerContext, error: &Error) {
+    fn refuse(&mut self, worker: &WorkerContext, error: &Error) {
         let reason = error.reason();
-        self.settle(room, Outcome::Refuse, Some(reason), Some(&headers::bypassed(reason)));
+        self.settle(worker, Outcome::Refuse, Some(reason), Some(&headers::bypassed(reason)));
         self.why = format!("{}: {}", error.status().as_u16(), error.sentence());
         if matches!(error, Error::Denied) {
             let text = "these say which addresses are served";
@@ -269,53 +269,54 @@ impl Explanation {
         }
     }
 
-    fn own(&mut self, room: &WorkerContext, reason: Reason, why: &str) {
-        self.settle(room, Outcome::Own, Some(reason), Some(&headers::bypassed(reason)));
+    fn own(&mut self, worker: &WorkerContext, reason: Reason, why: &str) {
+        self.settle(worker, Outcome::Own, Some(reason), Some(&headers::bypassed(reason)));
         why.clone_into(&mut self.why);
     }
 
     fn settle(
         &mut self,
-        room: &WorkerContext,
+        worker: &WorkerContext,
         outcome: Outcome,
         reason: Option<Reason>,
         status: Option<&CacheStatus<'_>>,
     ) {
         self.outcome = outcome;
         self.reason = reason.map(|reason| reason.as_str().to_owned());
-        let value = status.and_then(|status| headers::status_value(room, status));
+        let value = status.and_then(|status| headers::status_value(worker, status));
         self.cache_status = value.map(|value| parts::text(value.as_bytes()));
     }
 
     /// Whether the cache may serve the request, and what it holds.
-    async fn ask_cache(&mut self, case: &RequestContext<'_>, item: Option<&Item>, has_body: bool) {
-        let room = case.room;
-        let access = decide::access(case, item, has_body, Look::Peek).await;
-        if rows::find(case, item, has_body, Look::Peek).await.is_some() {
-            self.settle(room, Outcome::Row, None, Some(&rows::status()));
+    async fn ask_cache(&mut self, cx: &RequestContext<'_>, item: Option<&Item>, has_body: bool) {
+        let worker = cx.worker;
+        let access = decide::access(cx, item, has_body, Look::Peek).await;
+        if rows::find(cx, item, has_body, Look::Peek).await.is_some() {
+            self.settle(worker, Outcome::Row, None, Some(&rows::status()));
             "the row is kept, and answered to everyone".clone_into(&mut self.why);
             return;
         }
-        if !case.head.method.is_safe() {
+        if !cx.head.method.is_safe() {
             let note = "where the app answers 2xx or 3xx, the pages at this URL are removed, and what \
                         purges on its route names is made stale";
             self.notes.push(note.to_owned());
         }
-        let class = match class_of(access, case.route) {
+        let class = match class_of(access, cx.route) {
             Ok(class) => class,
             Err(reason) => {
-                self.conclude(case, &Decided::bypass(case.head, reason));
-                return self.help(case, &[reason], &[]);
+                self.conclude(cx, &Decided::bypass(cx.head, reason));
+                return self.help(cx, &[reason], &[]);
             }
         };
-        let want = Want::new(case, class);
+        let want = Want::new(cx, class);
         self.key = Some(parts::key(&want));
-        let memory = room.pages.held_in_memory(&want.key, want.sent());
-        let store = room.pages.held_in_store(&room.store, &want.key, want.sent(), want.now()).await;
+        let memory = worker.pages.held_in_memory(&want.key, want.sent());
+        let store =
+            worker.pages.held_in_store(&worker.store, &want.key, want.sent(), want.now()).await;
         let mut decided = match access {
             Access::Shared(_) => decide(&want, None).await,
             Access::StaticOnly(reason) => decide(&want, Some(reason)).await,
-            Access::Bypass(reason) => Decided::bypass(case.head, reason),
+            Access::Bypass(reason) => Decided::bypass(cx.head, reason),
         };
         if decided.page.is_none() {
             let stored = store.as_ref().ok().and_then(|tier| tier.page.clone());
@@ -329,18 +330,18 @@ impl Explanation {
         self.look_at(&want, access, &decided, &memory);
         let reasons = reasons(&want, &decided);
         let unsent = decided.page.as_ref().map_or_else(Vec::new, |page| unsent(&want, page));
-        self.conclude(case, &decided);
-        self.help(case, &reasons, &unsent);
+        self.conclude(cx, &decided);
+        self.help(cx, &reasons, &unsent);
     }
 
-    fn conclude(&mut self, case: &RequestContext<'_>, decided: &Decided) {
-        self.settle(case.room, decided.outcome, decided.reason, decided.status.as_ref());
+    fn conclude(&mut self, cx: &RequestContext<'_>, decided: &Decided) {
+        self.settle(cx.worker, decided.outcome, decided.reason, decided.status.as_ref());
         decided.why.clone_into(&mut self.why);
     }
 
     /// What is held, what is remembered, and what a fill would be.
     fn look_at(&mut self, want: &Want<'_>, access: Access, decided: &Decided, memory: &Tier) {
-        let (pages, now) = (&want.case.room.pages, want.now());
+        let (pages, now) = (&want.cx.worker.pages, want.now());
         let remembered = pages.memory().peek_uncacheable(&want.key, now);
         self.uncacheable = remembered.map(|(reason, seconds)| Uncacheable {
             reason: reason.as_str().to_owned(),
@@ -353,7 +354,7 @@ impl Explanation {
             seconds,
         });
         self.page = decided.page.as_ref().map(|page| parts::page(want, page));
-        if matches!(access, Access::Shared(_)) && want.case.head.method == Method::GET {
+        if matches!(access, Access::Shared(_)) && want.cx.head.method == Method::GET {
             self.fill = Some(parts::fill(want, decided.page.as_deref()));
         }
         if decided.outcome == Outcome::Fetch {
@@ -368,7 +369,7 @@ impl Explanation {
             self.notes.push(note.to_owned());
         }
         let is_elsewhere = decided.outcome == Outcome::Hit
-            && want.case.route.trust_public
+            && want.cx.route.trust_public
             && want.class == ShareClass::Anonymous
             && memory.page.is_none();
         if is_elsewhere && self.store.as_ref().is_some_and(|store| store.page.is_none()) {
@@ -377,13 +378,13 @@ impl Explanation {
     }
 
     /// Names what would help against what stands in the way.
-    fn help(&mut self, case: &RequestContext<'_>, reasons: &[Reason], unsent: &[String]) {
+    fn help(&mut self, cx: &RequestContext<'_>, reasons: &[Reason], unsent: &[String]) {
         let cookies = self.cookies.iter().filter(|cookie| cookie.class == parts::UNKNOWN);
         let mut unknown_cookies: Vec<String> = cookies.map(|cookie| cookie.name.clone()).collect();
         unknown_cookies.sort_unstable();
         unknown_cookies.dedup();
         let fragments: Vec<String> =
-            fragment_fields(&case.head.headers, case.route).map(ToString::to_string).collect();
+            fragment_fields(&cx.head.headers, cx.route).map(ToString::to_string).collect();
         let about =
             Circumstances { unknown_cookies: &unknown_cookies, fragments: &fragments, unsent };
         for hint in reasons.iter().flat_map(|reason| hints(*reason, &about)) {
@@ -399,7 +400,7 @@ fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
     // A refusal is the request's own wish.
     let reason = decided.reason.filter(|_| decided.outcome != Outcome::Refuse);
     let mut reasons: Vec<Reason> = reason.into_iter().collect();
-    let memory = want.case.room.pages.memory();
+    let memory = want.cx.worker.pages.memory();
     let (key, now) = (&want.key, want.now());
     let learnt = memory.peek_uncacheable(key, now).into_iter().chain(memory.leak(key, now));
     reasons.extend(learnt.map(|(reason, _)| reason));
@@ -424,8 +425,9 @@ fn unsent(want: &Want<'_>, page: &Entry) -> Vec<String> {
 
 /// The page that a request would find, whoever asks.
 async fn found(want: &Want<'_>) -> Option<Arc<Entry>> {
-    let room = want.case.room;
-    let found = room.pages.look(&room.store, &want.key, want.sent(), want.now(), Look::Peek).await;
+    let worker = want.cx.worker;
+    let found =
+        worker.pages.look(&worker.store, &want.key, want.sent(), want.now(), Look::Peek).await;
     match found {
         Ok(Lookup::Fresh(page, _) | Lookup::Stale(page, _, _)) => Some(page),
         Ok(Lookup::Absent(_)) | Err(_) => None,

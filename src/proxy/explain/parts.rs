@@ -50,8 +50,8 @@ pub(super) fn target(uri: &Uri) -> String {
     }
 }
 
-pub(super) fn route(case: &RequestContext<'_>, item: Option<&Item>) -> Route {
-    let route = case.route;
+pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> Route {
+    let route = cx.route;
     let settings = [
         ("segment", route.segment != Segment::default()),
         ("ttl", route.ttl.is_some()),
@@ -77,7 +77,7 @@ pub(super) fn route(case: &RequestContext<'_>, item: Option<&Item>) -> Route {
     let said = settings.into_iter().filter(|(_, is_said)| *is_said);
     Route {
         name: route.name.to_string(),
-        origin: Some(case.upstream().name().to_owned()).filter(|_| case.room.upstreams.len() > 1),
+        origin: Some(cx.upstream().name().to_owned()).filter(|_| cx.worker.upstreams.len() > 1),
         share: match route.share {
             Share::Anonymous => "anonymous",
             Share::Everyone => "everyone",
@@ -87,18 +87,18 @@ pub(super) fn route(case: &RequestContext<'_>, item: Option<&Item>) -> Route {
         }
         .to_owned(),
         // One that the query names is as little shown as the query's other values.
-        item: item.filter(|item| is_in_path(case, item)).map(|item| item.as_str().to_owned()),
+        item: item.filter(|item| is_in_path(cx, item)).map(|item| item.as_str().to_owned()),
         settings: said.map(|(name, _)| name.to_owned()).collect(),
     }
 }
 
-fn is_in_path(case: &RequestContext<'_>, item: &Item) -> bool {
-    case.admitted.path.split('/').any(|segment| segment.contains(item.as_str()))
+fn is_in_path(cx: &RequestContext<'_>, item: &Item) -> bool {
+    cx.admitted.path.split('/').any(|segment| segment.contains(item.as_str()))
 }
 
-pub(super) fn visitor(case: &RequestContext<'_>) -> Visitor {
-    let visitor = &case.visitor;
-    let rules = &case.room.settings.cookies;
+pub(super) fn visitor(cx: &RequestContext<'_>) -> Visitor {
+    let visitor = &cx.visitor;
+    let rules = &cx.worker.settings.cookies;
     let mut why_so = match visitor.sharing {
         Who::Known => "the session cookie's token is known".to_owned(),
         Who::Apart(reason) => {
@@ -116,7 +116,7 @@ pub(super) fn visitor(case: &RequestContext<'_>) -> Visitor {
     };
     let has_unknown = [Who::Unknown, Who::Apart].map(|who| who(Reason::UnknownCookie));
     if has_unknown.contains(&visitor.sharing) {
-        let mut names: Vec<_> = of_class(case, CookieClass::Unknown).collect();
+        let mut names: Vec<_> = of_class(cx, CookieClass::Unknown).collect();
         names.sort_unstable();
         names.dedup();
         why_so = format!("{why_so}: {}", names.join(", "));
@@ -126,27 +126,27 @@ pub(super) fn visitor(case: &RequestContext<'_>) -> Visitor {
         why: why_so,
         user: visitor
             .user()
-            .filter(|_| case.room.settings.log_user && visitor.class == VisitorClass::Known)
+            .filter(|_| cx.worker.settings.log_user && visitor.class == VisitorClass::Known)
             .map(|user| text(user.as_bytes())),
     }
 }
 
 fn of_class<'c>(
-    case: &'c RequestContext<'_>,
+    cx: &'c RequestContext<'_>,
     class: CookieClass,
 ) -> impl Iterator<Item = String> + 'c {
-    let rules = &case.room.settings.cookies;
-    let names = cookies_of(&case.head.headers).map(|(name, _)| name);
-    names.filter(move |name| rules.class(name, case.route) == class).map(text)
+    let rules = &cx.worker.settings.cookies;
+    let names = cookies_of(&cx.head.headers).map(|(name, _)| name);
+    names.filter(move |name| rules.class(name, cx.route) == class).map(text)
 }
 
-pub(super) fn cookies(case: &RequestContext<'_>) -> Vec<Cookie> {
-    let rules = &case.room.settings.cookies;
-    let names = cookies_of(&case.head.headers).map(|(name, _)| name);
+pub(super) fn cookies(cx: &RequestContext<'_>) -> Vec<Cookie> {
+    let rules = &cx.worker.settings.cookies;
+    let names = cookies_of(&cx.head.headers).map(|(name, _)| name);
     names
         .map(|name| Cookie {
             name: text(name),
-            class: match rules.class(name, case.route) {
+            class: match rules.class(name, cx.route) {
                 CookieClass::Session(_) => "session",
                 CookieClass::Harmless => "harmless",
                 CookieClass::Keyed => "keyed",
@@ -158,21 +158,21 @@ pub(super) fn cookies(case: &RequestContext<'_>) -> Vec<Cookie> {
 }
 
 pub(super) fn key(want: &Want<'_>) -> Key {
-    let case = want.case;
-    let uri = &case.head.uri;
+    let cx = want.cx;
+    let uri = &cx.head.uri;
     let came = uri.query().unwrap_or_default();
-    let ignored = &case.room.settings.ignore_query;
+    let ignored = &cx.worker.settings.ignore_query;
     let is_ignored = |name: &[u8]| ignored.iter().any(|pattern| pattern.matches(name));
     Key {
         key: format!("cache:{}", want.key.hex()),
         class: want.class.as_str().to_owned(),
-        scheme: case.admitted.scheme.as_str().to_owned(),
-        site: case.admitted.site.clone(),
+        scheme: cx.admitted.scheme.as_str().to_owned(),
+        site: cx.admitted.site.clone(),
         path: query::path_without_session_id(uri.path()).into_owned(),
         query: query::without_values(&query::without(came, ignored)),
         ignored: query::names(came).filter(|name| is_ignored(name)).map(|n| text(&n)).collect(),
-        cookies: case.route.key_cookies.clone(),
-        fields: words(case.route.key_headers.iter()),
+        cookies: cx.route.key_cookies.clone(),
+        fields: words(cx.route.key_headers.iter()),
     }
 }
 
@@ -182,8 +182,8 @@ fn words<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<String> {
 
 /// The request that would fill the cache, where `page` is what is held.
 pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
-    let case = want.case;
-    let (request, loss) = origin_request::fill(case, want.class, want.sent());
+    let cx = want.cx;
+    let (request, loss) = origin_request::fill(cx, want.class, want.sent());
     let is_own = |name: &&HeaderName| !want.sent().contains_key(*name);
     let mut own_fields = words(request.headers().keys().filter(is_own));
     let is_asked = |page: &&Entry| page.has_validator() && !want.class.is_personal();
@@ -198,9 +198,9 @@ pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
         target: target(request.uri()),
         fields: words(want.sent().keys()),
         own_fields,
-        lost_fields: words(origin_request::lost_fields(case, want.class, want.sent())),
-        lost_cookies: origin_request::lost_cookies(case, want.class).map(text).collect(),
-        own_address: !case.rules().fill_client_address && !want.class.is_personal(),
+        lost_fields: words(origin_request::lost_fields(cx, want.class, want.sent())),
+        lost_cookies: origin_request::lost_cookies(cx, want.class).map(text).collect(),
+        own_address: !cx.rules().fill_client_address && !want.class.is_personal(),
         validates: held.is_some(),
         spares: loss != Loss::Visitor,
     }
@@ -210,7 +210,7 @@ const PURGED: &str = "purged";
 
 /// What time and purges make of a page, in a word.
 fn standing(want: &Want<'_>, page: &Entry) -> &'static str {
-    match want.case.room.pages.standing(page, want.now()) {
+    match want.cx.worker.pages.standing(page, want.now()) {
         Standing::Current => "fresh",
         Standing::Stale => "stale",
         Standing::Gone => PURGED,
@@ -239,7 +239,7 @@ pub(super) fn page(want: &Want<'_>, page: &Entry) -> Page {
     let line = |name: HeaderName| page.headers.get(name).map(|value| text(value.as_bytes()));
     let may_be_asked = page.has_validator();
     let there = [ETAG, LAST_MODIFIED].into_iter().filter(|name| page.headers.contains_key(name));
-    let recoded = content_coding::recoding(want.case, want.class, page);
+    let recoded = content_coding::recoding(want.cx, want.class, page);
     Page {
         status: page.status,
         kind: line(CONTENT_TYPE),
@@ -247,7 +247,7 @@ pub(super) fn page(want: &Want<'_>, page: &Entry) -> Page {
         recoded: recoded.ok().flatten().map(|coding| coding.as_str().to_owned()),
         bytes: page.body.len(),
         standing: standing(want, page).to_owned(),
-        purged: match want.case.room.pages.purged.standing(&page.marks) {
+        purged: match want.cx.worker.pages.purged.standing(&page.marks) {
             Standing::Current => "no",
             Standing::Stale => "soft",
             Standing::Gone => "hard",
@@ -292,8 +292,8 @@ fn source(source: LifetimeSource, headers: &HeaderMap, now: u64) -> String {
 
 /// What would become of an html page of which the app says nothing.
 pub(super) fn silent(want: &Want<'_>) -> Silent {
-    let case = want.case;
-    let (request, _) = origin_request::fill(case, want.class, want.sent());
+    let cx = want.cx;
+    let (request, _) = origin_request::fill(cx, want.class, want.sent());
     let html = HeaderValue::from_static("text/html");
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, html)]);
     let asked = Asked {
@@ -314,8 +314,8 @@ pub(super) fn silent(want: &Want<'_>) -> Silent {
         age: 0,
         now: want.now(),
     };
-    let policy = &case.room.filler.policy;
-    match may_store(&asked, want.class, &answer, case.route, policy) {
+    let policy = &cx.worker.filler.policy;
+    match may_store(&asked, want.class, &answer, cx.route, policy) {
         Ok(storing) => Silent {
             lifetime: storing.lifetime,
             source: source(storing.source, &headers, want.now()),

@@ -21,13 +21,13 @@ use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::Count;
 
 impl Success {
-    fn holds(&self, case: &RequestContext<'_>, status: StatusCode, headers: &HeaderMap) -> bool {
-        let now = case.now as u64;
-        let is_session = |name| case.room.settings.cookies.is_session(name);
+    fn holds(&self, cx: &RequestContext<'_>, status: StatusCode, headers: &HeaderMap) -> bool {
+        let now = cx.now as u64;
+        let is_session = |name| cx.worker.settings.cookies.is_session(name);
         // SECURITY: a session's that he came with may have been planted, and many apps send it again with each
         // answer.
         let is_new =
-            |pair| !cookies(&case.head.headers).any(|came| came == pair) || !is_session(pair.0);
+            |pair| !cookies(&cx.head.headers).any(|came| came == pair) || !is_session(pair.0);
         let sets = |pattern: &Pattern| {
             let lines = headers.get_all(SET_COOKIE).iter().zip(set_cookie::pairs(headers));
             lines.into_iter().any(|(line, pair)| {
@@ -84,29 +84,27 @@ fn form_value(body: &[u8], field: &str) -> Option<Vec<u8>> {
 
 /// What an answer of the app means for a session of its own.
 pub(super) fn read(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     status: StatusCode,
     headers: &HeaderMap,
 ) -> SessionEffect {
-    let room = case.room;
-    let (watched, rules) = (&room.settings.watched, &room.settings.cookies);
-    let after = session_cookies::session_cookies_after(case, headers);
-    let next = rules.only_token_of(&after).map(|token| room.sessions.stored(&token));
-    let logs_in = |rule: &&LoginRule| {
-        case.matches(&rule.matching) && rule.success.holds(case, status, headers)
-    };
+    let worker = cx.worker;
+    let (watched, rules) = (&worker.settings.watched, &worker.settings.cookies);
+    let after = session_cookies::session_cookies_after(cx, headers);
+    let next = rules.only_token_of(&after).map(|token| worker.sessions.stored(&token));
+    let logs_in =
+        |rule: &&LoginRule| cx.matches(&rule.matching) && rule.success.holds(cx, status, headers);
     if let (Some(rule), Some(token)) = (watched.login.as_ref().filter(logs_in), next) {
-        let user = named(case, rule, (status, headers));
+        let user = named(cx, rule, (status, headers));
         return user.map_or(SessionEffect::None, |user| {
-            let user = user.bound_to(bond(case, headers, &token));
+            let user = user.bound_to(bond(cx, headers, &token));
             SessionEffect::AppLogIn(AppLogIn { user, token })
         });
     }
-    let logs_out = |rule: &LogoutRule| {
-        case.matches(&rule.matching) && rule.success.holds(case, status, headers)
-    };
+    let logs_out =
+        |rule: &LogoutRule| cx.matches(&rule.matching) && rule.success.holds(cx, status, headers);
     let is_told = watched.logout.as_ref().is_some_and(logs_out);
-    let came = cookies(&case.head.headers).filter(|(name, _)| rules.is_session(name));
+    let came = cookies(&cx.head.headers).filter(|(name, _)| rules.is_session(name));
     let came: Vec<_> = came.collect();
     // A stale one of several may go while the session goes on.
     let is_cleared =
@@ -115,19 +113,19 @@ pub(super) fn read(
         return SessionEffect::None;
     }
     let left = after.iter().filter_map(|(_, value)| rules.token.token(value));
-    let left = left.map(|token| room.sessions.stored(&token)).collect();
+    let left = left.map(|token| worker.sessions.stored(&token)).collect();
     SessionEffect::AppLogOut(AppLogOut { left, is_told })
 }
 
 /// Ends the session that the app has ended.
 pub(super) async fn log_out(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     AppLogOut { left, is_told }: AppLogOut,
 ) -> Result<Change, Error> {
-    let was_somebody = end(case, &left, is_told).await?;
+    let was_somebody = end(cx, &left, is_told).await?;
     // From who is nobody apps take stale cookies, and that is no log-out.
     if is_told || was_somebody {
-        case.held.end(&Around::of(case)).await;
+        cx.visitor_token.end(&Around::of(cx)).await;
     }
     Ok(Change::Watched { user: None })
 }
@@ -136,42 +134,38 @@ pub(super) async fn log_out(
 /// that he has left, is barred where the app could take it for somebody's still. Returns whether he may have
 /// been somebody: who logs out as a rule says (`is_told`) may be, whatever is remembered of him, for a log-in that
 /// another proxy saw while the store was away is known to that one alone.
-async fn end(
-    case: &RequestContext<'_>,
-    left: &[StoredToken],
-    is_told: bool,
-) -> Result<bool, Error> {
-    let (room, visitor) = (case.room, &case.visitor);
+async fn end(cx: &RequestContext<'_>, left: &[StoredToken], is_told: bool) -> Result<bool, Error> {
+    let (worker, visitor) = (cx.worker, &cx.visitor);
     // What is remembered here may be from before his log-in at another proxy, a second ago.
     let is_nobody = visitor.class == VisitorClass::Anonymous
         && !is_told
         && match &visitor.carried {
-            Some(carried) => room.verified.is_nobody(&room.store, carried).await,
+            Some(carried) => worker.verified.is_nobody(&worker.store, carried).await,
             None => true,
         };
-    if let (Some(verify), Some(carried)) = (&room.settings.verify, visitor.carried) {
-        room.verified.void(&room.store, &[carried], verify.mark_time(), case.now).await;
+    if let (Some(verify), Some(carried)) = (&worker.settings.verify, visitor.carried) {
+        worker.verified.void(&worker.store, &[carried], verify.mark_time(), cx.now).await;
     }
     if is_nobody {
         return Ok(false);
     }
-    let asks = room.settings.verify.is_some();
+    let asks = worker.settings.verify.is_some();
     let ended = visitor.token.iter().map(|token| match asks && !left.contains(token) {
         true => (token, Ending::Barred),
         false => (token, Ending::Removed),
     });
     let how = if asks { Ending::Barred } else { Ending::Removed };
     let rivals = visitor.rivals.iter().map(|token| (token, how));
-    session_end::end(case, ended.chain(rivals)).await?;
+    session_end::end(cx, ended.chain(rivals)).await?;
     if visitor.class == VisitorClass::Known {
-        room.sheet.count(Count::LogOuts);
+        worker.sheet.count(Count::LogOuts);
     }
     Ok(true)
 }
 
 /// Whose session a log-in begins, by its rule. `None`: the app is asked, or nothing is found.
 fn named(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     rule: &LoginRule,
     (status, headers): (StatusCode, &HeaderMap),
 ) -> Option<User> {
@@ -181,7 +175,7 @@ fn named(
             let found = finder.find(Seen { status, headers, body: &[] });
             found.and_then(|name| User::new(&name))
         }
-        Some(said) => case.heard.user(said),
+        Some(said) => cx.heard.user(said),
     };
     if user.is_none() {
         tracing::warn!("a log-in by [session.login] does not say whose it is: user finds nothing");
@@ -191,17 +185,17 @@ fn named(
 
 /// Begins a session under the token that the visitor has from now on. The app has logged the user in: where
 /// the store is away the visitor is unknown here, and no more.
-pub(super) async fn begin(case: &RequestContext<'_>, began: AppLogIn) -> Change {
-    let (room, AppLogIn { user, token: next }) = (case.room, began);
-    let old = case.visitor.token.clone().filter(|old| *old != next);
+pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> Change {
+    let (worker, AppLogIn { user, token: next }) = (cx.worker, began);
+    let old = cx.visitor.token.clone().filter(|old| *old != next);
     if let Some(old) = &old {
-        room.visits.rename(old, &next, &user);
+        worker.visits.rename(old, &next, &user);
     }
-    let before = case.held.before(room, old);
-    match room.sessions.take_over(&room.store, before, &next, &user, case.now).await {
+    let before = cx.visitor_token.before(worker, old);
+    match worker.sessions.take_over(&worker.store, before, &next, &user, cx.now).await {
         Ok(()) => {
-            case.held.joined(&Around::of(case), &next, &user);
-            room.sheet.count(Count::LogIns);
+            cx.visitor_token.joined(&Around::of(cx), &next, &user);
+            worker.sheet.count(Count::LogIns);
         }
         Err(error) => tracing::debug!(%error, "a log-in to the app could not be stored"),
     }
@@ -210,18 +204,18 @@ pub(super) async fn begin(case: &RequestContext<'_>, began: AppLogIn) -> Change 
 
 /// What a log-in holds for: the cookies that the visitor has now, where the app is asked about them, else the
 /// domain to which the app gives its cookie, or the host.
-fn bond(case: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
-    let has = session_cookies::session_cookies_after(case, headers);
-    if case.room.settings.verify.is_some() {
-        return Bond::of_cookies(&session_cookies::hash_of(case, &has));
+fn bond(cx: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
+    let has = session_cookies::session_cookies_after(cx, headers);
+    if cx.worker.settings.verify.is_some() {
+        return Bond::of_cookies(&session_cookies::hash_of(cx, &has));
     }
-    let (rules, sessions) = (&case.room.settings.cookies, &case.room.sessions);
-    let host = &case.admitted.site;
+    let (rules, sessions) = (&cx.worker.settings.cookies, &cx.worker.sessions);
+    let host = &cx.admitted.site;
     let name = host.split_once(':').map_or(host.as_str(), |(name, _)| name);
     // SECURITY: of the cookie that gives the token alone. Another, or one that only goes, says nothing of it.
     let leading = rules.leading(&has);
     let gives = |value| rules.token.token(value).is_some_and(|it| sessions.stored(&it) == *next);
-    let domains = apply_set_cookie::set_for_domains(headers, name, case.now as u64)
+    let domains = apply_set_cookie::set_for_domains(headers, name, cx.now as u64)
         .filter(|(name, value, _)| leading == Some(*name) && gives(value))
         .map(|(_, _, domain)| domain);
     // Each is the end of the host's name: the shortest holds the others.

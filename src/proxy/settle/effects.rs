@@ -29,26 +29,26 @@ impl Effects {
     /// Reads an answer. A fragment's answer changes neither session nor cart: its page's head, in which the
     /// client would be told of that, has left already.
     pub(in crate::proxy) fn read(
-        case: &RequestContext<'_>,
+        cx: &RequestContext<'_>,
         status: StatusCode,
         headers: &HeaderMap,
     ) -> Self {
-        let is_fragment = case.kind == RequestKind::Fragment;
-        let session = match &case.room.settings.minted {
-            _ if is_fragment || !case.rules().sessions => SessionEffect::None,
-            Some(minted) => session::read(case, minted, headers),
-            None => app_session::read(case, status, headers),
+        let is_fragment = cx.kind == RequestKind::Fragment;
+        let session = match &cx.worker.settings.minted {
+            _ if is_fragment || !cx.rules().sessions => SessionEffect::None,
+            Some(minted) => session::read(cx, minted, headers),
+            None => app_session::read(cx, status, headers),
         };
         let ends_own_pages =
-            matches!(session, SessionEffect::None) && user_purge::changes_session(case, headers);
-        let cart = if is_fragment { Vec::new() } else { item_and_cart::cart(case, headers) };
+            matches!(session, SessionEffect::None) && user_purge::changes_session(cx, headers);
+        let cart = if is_fragment { Vec::new() } else { item_and_cart::cart(cx, headers) };
         Self {
             session,
             cart,
-            item: item_and_cart::item(case, headers),
-            voided: session_cookies::voided(case, headers),
+            item: item_and_cart::item(cx, headers),
+            voided: session_cookies::voided(cx, headers),
             ends_own_pages,
-            changed: Changed::read(case, status, headers),
+            changed: Changed::read(cx, status, headers),
         }
     }
 }

@@ -13,16 +13,16 @@ const DELETE_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Has pages and rows forgotten, here at once, and in the store while the visitor waits a little.
 pub(in crate::proxy) async fn forget(
-    room: &WorkerContext,
+    worker: &WorkerContext,
     gone: &[PageKey],
     aims: &[Aim],
     rows: &[Row],
 ) {
-    let purged = &room.pages.purged;
+    let purged = &worker.pages.purged;
     let forgetting = async {
-        let deleting = room.store.delete_pages(gone);
-        let purging = purged.purge(&room.store, aims);
-        let outdating = outdate(room, rows);
+        let deleting = worker.store.delete_pages(gone);
+        let purging = purged.purge(&worker.store, aims);
+        let outdating = outdate(worker, rows);
         let (purged, deleted, outdated) = tokio::join!(purging, deleting, outdating);
         purged.map(drop).and(deleted).and(outdated)
     };
@@ -38,11 +38,11 @@ pub(in crate::proxy) async fn forget(
 }
 
 /// Forgets rows whose source has changed; they are read again soon.
-async fn outdate(room: &WorkerContext, rows: &[Row]) -> Result<(), StoreError> {
+async fn outdate(worker: &WorkerContext, rows: &[Row]) -> Result<(), StoreError> {
     for row in rows {
         // Behind the store, and also where it is given up: this is the end of what we remember.
-        let _forgetting = Forgetting(room, row);
-        room.store.outdate_row(row, unix_now()).await?;
+        let _forgetting = Forgetting(worker, row);
+        worker.store.outdate_row(row, unix_now()).await?;
     }
     Ok(())
 }

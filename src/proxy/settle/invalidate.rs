@@ -25,28 +25,28 @@ pub(in crate::proxy) struct Changed {
 impl Changed {
     /// What the answer to a request says of it; `None`: nothing has changed.
     pub(super) fn read(
-        case: &RequestContext<'_>,
+        cx: &RequestContext<'_>,
         status: StatusCode,
         headers: &HeaderMap,
     ) -> Option<Self> {
-        if case.head.method.is_safe() || !(status.is_success() || status.is_redirection()) {
+        if cx.head.method.is_safe() || !(status.is_success() || status.is_redirection()) {
             return None;
         }
-        let own = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let own = cx.head.uri.path_and_query().map_or("/", |target| target.as_str());
         let mut targets = vec![own.to_owned()];
         for name in [LOCATION, CONTENT_LOCATION] {
             let value = headers.get(name).and_then(|value| value.to_str().ok());
-            targets.extend(value.and_then(|text| case.admitted.same_site(own, text)));
+            targets.extend(value.and_then(|text| cx.admitted.same_site(own, text)));
         }
         Some(Self { targets, changes_rows: has_changed_rows(status) })
     }
 }
 
 /// The purge for an unsafe request for `target` that was never answered.
-pub(super) fn aims_of_unanswered(case: &RequestContext<'_>, target: &str) -> Vec<Aim> {
-    let (route, _) = route_of(case, &case.head.method, target);
-    let mut aims = named(case, route);
-    aims.push(aim(case, target, false));
+pub(super) fn aims_of_unanswered(cx: &RequestContext<'_>, target: &str) -> Vec<Aim> {
+    let (route, _) = route_of(cx, &cx.head.method, target);
+    let mut aims = named(cx, route);
+    aims.push(aim(cx, target, false));
     aims
 }
 
@@ -56,26 +56,26 @@ pub(super) fn aims_of_unanswered(case: &RequestContext<'_>, target: &str) -> Vec
 /// is the visitor's `owned` goes with it.
 /// A row is read by nobody in particular, so that it is forgotten only where the answer says that the
 /// change was made: a redirection to a log-in page does not.
-pub(super) async fn invalidate(case: &RequestContext<'_>, changed: &Changed, owned: Vec<Aim>) {
+pub(super) async fn invalidate(cx: &RequestContext<'_>, changed: &Changed, owned: Vec<Aim>) {
     let Changed { targets, changes_rows } = changed;
     let changes_rows = *changes_rows;
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
     // A route for this method alone may name a row, too.
-    let (own, item) = route_of(case, &case.head.method, &targets[0]);
-    rows.extend(case.room.row_named(own, item.as_ref()).into_iter().filter(|_| changes_rows));
-    let mut aims = aims(case, targets, own);
-    aims.extend(owned.into_iter().chain(user_purge::aims(case)));
+    let (own, item) = route_of(cx, &cx.head.method, &targets[0]);
+    rows.extend(cx.worker.row_named(own, item.as_ref()).into_iter().filter(|_| changes_rows));
+    let mut aims = aims(cx, targets, own);
+    aims.extend(owned.into_iter().chain(user_purge::aims(cx)));
     aims.dedup();
     for target in targets {
-        let (route, item) = route_of(case, &Method::GET, target);
-        let named = case.room.row_named(route, item.as_ref());
+        let (route, item) = route_of(cx, &Method::GET, target);
+        let named = cx.worker.row_named(route, item.as_ref());
         rows.extend(named.filter(|row| changes_rows && !rows.contains(row)));
         for class in [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone] {
-            let key = case.page_key(target, route, class);
-            gone.extend(case.room.pages.invalidate(&key, now));
+            let key = cx.page_key(target, route, class);
+            gone.extend(cx.worker.pages.invalidate(&key, now));
         }
     }
-    forget(case.room, &gone, &aims, &rows).await;
+    forget(cx.worker, &gone, &aims, &rows).await;
 }
 
 /// Whether an unsafe request that was answered so has changed rows.
@@ -86,7 +86,7 @@ fn has_changed_rows(status: StatusCode) -> bool {
 /// The route under which a request for a target on this request's site falls, and its item. Pages' keys
 /// hold what the GET's says, and not what the changing request's says.
 fn route_of<'c>(
-    case: &'c RequestContext<'_>,
+    cx: &'c RequestContext<'_>,
     method: &Method,
     target: &str,
 ) -> (&'c Route, Option<Item>) {
@@ -94,23 +94,23 @@ fn route_of<'c>(
     let decoded = path::decoded(path);
     let asked = route::Asked {
         method,
-        host: &case.admitted.site,
+        host: &cx.admitted.site,
         path: decoded.as_deref().unwrap_or(path),
         query,
     };
-    let (route, item) = case.room.settings.routes.find(&asked);
+    let (route, item) = cx.worker.settings.routes.find(&asked);
     (route, item)
 }
 
 /// The purge of what an unsafe request changed: its targets are gone, and what its route names is stale.
-fn aims(case: &RequestContext<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
-    let changed = targets.iter().map(|target| aim(case, target, true));
-    changed.chain(named(case, route)).collect()
+fn aims(cx: &RequestContext<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
+    let changed = targets.iter().map(|target| aim(cx, target, true));
+    changed.chain(named(cx, route)).collect()
 }
 
 /// The purge of what a route names.
-fn named(case: &RequestContext<'_>, route: &Route) -> Vec<Aim> {
-    let site = &case.admitted.site;
+fn named(cx: &RequestContext<'_>, route: &Route) -> Vec<Aim> {
+    let site = &cx.admitted.site;
     let named = route.purges.iter().map(|branch| match branch.is_whole {
         true => Scope::Prefix { site, path: &branch.path }.aim(false),
         false => Scope::Url { site, path: &branch.path, query: "" }.aim(false),
@@ -119,9 +119,9 @@ fn named(case: &RequestContext<'_>, route: &Route) -> Vec<Aim> {
 }
 
 /// The purge of all forms of the page at a target on this request's site.
-fn aim(case: &RequestContext<'_>, target: &str, is_hard: bool) -> Aim {
+fn aim(cx: &RequestContext<'_>, target: &str, is_hard: bool) -> Aim {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
-    let query = query::without(query, &case.room.settings.ignore_query);
-    Scope::Url { site: &case.admitted.site, path: &path, query: &query }.aim(is_hard)
+    let query = query::without(query, &cx.worker.settings.ignore_query);
+    Scope::Url { site: &cx.admitted.site, path: &path, query: &query }.aim(is_hard)
 }

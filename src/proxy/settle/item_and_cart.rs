@@ -16,8 +16,8 @@ static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
 static CART: HeaderName = HeaderName::from_static("anteroom-cart");
 
 /// The item that was viewed, by the app's word.
-pub(in crate::proxy) fn item(case: &RequestContext<'_>, headers: &HeaderMap) -> Option<Item> {
-    let value = headers.get(&ITEM).filter(|_| case.rules().sessions)?;
+pub(in crate::proxy) fn item(cx: &RequestContext<'_>, headers: &HeaderMap) -> Option<Item> {
+    let value = headers.get(&ITEM).filter(|_| cx.rules().sessions)?;
     let item = decoded(value.as_bytes());
     if item.is_none() {
         tracing::warn!("the origin's Anteroom-Item is no item id; it is ignored");
@@ -26,40 +26,40 @@ pub(in crate::proxy) fn item(case: &RequestContext<'_>, headers: &HeaderMap) -> 
 }
 
 /// The counts that the app sets in the visitor's cart.
-pub(super) fn cart(case: &RequestContext<'_>, headers: &HeaderMap) -> Vec<(Item, i64)> {
-    if case.rules().sessions { counts(headers) } else { Vec::new() }
+pub(super) fn cart(cx: &RequestContext<'_>, headers: &HeaderMap) -> Vec<(Item, i64)> {
+    if cx.rules().sessions { counts(headers) } else { Vec::new() }
 }
 
 /// Puts them into the cart, in the store before the response goes out; `change` is what the same response
 /// did to the session. Returns whether the cart was changed.
 pub(super) async fn fill_cart(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     counts: Vec<(Item, i64)>,
     change: &Change,
 ) -> Result<bool, StoreError> {
-    let room = case.room;
+    let worker = cx.worker;
     if counts.is_empty() {
         return Ok(false);
     }
     let whose = match change {
         Change::LoggedIn { token, user, .. } => {
-            let (token, user, now) = (token.clone(), Some(user.clone()), case.now);
-            Some(CartOwner { token, user, now, terms: room.sessions.terms(now) })
+            let (token, user, now) = (token.clone(), Some(user.clone()), cx.now);
+            Some(CartOwner { token, user, now, terms: worker.sessions.terms(now) })
         }
         Change::LoggedOut { .. } => None,
         Change::Nothing | Change::Watched { .. } => {
-            case.visitor.cart_owner(room.sessions.terms(case.now))
+            cx.visitor.cart_owner(worker.sessions.terms(cx.now))
         }
     };
     let Some(whose) = whose else {
-        if matches!(change, Change::Nothing) && case.route.visitor_token {
-            return fill_without_login(case, counts).await;
+        if matches!(change, Change::Nothing) && cx.route.visitor_token {
+            return fill_without_login(cx, counts).await;
         }
         tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in");
         return Ok(false);
     };
-    let is_guess = whose.user.is_none() && !room.settings.cookies.minted;
-    let answer = match room.sessions.add_to_cart(&room.store, &whose, counts).await {
+    let is_guess = whose.user.is_none() && !worker.settings.cookies.minted;
+    let answer = match worker.sessions.add_to_cart(&worker.store, &whose, counts).await {
         // Such a cookie need not be a log-in's, and the app has done its part: its answer goes out.
         Err(StoreError::Away) if is_guess => {
             tracing::debug!(
@@ -84,11 +84,11 @@ pub(super) async fn fill_cart(
 
 /// The same for a visitor without a login, who may be given a token for it.
 async fn fill_without_login(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     counts: Vec<(Item, i64)>,
 ) -> Result<bool, StoreError> {
     let change = setting(counts);
-    let why = match case.held.change_cart(&Around::of(case), case.visitor, &change).await {
+    let why = match cx.visitor_token.change_cart(&Around::of(cx), cx.visitor, &change).await {
         Ok(CartAnswer::Changed(_)) => return Ok(true),
         Ok(CartAnswer::NotLoggedIn) => "nobody knows who he is",
         Ok(CartAnswer::Full) => "the cart is full",

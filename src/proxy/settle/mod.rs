@@ -43,7 +43,7 @@ pub(in crate::proxy) async fn settle(
     // The origin has changed its pages, whatever became of the session.
     match &changed {
         Some(changed) => invalidate::invalidate(cx, changed, aims).await,
-        None if !aims.is_empty() => forget::forget(cx.room, &[], &aims, &[]).await,
+        None if !aims.is_empty() => forget::forget(cx.worker, &[], &aims, &[]).await,
         None => {}
     }
     let (change, has_filled_cart) = done?;

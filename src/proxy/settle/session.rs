@@ -20,69 +20,65 @@ static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 
 /// What the app says of the session that we make. A log-out outweighs a log-in.
-pub(super) fn read(
-    case: &RequestContext<'_>,
-    minted: &Minted,
-    headers: &HeaderMap,
-) -> SessionEffect {
+pub(super) fn read(cx: &RequestContext<'_>, minted: &Minted, headers: &HeaderMap) -> SessionEffect {
     if headers.contains_key(&LOGOUT) {
         return SessionEffect::LogOut;
     }
     let Some(user) = headers.get(&LOGIN).and_then(named) else { return SessionEffect::None };
     SessionEffect::LogIn(match minted.per_host {
-        true => user.bound_to(Bond::of_host(&case.admitted.site)),
+        true => user.bound_to(Bond::of_host(&cx.admitted.site)),
         false => user,
     })
 }
 
 /// Carries it out, in the store before the response goes out.
 pub(super) async fn carry_out(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     effect: SessionEffect,
 ) -> Result<Change, Error> {
     match effect {
         SessionEffect::None => Ok(Change::Nothing),
-        SessionEffect::LogIn(user) => log_in(case, user).await,
-        SessionEffect::LogOut => log_out(case).await,
-        SessionEffect::AppLogIn(began) => Ok(app_session::begin(case, began).await),
-        SessionEffect::AppLogOut(ended) => app_session::log_out(case, ended).await,
+        SessionEffect::LogIn(user) => log_in(cx, user).await,
+        SessionEffect::LogOut => log_out(cx).await,
+        SessionEffect::AppLogIn(began) => Ok(app_session::begin(cx, began).await),
+        SessionEffect::AppLogOut(ended) => app_session::log_out(cx, ended).await,
     }
 }
 
-async fn log_out(case: &RequestContext<'_>) -> Result<Change, Error> {
-    end(case, removed(case.visitor.token.iter().chain(&case.visitor.rivals))).await?;
-    case.held.end(&Around::of(case)).await;
-    case.room.sheet.count(Count::LogOuts);
-    let cookie = cookie(case).and_then(|cookie| cookie.clear(is_https(case)));
+async fn log_out(cx: &RequestContext<'_>) -> Result<Change, Error> {
+    end(cx, removed(cx.visitor.token.iter().chain(&cx.visitor.rivals))).await?;
+    cx.visitor_token.end(&Around::of(cx)).await;
+    cx.worker.sheet.count(Count::LogOuts);
+    let cookie = cookie(cx).and_then(|cookie| cookie.clear(is_https(cx)));
     Ok(Change::LoggedOut { cookie })
 }
 
-async fn log_in(case: &RequestContext<'_>, user: User) -> Result<Change, Error> {
-    let room = case.room;
-    let old = case.visitor.token.as_ref();
-    let token = room
+async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<Change, Error> {
+    let worker = cx.worker;
+    let old = cx.visitor.token.as_ref();
+    let token = worker
         .sessions
-        .log_in(&room.store, case.held.before(room, old.cloned()), user.clone(), case.now)
+        .log_in(&worker.store, cx.visitor_token.before(worker, old.cloned()), user.clone(), cx.now)
         .await
         .map_err(|error| Error::Session(error.into()))?;
-    room.sheet.count(Count::LogIns);
-    let stored = room.sessions.stored(&token);
+    worker.sheet.count(Count::LogIns);
+    let stored = worker.sessions.stored(&token);
     if let Some(old) = old {
-        room.visits.rename(old, &stored, &user);
+        worker.visits.rename(old, &stored, &user);
     }
     // Nobody has logged these out: the log-in takes their place.
-    end(case, case.visitor.rivals.iter().map(|rival| (rival, Ending::Dismissed))).await?;
-    case.held.joined(&Around::of(case), &stored, &user);
-    let cookie = cookie(case).and_then(|cookie| cookie.set(&token, is_https(case)));
+    end(cx, cx.visitor.rivals.iter().map(|rival| (rival, Ending::Dismissed))).await?;
+    cx.visitor_token.joined(&Around::of(cx), &stored, &user);
+    let cookie = cookie(cx).and_then(|cookie| cookie.set(&token, is_https(cx)));
     Ok(Change::LoggedIn { token: stored, user, cookie })
 }
 
-fn cookie<'c>(case: &'c RequestContext<'_>) -> Option<&'c SessionCookie> {
-    case.room.settings.minted.as_ref().map(|minted| &minted.cookie)
+fn cookie<'c>(cx: &'c RequestContext<'_>) -> Option<&'c SessionCookie> {
+    cx.worker.settings.minted.as_ref().map(|minted| &minted.cookie)
 }
 
-fn is_https(case: &RequestContext<'_>) -> bool {
-    case.admitted.scheme == Scheme::Https
+fn is_https(cx: &RequestContext<'_>) -> bool {
+    cx.admitted.scheme == Scheme::Https
 }
 
 /// Whom the app names.

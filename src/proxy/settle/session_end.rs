@@ -9,13 +9,13 @@ use crate::session::Ending;
 
 /// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
 pub(super) async fn end<'t>(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     tokens: impl Iterator<Item = (&'t StoredToken, Ending)>,
 ) -> Result<(), Error> {
-    let room = case.room;
+    let worker = cx.worker;
     let ended = join_all(tokens.map(|(token, how)| {
-        room.visits.forget(token);
-        room.sessions.put_out(&room.store, token, how)
+        worker.visits.forget(token);
+        worker.sessions.put_out(&worker.store, token, how)
     }));
     let ended = ended.await.into_iter().collect::<Result<(), _>>();
     ended.map_err(|error| Error::Session(error.into()))

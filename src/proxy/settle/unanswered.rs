@@ -7,13 +7,13 @@ use crate::proxy::context::RequestContext;
 /// left to hear it. Its page is stale then, and so is what its route names. No more than that, for it may
 /// not have been a change at all.
 pub(in crate::proxy) struct Unanswered<'c> {
-    case: &'c RequestContext<'c>,
+    cx: &'c RequestContext<'c>,
     is_over: bool,
 }
 
 impl<'c> Unanswered<'c> {
-    pub(in crate::proxy) fn of(case: &'c RequestContext<'c>) -> Self {
-        Self { case, is_over: case.head.method.is_safe() }
+    pub(in crate::proxy) fn of(cx: &'c RequestContext<'c>) -> Self {
+        Self { cx, is_over: cx.head.method.is_safe() }
     }
 
     /// What the answer says of it is carried out, or it has not reached the origin.
@@ -24,12 +24,12 @@ impl<'c> Unanswered<'c> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if !self.is_over && self.case.may_have_reached() {
-            session_cookies::void_later(self.case);
-            let target = self.case.head.uri.path_and_query().map_or("/", |target| target.as_str());
-            let mut aims = invalidate::aims_of_unanswered(self.case, target);
-            aims.extend(user_purge::aims(self.case));
-            self.case.room.pages.purged.purge_later(&aims);
+        if !self.is_over && self.cx.may_have_reached() {
+            session_cookies::void_later(self.cx);
+            let target = self.cx.head.uri.path_and_query().map_or("/", |target| target.as_str());
+            let mut aims = invalidate::aims_of_unanswered(self.cx, target);
+            aims.extend(user_purge::aims(self.cx));
+            self.cx.worker.pages.purged.purge_later(&aims);
         }
     }
 }

@@ -21,22 +21,22 @@ const RIVALS_MAX: usize = 4;
 
 /// The purge of all that is the visitor's own: he has changed something. His user goes, with all sessions;
 /// where nobody knows who he is, the sessions that he may hold. Of who is nobody nothing is kept.
-pub(in crate::proxy) fn aims(case: &RequestContext<'_>) -> Vec<Aim> {
-    let visitor = &case.visitor;
+pub(in crate::proxy) fn aims(cx: &RequestContext<'_>) -> Vec<Aim> {
+    let visitor = &cx.visitor;
     if visitor.class == VisitorClass::Anonymous {
         return Vec::new();
     }
     let tokens = visitor.token.iter().chain(visitor.rivals.iter().take(RIVALS_MAX));
-    aims_at(case.room, visitor.user(), tokens)
+    aims_at(cx.worker, visitor.user(), tokens)
 }
 
 /// The purge of all pages of a user and of some sessions.
 fn aims_at<'t>(
-    room: &WorkerContext,
+    worker: &WorkerContext,
     user: Option<&User>,
     tokens: impl Iterator<Item = &'t StoredToken>,
 ) -> Vec<Aim> {
-    if !room.settings.routes.keep_users() {
+    if !worker.settings.routes.keep_users() {
         return Vec::new();
     }
     let user = user.map(|user| Scope::User(user.as_bytes()));
@@ -45,36 +45,32 @@ fn aims_at<'t>(
 }
 
 /// He has changed his cart, which his pages may show: they go before he hears of it.
-pub(in crate::proxy) async fn has_changed_cart(room: &WorkerContext, whose: &CartOwner) {
-    let aims = aims_at(room, whose.user.as_ref(), std::iter::once(&whose.token));
+pub(in crate::proxy) async fn has_changed_cart(worker: &WorkerContext, whose: &CartOwner) {
+    let aims = aims_at(worker, whose.user.as_ref(), std::iter::once(&whose.token));
     if !aims.is_empty() {
-        forget(room, &[], &aims, &[]).await;
+        forget(worker, &[], &aims, &[]).await;
     }
 }
 
 /// Whether a response changes the session of an app that keeps its own by its cookies. Many apps renew them
 /// with every answer.
-pub(super) fn changes_session(case: &RequestContext<'_>, headers: &HeaderMap) -> bool {
-    let renews = case.head.method.is_safe() && case.visitor.known().is_some();
+pub(super) fn changes_session(cx: &RequestContext<'_>, headers: &HeaderMap) -> bool {
+    let renews = cx.head.method.is_safe() && cx.visitor.known().is_some();
     let is_change = |change: Changed<'_>| !renews || matches!(change, Changed::Gone(_));
-    case.room.settings.routes.keep_users()
+    cx.worker.settings.routes.keep_users()
         && (set_cookie::clears_logins(headers)
-            || session_cookies::changes(case, headers).into_iter().any(is_change))
+            || session_cookies::changes(cx, headers).into_iter().any(is_change))
 }
 
 /// The purge where a response logs the visitor in or out: of who it was, and of who it is from now on.
-pub(super) fn aims_of(
-    case: &RequestContext<'_>,
-    change: &Change,
-    ends_own_pages: bool,
-) -> Vec<Aim> {
+pub(super) fn aims_of(cx: &RequestContext<'_>, change: &Change, ends_own_pages: bool) -> Vec<Aim> {
     match change {
-        Change::Nothing if ends_own_pages => aims(case),
+        Change::Nothing if ends_own_pages => aims(cx),
         Change::Nothing => Vec::new(),
-        Change::LoggedOut { .. } | Change::Watched { user: None } => aims(case),
+        Change::LoggedOut { .. } | Change::Watched { user: None } => aims(cx),
         Change::LoggedIn { user, .. } | Change::Watched { user: Some(user) } => {
-            let mut aims = aims(case);
-            aims.extend(aims_at(case.room, Some(user), std::iter::empty()));
+            let mut aims = aims(cx);
+            aims.extend(aims_at(cx.worker, Some(user), std::iter::empty()));
             aims
         }
     }

@@ -16,40 +16,36 @@ pub(in crate::proxy) async fn record(
 ) {
     let viewed = viewed(cx, item, response);
     note_visit(cx, viewed.clone());
-    cx.held.remember(cx, viewed).await;
+    cx.visitor_token.remember(cx, viewed).await;
 }
 
 /// The item that was viewed. It counts as viewed when a GET of it was answered 200 or 304, but not by a
 /// prefetch, not by a WebSocket, and not where `{item}` names a row.
-fn viewed(
-    case: &RequestContext<'_>,
-    item: Option<Item>,
-    response: &Response<Body>,
-) -> Option<Item> {
-    let prefetch = case.head.headers.contains_key("sec-purpose");
-    let seen = case.head.method == Method::GET
+fn viewed(cx: &RequestContext<'_>, item: Option<Item>, response: &Response<Body>) -> Option<Item> {
+    let prefetch = cx.head.headers.contains_key("sec-purpose");
+    let seen = cx.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
         && !prefetch
-        && !upgrade::is_extended(case.head)
-        && case.route.rows.is_none();
+        && !upgrade::is_extended(cx.head)
+        && cx.route.rows.is_none();
     // What the app says of its own page outweighs what the route makes of its address.
     response.extensions().get::<Item>().cloned().or(item).filter(|_| seen)
 }
 
 /// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of others only
 /// that an item was viewed.
-fn note_visit(case: &RequestContext<'_>, item: Option<Item>) {
-    let visits = &case.room.visits;
-    let Some((token, user)) = case.visitor.known() else {
+fn note_visit(cx: &RequestContext<'_>, item: Option<Item>) {
+    let visits = &cx.worker.visits;
+    let Some((token, user)) = cx.visitor.known() else {
         if let Some(item) = item {
-            let address = case.admitted.address.unwrap_or(NOWHERE);
-            visits.count_anonymous_view(item, address, case.now);
+            let address = cx.admitted.address.unwrap_or(NOWHERE);
+            visits.count_anonymous_view(item, address, cx.now);
         }
         return;
     };
     if let Some(item) = &item {
         visits.count_view(item.clone());
     }
-    visits.note(token.clone(), user.clone(), item, case.now);
-    case.room.sheet.count(Count::Visits);
+    visits.note(token.clone(), user.clone(), item, cx.now);
+    cx.worker.sheet.count(Count::Visits);
 }

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// What making or ending a token goes by.
 #[derive(Clone, Copy)]
 pub(in crate::proxy) struct Around<'a> {
-    pub(in crate::proxy) room: &'a WorkerContext,
+    pub(in crate::proxy) worker: &'a WorkerContext,
     pub(in crate::proxy) scheme: Scheme,
     /// The client's address.
     pub(in crate::proxy) address: Option<IpAddr>,
@@ -39,13 +39,13 @@ pub(in crate::proxy) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    pub(in crate::proxy) fn of(case: &'a RequestContext<'_>) -> Self {
-        let (scheme, address) = (case.admitted.scheme, case.admitted.address);
-        Self { room: case.room, scheme, address, now: case.now }
+    pub(in crate::proxy) fn of(cx: &'a RequestContext<'_>) -> Self {
+        let (scheme, address) = (cx.admitted.scheme, cx.admitted.address);
+        Self { worker: cx.worker, scheme, address, now: cx.now }
     }
 
     fn tokens(&self) -> Option<&'a VisitorTokens> {
-        self.room.settings.visitor_tokens.as_ref()
+        self.worker.settings.visitor_tokens.as_ref()
     }
 
     /// A new token with its cookie.
@@ -53,7 +53,7 @@ impl<'a> Around<'a> {
         let tokens = self.tokens().ok_or(Unchanged::NotGiven)?;
         let limit = tokens.limit.as_ref().ok_or(Unchanged::NotGiven)?;
         if let Err(retry) = limit.take(Who::at(self.address.unwrap_or(NOWHERE))) {
-            self.room.sheet.count(Count::VisitorTokensRefused);
+            self.worker.sheet.count(Count::VisitorTokensRefused);
             return Err(Unchanged::TooMany(retry));
         }
         let minted = Token::mint().map_err(|_| Unchanged::NotGiven)?;
@@ -89,26 +89,26 @@ pub(in crate::proxy) enum Unchanged {
 
 impl VisitorTokenState {
     /// The token that goes to a session, where tokens are given at all, and it is not known to be gone.
-    fn to_merge(&self, room: &WorkerContext) -> Option<VisitorToken> {
-        let gives = room.settings.visitor_tokens.as_ref().is_some_and(|all| all.limit.is_some());
-        self.any().filter(|token| gives && !room.visitor_visits.is_gone(token))
+    fn to_merge(&self, worker: &WorkerContext) -> Option<VisitorToken> {
+        let gives = worker.settings.visitor_tokens.as_ref().is_some_and(|all| all.limit.is_some());
+        self.any().filter(|token| gives && !worker.visitor_visits.is_gone(token))
     }
 
     /// Records the visit behind the response, with what was viewed; makes a token where there is none and there
     /// is something to remember. Where none can be made, the page is served as ever. Two views at once by
     /// somebody new make two: his browser keeps one, and the other is cleaned in its time.
-    pub(in crate::proxy) async fn remember(&self, case: &RequestContext<'_>, viewed: Option<Item>) {
-        if !case.route.visitor_token {
+    pub(in crate::proxy) async fn remember(&self, cx: &RequestContext<'_>, viewed: Option<Item>) {
+        if !cx.route.visitor_token {
             return;
         }
-        let visits = &case.room.visitor_visits;
-        let token = self.token(case.visitor).filter(|token| !visits.is_gone(token));
+        let visits = &cx.worker.visitor_visits;
+        let token = self.token(cx.visitor).filter(|token| !visits.is_gone(token));
         match (token, viewed) {
-            (Some(token), viewed) => visits.note(token, viewed, case.now),
+            (Some(token), viewed) => visits.note(token, viewed, cx.now),
             (None, Some(item))
-                if self.may_begin(case.room.settings.visitor_tokens.as_ref(), case.visitor) =>
+                if self.may_begin(cx.worker.settings.visitor_tokens.as_ref(), cx.visitor) =>
             {
-                let around = Around::of(case);
+                let around = Around::of(cx);
                 if around.tokens().is_some_and(|tokens| !tokens.rests()) {
                     self.begin(&around, &item).await;
                 }
@@ -120,7 +120,7 @@ impl VisitorTokenState {
     async fn begin(&self, around: &Around<'_>, item: &Item) {
         let begun = async {
             let new = around.mint()?;
-            around.room.store.begin_visitor(&new.token, item, around.now).await?;
+            around.worker.store.begin_visitor(&new.token, item, around.now).await?;
             Ok::<New, Unchanged>(new)
         };
         match begun.await {
@@ -135,7 +135,7 @@ impl VisitorTokenState {
     }
 
     fn give(&self, around: &Around<'_>, New { token, cookie }: New) {
-        around.room.sheet.count(Count::VisitorTokens);
+        around.worker.sheet.count(Count::VisitorTokens);
         let mut state = self.0.borrow_mut();
         (state.token, state.cookie) = (Some(token), Some(cookie));
     }
@@ -148,14 +148,14 @@ impl VisitorTokenState {
         visitor: &Visitor,
         change: &CartChange,
     ) -> Result<CartAnswer, Unchanged> {
-        let (store, now) = (&around.room.store, around.now);
+        let (store, now) = (&around.worker.store, around.now);
         if let Some(token) = self.token(visitor) {
             let answer = store.change_visitor_cart(&token, Begins::Before, change, now).await?;
             if answer != CartAnswer::NotLoggedIn {
                 return Ok(answer);
             }
         }
-        if !self.may_begin(around.room.settings.visitor_tokens.as_ref(), visitor) {
+        if !self.may_begin(around.worker.settings.visitor_tokens.as_ref(), visitor) {
             return Ok(CartAnswer::NotLoggedIn);
         }
         if puts_nothing(change) {
@@ -172,38 +172,38 @@ impl VisitorTokenState {
     /// What he has before a log-in to a session that takes the place of `session`.
     pub(in crate::proxy) fn before(
         &self,
-        room: &WorkerContext,
+        worker: &WorkerContext,
         session: Option<StoredToken>,
     ) -> Before {
-        Before { session, visitor: self.to_merge(room) }
+        Before { session, visitor: self.to_merge(worker) }
     }
 
     /// A log-in has given to a session what his token had.
     pub(in crate::proxy) fn joined(&self, around: &Around<'_>, session: &StoredToken, user: &User) {
         self.clear_all(around);
-        let Some(token) = self.to_merge(around.room) else { return };
-        for (item, seen) in around.room.visitor_visits.take(&token) {
-            around.room.visits.note(session.clone(), user.clone(), Some(item), seen);
+        let Some(token) = self.to_merge(around.worker) else { return };
+        for (item, seen) in around.worker.visitor_visits.take(&token) {
+            around.worker.visits.note(session.clone(), user.clone(), Some(item), seen);
         }
-        around.room.visitor_visits.note_gone(&token);
-        around.room.sheet.count(Count::VisitorTokensMerged);
+        around.worker.visitor_visits.note_gone(&token);
+        around.worker.sheet.count(Count::VisitorTokensMerged);
         self.clear(around);
     }
 
     /// Gives what his token has to the session of a visitor who is known: he has logged in without an answer
     /// that we saw. Where the store cannot do it now, it is done with a later request.
     pub(in crate::proxy) async fn settle(&self, around: &Around<'_>, visitor: &Visitor) {
-        let token = self.to_merge(around.room);
+        let token = self.to_merge(around.worker);
         let Some((token, (session, user))) = token.zip(visitor.known()) else { return };
-        let merging = around.room.store.merge_visitor(&token, session, user);
+        let merging = around.worker.store.merge_visitor(&token, session, user);
         match timeout(PATIENCE, merging).await {
             // There may be nothing because it was merged a moment ago, and the answer came too late.
             Ok(Ok(Merged::Done | Merged::Nothing)) => {
                 self.joined(around, session, user);
-                let terms = around.room.sessions.terms(around.now);
+                let terms = around.worker.sessions.terms(around.now);
                 let (token, user) = (session.clone(), Some(user.clone()));
                 let whose = CartOwner { token, user, now: around.now, terms };
-                user_purge::has_changed_cart(around.room, &whose).await;
+                user_purge::has_changed_cart(around.worker, &whose).await;
             }
             Ok(Ok(Merged::NoSession)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a visitor's token is not merged yet"),
@@ -217,10 +217,12 @@ impl VisitorTokenState {
         self.clear_all(around);
         let Some(token) = self.any() else { return };
         self.clear(around);
-        around.room.visitor_visits.take(&token);
-        around.room.visitor_visits.note_gone(&token);
-        if !matches!(timeout(PATIENCE, around.room.store.forget_visitor(&token)).await, Ok(Ok(())))
-        {
+        around.worker.visitor_visits.take(&token);
+        around.worker.visitor_visits.note_gone(&token);
+        if !matches!(
+            timeout(PATIENCE, around.worker.store.forget_visitor(&token)).await,
+            Ok(Ok(()))
+        ) {
             tracing::debug!("a visitor's token lies in the store for its time");
         }
     }

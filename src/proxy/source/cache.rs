@@ -37,11 +37,11 @@ use crate::telemetry::reason::Reason;
 impl Want<'_> {
     /// Joins the one fetch of the page under `key`, or begins it.
     fn join(&self, key: PageKey) -> Join {
-        let pages = &self.case.room.pages;
+        let pages = &self.cx.worker.pages;
         let scopes = || {
-            let mut scopes = self.case.purge_scopes();
+            let mut scopes = self.cx.purge_scopes();
             if self.class == ShareClass::User {
-                scopes.extend(self.case.own_scopes());
+                scopes.extend(self.cx.own_scopes());
             }
             scopes
         };
@@ -59,19 +59,19 @@ const FAILING_TTL: u64 = 1;
 
 /// Answers from the cache where that may be, else forwards.
 pub(in crate::proxy) async fn answer(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     body: Option<Incoming>,
     access: Access,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
     let (class, forwarded_for) = match access {
         Access::Shared(class) => (class, None),
         Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(reason)),
-        Access::Bypass(reason) => return forward::forward(case, body, reason, trail).await,
+        Access::Bypass(reason) => return forward::forward(cx, body, reason, record).await,
     };
-    let want = Want::new(case, class);
+    let want = Want::new(cx, class);
     let fetched = match cache_lookup::decide(&want, forwarded_for, Look::Use).await {
-        Step::Hit(entry, from) => Fetched::from(hit(&want, &entry, from, trail).await),
+        Step::Hit(entry, from) => Fetched::from(hit(&want, &entry, from, record).await),
         Step::Forward(reason) => Fetched::Forward(reason),
         Step::Head(_) => Fetched::Forward(Reason::Head),
         Step::NotStored => Fetched::Failed(Error::NotStored),
@@ -79,9 +79,9 @@ pub(in crate::proxy) async fn answer(
             if renews {
                 renew(&want, &held);
             }
-            Fetched::from(stale(&want, &held, trail).await)
+            Fetched::from(stale(&want, &held, record).await)
         }
-        Step::Fetch { held, key } => fetch(&want, held.as_ref(), key, trail).await,
+        Step::Fetch { held, key } => fetch(&want, held.as_ref(), key, record).await,
     };
     match fetched {
         Fetched::Answer(mut response) => {
@@ -92,19 +92,19 @@ pub(in crate::proxy) async fn answer(
         }
         // The fetch asked for codings that are not this visitor's.
         Fetched::Own(came, reason)
-            if case.room.coder.is_on()
+            if cx.worker.recompressor.is_on()
                 && !class.is_personal()
-                && !takes_as_it_is(&case.head.headers, came.response.headers()) =>
+                && !takes_as_it_is(&cx.head.headers, came.response.headers()) =>
         {
             drop(came);
-            forward::forward(case, body, reason, trail).await
+            forward::forward(cx, body, reason, record).await
         }
         Fetched::Own(came, reason) => {
-            trail.outcome(Outcome::Bypass, Some(reason));
-            forward::count_blocking(case, came.response.headers(), reason);
+            record.outcome(Outcome::Bypass, Some(reason));
+            forward::count_blocking(cx, came.response.headers(), reason);
             Ok(Answer::Own(came, reason))
         }
-        Fetched::Forward(reason) => forward::forward(case, body, reason, trail).await,
+        Fetched::Forward(reason) => forward::forward(cx, body, reason, record).await,
         Fetched::Failed(error) => Err(error),
     }
 }
@@ -113,7 +113,7 @@ pub(in crate::proxy) async fn answer(
 fn renew(want: &Want<'_>, held: &StaleCandidate) {
     let Join::Lead(flight) = want.join(held.key) else { return };
     // The page may have landed between the look-up and the joining.
-    match want.case.room.pages.in_memory(&want.key, || want.sent(), want.now()) {
+    match want.cx.worker.pages.in_memory(&want.key, || want.sent(), want.now()) {
         Some(landed) => EndGuard(flight).0.answer(&landed),
         // Nobody listens.
         None => drop(begin(want, flight, Some(held))),
@@ -154,7 +154,7 @@ async fn fetch(
     want: &Want<'_>,
     held: Option<&StaleCandidate>,
     key: PageKey,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Fetched {
     let rescue = held.filter(|held| held.rescues);
     if want.loses_own() {
@@ -163,19 +163,19 @@ async fn fetch(
     let joined = want.join(key);
     let fetching = async {
         let seat = match joined {
-            Join::Lead(flight) => return lead(want, flight, held, trail).await,
+            Join::Lead(flight) => return lead(want, flight, held, record).await,
             Join::Wait(seat) => seat,
             Join::Full => return Fetched::Forward(Reason::Crowded),
         };
-        let fetched = wait(want, seat, trail).await;
+        let fetched = wait(want, seat, record).await;
         if !matches!(fetched, Fetched::Forward(Reason::Twin)) {
             return fetched;
         }
         // What has come was another user's: one of those who wait is asked for next, and where he is given
         // the same, it is for all of them.
         match want.join(key) {
-            Join::Lead(flight) => lead(want, flight, held, trail).await,
-            Join::Wait(seat) => wait(want, seat, trail).await,
+            Join::Lead(flight) => lead(want, flight, held, record).await,
+            Join::Wait(seat) => wait(want, seat, record).await,
             Join::Full => Fetched::Forward(Reason::Crowded),
         }
     };
@@ -198,8 +198,8 @@ async fn fetch(
         Some(fetched) if !has_failed || !rescues(want, held) => fetched,
         Some(_) | None => {
             let until = unix_now() as u64 + FAILING_TTL;
-            want.case.room.pages.memory().mark_failing(key, until);
-            Fetched::from(stale(want, held, trail).await)
+            want.cx.worker.pages.memory().mark_failing(key, until);
+            Fetched::from(stale(want, held, record).await)
         }
     }
 }
@@ -208,7 +208,7 @@ async fn fetch(
 /// have grown old, while that was waited for.
 fn rescues(want: &Want<'_>, held: &StaleCandidate) -> bool {
     let now = unix_now() as u64;
-    match want.case.room.pages.standing(&held.entry, now) {
+    match want.cx.worker.pages.standing(&held.entry, now) {
         Standing::Current => true,
         Standing::Stale => held.entry.serves_on_error(now),
         Standing::Gone => false,
@@ -219,30 +219,30 @@ async fn hit(
     want: &Want<'_>,
     entry: &Arc<Entry>,
     from: From,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Response<Body>, Reason> {
     let outcome = match from {
         From::Memory => Outcome::HitMemory,
         From::Store => Outcome::HitStore,
     };
     if from == From::Memory {
-        want.case.room.filler.found(&want.key, || want.sent(), want.now());
+        want.cx.worker.filler.found(&want.key, || want.sent(), want.now());
     }
-    let ready = content_coding::ready(want.case, want.class, entry, true).await?;
-    trail.outcome(outcome, None);
-    Ok(stored::ready(want.case, &ready, &hit_status(want, entry, from)))
+    let ready = content_coding::ready(want.cx, want.class, entry, true).await?;
+    record.outcome(outcome, None);
+    Ok(stored::ready(want.cx, &ready, &hit_status(want, entry, from)))
 }
 
 /// A page that is fresh no more, as the answer all the same.
 async fn stale(
     want: &Want<'_>,
     held: &StaleCandidate,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Response<Body>, Reason> {
     let entry = &held.entry;
-    let ready = content_coding::ready(want.case, want.class, entry, true).await?;
-    trail.outcome(Outcome::HitStale, None);
-    Ok(stored::ready(want.case, &ready, &stale_status(want, entry)))
+    let ready = content_coding::ready(want.cx, want.class, entry, true).await?;
+    record.outcome(Outcome::HitStale, None);
+    Ok(stored::ready(want.cx, &ready, &stale_status(want, entry)))
 }
 
 /// A page that is on its way: as it comes or, where this visitor cannot read that, when it has landed.
@@ -253,27 +253,27 @@ async fn coming(
     (seat, length): (Seat, Option<u64>),
     status: &CacheStatus<'_>,
 ) -> Result<Response<Body>, Reason> {
-    let (case, coder) = (want.case, &want.case.room.coder);
-    match coder.live(want.class, &case.head.headers, &head.headers) {
-        Live::AsItComes => Ok(stored::stored(case, head, status, Body::flight(seat, length))),
+    let (cx, coder) = (want.cx, &want.cx.worker.recompressor);
+    match coder.live(want.class, &cx.head.headers, &head.headers) {
+        Live::AsItComes => Ok(stored::stored(cx, head, status, Body::flight(seat, length))),
         // A seat that is not read would hold up those that are.
         Live::Never => Err(Reason::Vary),
         Live::Whole => {
             if !coder.arrival(seat).await {
                 return Err(Reason::Vary);
             }
-            let landed = case.room.pages.in_memory(&want.key, || want.sent(), want.now());
+            let landed = cx.worker.pages.in_memory(&want.key, || want.sent(), want.now());
             let page = landed.ok_or(Reason::Vary)?;
             want.suits(&page)?;
-            let ready = content_coding::ready(case, want.class, &page, true).await?;
-            Ok(stored::ready(case, &ready, status))
+            let ready = content_coding::ready(cx, want.class, &page, true).await?;
+            Ok(stored::ready(cx, &ready, status))
         }
     }
 }
 
 /// Whether a page that is held must not be shown any more.
 fn is_gone(want: &Want<'_>, held: &StaleCandidate) -> bool {
-    want.case.room.pages.purged.standing(&held.entry.marks) == Standing::Gone
+    want.cx.worker.pages.purged.standing(&held.entry.marks) == Standing::Gone
 }
 
 fn begin(
@@ -281,20 +281,20 @@ fn begin(
     flight: Arc<Flight>,
     held: Option<&StaleCandidate>,
 ) -> oneshot::Receiver<Led> {
-    let case = want.case;
-    let (request, loss) = origin_request::fill(case, want.class, &flight.sent);
+    let cx = want.cx;
+    let (request, loss) = origin_request::fill(cx, want.class, &flight.sent);
     let order = Order {
         primary: want.key,
         class: want.class,
         request,
-        route: Arc::clone(case.route),
+        route: Arc::clone(cx.route),
         loss,
-        person: personal::person(case).filter(|_| want.class.is_personal()),
-        traces: personal::traces(case, want.class),
+        person: personal::person(cx).filter(|_| want.class.is_personal()),
+        traces: personal::traces(cx, want.class),
         held: held.filter(|held| !is_gone(want, held)).map(|held| Arc::clone(&held.entry)),
         withhold: held.is_some_and(|held| held.rescues),
     };
-    case.room.filler.begin(flight, order)
+    cx.worker.filler.begin(flight, order)
 }
 
 /// Why the origin is asked although something may be stored.
@@ -303,7 +303,7 @@ fn why(want: &Want<'_>, held: Option<&StaleCandidate>) -> Forward {
         // One that was purged is stale, however young it is.
         Some(held)
             if held.entry.is_fresh(unix_now() as u64)
-                && want.case.room.pages.purged.is_current(&held.entry.marks) =>
+                && want.cx.worker.pages.purged.is_current(&held.entry.marks) =>
         {
             Forward::Request
         }
@@ -317,19 +317,19 @@ async fn lead(
     want: &Want<'_>,
     flight: Arc<Flight>,
     held: Option<&StaleCandidate>,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Fetched {
-    let case = want.case;
+    let cx = want.cx;
     // The page may have landed between the look-up and the joining.
-    if let Some(entry) = case.room.pages.in_memory(&want.key, || want.sent(), want.now())
+    if let Some(entry) = cx.worker.pages.in_memory(&want.key, || want.sent(), want.now())
         && want.suits(&entry).is_ok()
         && want.wish.is_met_by(&entry, want.now())
     {
         EndGuard(flight).0.answer(&entry);
-        return Fetched::from(hit(want, &entry, From::Memory, trail).await);
+        return Fetched::from(hit(want, &entry, From::Memory, record).await);
     }
     let led = begin(want, flight, held).await;
-    trail.origin_answered();
+    record.origin_answered();
     match led {
         Ok(Led::Shared { head: entry, seat, length, stored, waits, cookies }) => {
             // What is answered to his session is the answer to his request, as it came.
@@ -346,14 +346,14 @@ async fn lead(
             let answer = match is_his {
                 true => {
                     let body = Body::flight(seat, length);
-                    let mut answer = stored::stored(case, &entry, &status, body);
-                    headers::give_cookies(case, answer.headers_mut(), cookies);
+                    let mut answer = stored::stored(cx, &entry, &status, body);
+                    headers::give_cookies(cx, answer.headers_mut(), cookies);
                     Ok(answer)
                 }
                 false => coming(want, &entry, (seat, length), &status).await,
             };
             if answer.is_ok() {
-                trail.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
+                record.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
             }
             Fetched::begun(answer).await
         }
@@ -363,18 +363,18 @@ async fn lead(
                 status.stored = true;
                 let answer = landed(want, page, status).await;
                 if answer.is_ok() {
-                    trail.outcome(Outcome::Miss, Some(Reason::Miss));
+                    record.outcome(Outcome::Miss, Some(Reason::Miss));
                 }
                 Fetched::from(answer)
             }
             Err(reason) => Fetched::Forward(reason),
         },
         Ok(Led::Validated(entry)) => match want.suits(&entry) {
-            Ok(()) => Fetched::from(validated(want, entry, why(want, held), trail).await),
+            Ok(()) => Fetched::from(validated(want, entry, why(want, held), record).await),
             Err(reason) => Fetched::Forward(reason),
         },
         Ok(Led::Elsewhere(entry)) => match want.suits(&entry) {
-            Ok(()) => Fetched::from(hit(want, &entry, From::Store, trail).await),
+            Ok(()) => Fetched::from(hit(want, &entry, From::Store, record).await),
             Err(reason) => Fetched::Forward(reason),
         },
         Ok(Led::Own(came, reason)) => Fetched::Own(*came, reason),
@@ -389,13 +389,13 @@ async fn validated(
     want: &Want<'_>,
     entry: Arc<Entry>,
     why: Forward,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Response<Body>, Reason> {
     let mut status = CacheStatus::forwarded(why, None);
     status.forwarded_status = Some(304);
     status.stored = true;
     let response = landed(want, entry, status).await?;
-    trail.outcome(Outcome::Revalidated, None);
+    record.outcome(Outcome::Revalidated, None);
     Ok(response)
 }
 
@@ -406,13 +406,13 @@ async fn landed(
     mut status: CacheStatus<'_>,
 ) -> Result<Response<Body>, Reason> {
     // Forms belong to the page that memory has, which may be another one by now.
-    let kept = want.case.room.pages.in_memory(&want.key, || want.sent(), want.now());
+    let kept = want.cx.worker.pages.in_memory(&want.key, || want.sent(), want.now());
     let kept = kept.filter(|kept| want.suits(kept).is_ok());
     let is_kept = kept.is_some();
     let entry = kept.unwrap_or(entry);
-    let ready = content_coding::ready(want.case, want.class, &entry, is_kept).await?;
+    let ready = content_coding::ready(want.cx, want.class, &entry, is_kept).await?;
     status.ttl = Some(entry.ttl(want.now()));
-    Ok(stored::ready(want.case, &ready, &status))
+    Ok(stored::ready(want.cx, &ready, &status))
 }
 
 /// The verdict on another request's fetch. Of one that carries another user's session it is not waited for
@@ -430,7 +430,7 @@ async fn verdict(want: &Want<'_>, seat: &mut Seat) -> Verdict {
 }
 
 /// Waits for another request's fetch.
-async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut RequestRecord) -> Fetched {
+async fn wait(want: &Want<'_>, mut seat: Seat, record: &mut RequestRecord) -> Fetched {
     let (entry, length) = match verdict(want, &mut seat).await {
         Verdict::Shared(entry, length) => (entry, Some(length)),
         Verdict::Landed(page) => (page, None),
@@ -454,7 +454,7 @@ async fn wait(want: &Want<'_>, mut seat: Seat, trail: &mut RequestRecord) -> Fet
         }
     };
     if answer.is_ok() {
-        trail.outcome(Outcome::HitFlight, None);
+        record.outcome(Outcome::HitFlight, None);
     }
     match Fetched::begun(answer).await {
         // Somebody else's session may be why it broke off, and nothing of it was sent yet.
@@ -468,7 +468,7 @@ fn may_be_given(want: &Want<'_>, seat: &Seat, entry: &Entry) -> Result<(), Reaso
     let same = variant_key(&want.key, &entry.vary, want.sent())
         == variant_key(&want.key, &entry.vary, seat.sent());
     // A purge by a tag of which nobody knew yet that the page has it.
-    let is_old = seat.is_later() && !want.case.room.pages.purged.is_current(&entry.marks);
+    let is_old = seat.is_later() && !want.cx.worker.pages.purged.is_current(&entry.marks);
     match (same, is_old) {
         // The guard may have read it for longer than it is fresh.
         (true, false) if !entry.is_fresh(want.now()) => Err(Reason::Stale),

@@ -19,43 +19,43 @@ use crate::telemetry::reason::Reason;
 
 /// Forwards a request as it came, for `reason`.
 pub(in crate::proxy) async fn forward(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     mut body: Option<Incoming>,
     reason: Reason,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
     if let Some(body) = &mut body {
-        let ended = end_of_nothing(body, case.room.settings.stall).await;
+        let ended = end_of_nothing(body, cx.worker.settings.stall).await;
         ended.map_err(OriginError::ClientBody)?;
     }
-    let keep = which_connection(case);
-    let mut request = origin_request::forwarded(case, body);
-    case.set_reached(true);
-    let sheet = &case.room.sheet;
-    let early = interim::pass_on(&mut request, &case.client.pulse, case.head.version, sheet);
-    let session = case.visitor.token.as_ref().map(StoredToken::as_str);
-    let sent = case.upstream().send(request, keep, session).await;
+    let keep = which_connection(cx);
+    let mut request = origin_request::forwarded(cx, body);
+    cx.set_reached(true);
+    let sheet = &cx.worker.sheet;
+    let early = interim::pass_on(&mut request, &cx.client.pulse, cx.head.version, sheet);
+    let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
+    let sent = cx.upstream().send(request, keep, session).await;
     drop(early);
-    let came = sent.inspect_err(|error| case.set_reached(error.may_have_reached()))?;
-    trail.origin_answered();
-    trail.outcome(Outcome::Bypass, Some(reason));
-    fill::count_page(&case.room.sheet, came.response.status(), came.response.headers());
-    count_blocking(case, came.response.headers(), reason);
+    let came = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
+    record.origin_answered();
+    record.outcome(Outcome::Bypass, Some(reason));
+    fill::count_page(&cx.worker.sheet, came.response.status(), came.response.headers());
+    count_blocking(cx, came.response.headers(), reason);
     if came.bound {
-        case.client.bind();
+        cx.client.bind();
     }
     Ok(Answer::Own(came, reason))
 }
 
 /// Counts the cookies that kept a request from the cache: it came with them, or its page sets them.
 pub(in crate::proxy) fn count_blocking(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     headers: &HeaderMap,
     reason: Reason,
 ) {
-    let (sheet, rules) = (&case.room.sheet, &case.room.settings.cookies);
-    let class = |name: &&[u8]| rules.class(name, case.route);
-    let came = cookie::named(&case.head.headers);
+    let (sheet, rules) = (&cx.worker.sheet, &cx.worker.settings.cookies);
+    let class = |name: &&[u8]| rules.class(name, cx.route);
+    let came = cookie::named(&cx.head.headers);
     match reason {
         Reason::UnknownCookie => {
             sheet.cookies(Crumb::Blocked, came.filter(|name| class(name) == CookieClass::Unknown));
@@ -76,16 +76,16 @@ pub(in crate::proxy) fn count_blocking(
 /// The origin connection for a request. One that a log-in binds goes with the client's connection,
 /// unless that is a trusted proxy's, which carries many visitors, or carries many requests at a time: then
 /// with this request alone.
-fn which_connection(case: &RequestContext<'_>) -> Keep {
-    let logs_in = logs_connection_in(&case.head.headers);
-    let slot = case.client.bound.clone();
-    let carries_many = case.admitted.by_proxy || case.client.is_multiplexed();
-    match (carries_many, case.client.is_bound() || logs_in) {
+fn which_connection(cx: &RequestContext<'_>) -> Keep {
+    let logs_in = logs_connection_in(&cx.head.headers);
+    let slot = cx.client.bound.clone();
+    let carries_many = cx.admitted.by_proxy || cx.client.is_multiplexed();
+    match (carries_many, cx.client.is_bound() || logs_in) {
         (true, true) => Keep::Alone,
         (true, false) => Keep::Pool(None),
         (false, false) => Keep::Pool(Some(slot)),
         (false, true) => {
-            case.client.bind();
+            cx.client.bind();
             Keep::Bound(slot)
         }
     }

@@ -20,21 +20,21 @@ use crate::proxy::origin_request;
 
 /// What is looked for in the page that a request fetches to be kept for `class`; nothing where its route
 /// says so, or where the page is the visitor's alone.
-pub(in crate::proxy) fn traces(case: &RequestContext<'_>, class: ShareClass) -> Traces {
+pub(in crate::proxy) fn traces(cx: &RequestContext<'_>, class: ShareClass) -> Traces {
     let mut traces = Traces::default();
-    if case.route.leak_guard != LeakGuard::Full || class == ShareClass::User {
+    if cx.route.leak_guard != LeakGuard::Full || class == ShareClass::User {
         return traces;
     }
     // Secrets first: there is room for so many texts.
-    let rules = &case.room.settings.cookies;
-    let is_session = |name| matches!(rules.class(name, case.route), CookieClass::Session(_));
-    let sessions = cookies(&case.head.headers).filter(|(name, _)| is_session(name));
+    let rules = &cx.worker.settings.cookies;
+    let is_session = |name| matches!(rules.class(name, cx.route), CookieClass::Session(_));
+    let sessions = cookies(&cx.head.headers).filter(|(name, _)| is_session(name));
     sessions.for_each(|(_, value)| traces.token(value));
-    credentials(&case.head.headers, &mut traces);
-    if let Some(user) = case.visitor.user() {
+    credentials(&cx.head.headers, &mut traces);
+    if let Some(user) = cx.visitor.user() {
         traces.user(user.as_bytes());
         // What a whole segment has in common is nobody's own.
-        let keyed = &case.route.segment.attributes;
+        let keyed = &cx.route.segment.attributes;
         let is_keyed = |name: &str| class == ShareClass::Segment && keyed.iter().any(|n| n == name);
         let own = user.attributes().filter(|(name, _)| !is_keyed(name));
         own.for_each(|(_, value)| traces.attribute(value.as_bytes()));
@@ -43,10 +43,10 @@ pub(in crate::proxy) fn traces(case: &RequestContext<'_>, class: ShareClass) -> 
 }
 
 /// Whom a fill tells the origin of.
-pub(in crate::proxy) fn person(case: &RequestContext<'_>) -> Option<Person> {
-    let (session, user) = case.visitor.known()?;
-    let identity = origin_request::identity(case).clone();
-    let witness = Witness::new(user, case.admitted.address);
+pub(in crate::proxy) fn person(cx: &RequestContext<'_>) -> Option<Person> {
+    let (session, user) = cx.visitor.known()?;
+    let identity = origin_request::identity(cx).clone();
+    let witness = Witness::new(user, cx.admitted.address);
     Some(Person { witness, identity, session: session.clone() })
 }
 

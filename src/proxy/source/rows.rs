@@ -26,47 +26,47 @@ const BY_THE_APP: [HeaderName; 3] = [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE];
 /// The row that a request names; `None` where the request is for the origin: no route with rows,
 /// another method, a row that is not there, or a store that is away.
 pub(in crate::proxy) async fn answer(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     item: Option<&Item>,
     has_body: bool,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Option<Response<Body>> {
-    let kept = find(case, item, has_body, Look::Use).await?;
-    trail.outcome(Outcome::HitStore, None);
-    Some(respond(case, &kept))
+    let kept = find(cx, item, has_body, Look::Use).await?;
+    record.outcome(Outcome::HitStore, None);
+    Some(respond(cx, &kept))
 }
 
 /// The content of that row.
 pub(in crate::proxy) async fn find(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     item: Option<&Item>,
     has_body: bool,
     look: Look,
 ) -> Option<Arc<KeptRow>> {
-    let room = case.room;
-    let row = room.row_named(case.route, item)?;
-    if has_body || !matches!(case.head.method, Method::GET | Method::HEAD) {
+    let worker = cx.worker;
+    let row = worker.row_named(cx.route, item)?;
+    if has_body || !matches!(cx.head.method, Method::GET | Method::HEAD) {
         return None;
     }
-    if upgrade::asked(case.head, has_body).is_some() {
+    if upgrade::asked(cx.head, has_body).is_some() {
         return None;
     }
     // Seldom asked of a row; the app knows the answer.
-    if BY_THE_APP.iter().any(|name| case.head.headers.contains_key(name)) {
+    if BY_THE_APP.iter().any(|name| cx.head.headers.contains_key(name)) {
         return None;
     }
     let found = match look {
-        Look::Use => room.rows.row(&room.store, &row).await,
-        Look::Peek => room.rows.peek(&room.store, &row).await,
+        Look::Use => worker.rows.row(&worker.store, &row).await,
+        Look::Peek => worker.rows.peek(&worker.store, &row).await,
     };
     found.unwrap_or_else(|error| {
         tracing::debug!(%error, "a row could not be looked up");
-        room.sheet.count(Count::StoreReadErrors);
+        worker.sheet.count(Count::StoreReadErrors);
         None
     })
 }
 
-fn respond(case: &RequestContext<'_>, kept: &KeptRow) -> Response<Body> {
+fn respond(cx: &RequestContext<'_>, kept: &KeptRow) -> Response<Body> {
     let KeptRow { json, refreshed, tag } = kept;
     let mut headers = HeaderMap::with_capacity(8);
     // Hex digits in quotes are a field value.
@@ -76,16 +76,16 @@ fn respond(case: &RequestContext<'_>, kept: &KeptRow) -> Response<Body> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Some(refreshed) = refreshed {
         // A clock that is behind another's finds it new.
-        headers.insert(AGE, HeaderValue::from((case.now - refreshed).max(0.0) as u64));
+        headers.insert(AGE, HeaderValue::from((cx.now - refreshed).max(0.0) as u64));
     }
-    headers::put_status(case.room, &mut headers, &status());
+    headers::put_status(cx.worker, &mut headers, &status());
     let mut response = Response::new(Body::empty());
-    if names_tag(&case.head.headers, tag) {
+    if names_tag(&cx.head.headers, tag) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        if case.head.method == Method::HEAD {
+        if cx.head.method == Method::HEAD {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(json.len()));
         } else {
             *response.body_mut() = Body::full(json.clone());

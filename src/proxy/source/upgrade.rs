@@ -35,53 +35,53 @@ use crate::telemetry::reason::Reason;
 
 /// A place for one more tunnel, in all and for the visitor's address. A proxy of ours that does not say
 /// for whom it asks is not counted, and neither is who has no address.
-fn place(case: &RequestContext<'_>) -> Option<Place> {
-    let settings = &case.room.settings;
-    let mut place = case.room.tunnels.enter(settings.tunnels)?;
-    let peer = case.admitted.address.map(Peer::at);
+fn place(cx: &RequestContext<'_>) -> Option<Place> {
+    let settings = &cx.worker.settings;
+    let mut place = cx.worker.tunnels.enter(settings.tunnels)?;
+    let peer = cx.admitted.address.map(Peer::at);
     let counted = peer.filter(|peer| !peer.is_among(&settings.trusted_proxies));
     counted.is_none_or(|peer| place.count_for(peer, settings.tunnels_per_address)).then_some(place)
 }
 
 /// Forwards a request for another protocol; it was found to be one, and has no body.
 pub(in crate::proxy) async fn answer(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     body: Incoming,
-    trail: &mut RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
-    let room = case.room;
-    let Some(protocol) = asked(case.head, false) else {
-        return forward::forward(case, Some(body), Reason::Upgrade, trail).await;
+    let worker = cx.worker;
+    let Some(protocol) = asked(cx.head, false) else {
+        return forward::forward(cx, Some(body), Reason::Upgrade, record).await;
     };
-    let Some(place) = place(case) else {
-        room.sheet.count(Count::TunnelsRefused);
+    let Some(place) = place(cx) else {
+        worker.sheet.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };
-    let mut request = origin_request::forwarded(case, Some(body));
+    let mut request = origin_request::forwarded(cx, Some(body));
     for name in [TE, TRAILER] {
         request.headers_mut().remove(name);
     }
     protocol.put(request.headers_mut());
-    case.set_reached(true);
-    let session = case.visitor.token.as_ref().map(StoredToken::as_str);
-    let sent = case.upstream().upgrade(request, &protocol, session).await;
-    let answer = sent.inspect_err(|error| case.set_reached(error.may_have_reached()))?;
-    trail.origin_answered();
-    trail.outcome(Outcome::Bypass, Some(Reason::Upgrade));
-    let stream = case.head.extensions.get::<Extended>().map(|Extended(stream)| stream.clone());
+    cx.set_reached(true);
+    let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
+    let sent = cx.upstream().upgrade(request, &protocol, session).await;
+    let answer = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
+    record.origin_answered();
+    record.outcome(Outcome::Bypass, Some(Reason::Upgrade));
+    let stream = cx.head.extensions.get::<Extended>().map(|Extended(stream)| stream.clone());
     match answer {
         // Over HTTP/2 a success would mean that the tunnel is open (RFC 8441 §5).
         Upgraded::Http(came) if stream.is_some() && came.response.status().is_success() => {
             // It has answered: what it did is done.
-            case.set_reached(false);
+            cx.set_reached(false);
             let what = "it answers a handshake with a page";
             Err(Error::Origin(OriginError::Malformed(what)))
         }
         Upgraded::Http(came) => Ok(Answer::Own(came, Reason::Upgrade)),
         Upgraded::Switched(mut origin) => {
             let mut fields = std::mem::take(&mut origin.fields);
-            headers::remove_sessions(case, &mut fields);
-            headers::harden_cookies(case, &mut fields);
+            headers::remove_sessions(cx, &mut fields);
+            headers::harden_cookies(cx, &mut fields);
             let is_websocket = protocol.is_websocket();
             let response = match stream {
                 Some(_) => extended(fields),

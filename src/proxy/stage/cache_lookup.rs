@@ -24,7 +24,7 @@ use crate::telemetry::reason::Reason;
 
 /// A request that the cache may serve.
 pub(in crate::proxy) struct Want<'c> {
-    pub(in crate::proxy) case: &'c RequestContext<'c>,
+    pub(in crate::proxy) cx: &'c RequestContext<'c>,
     /// With whom the page would be shared: part of the key, and of what may fill it.
     pub(in crate::proxy) class: ShareClass,
     pub(in crate::proxy) key: PageKey,
@@ -35,23 +35,23 @@ pub(in crate::proxy) struct Want<'c> {
 }
 
 impl<'c> Want<'c> {
-    pub(in crate::proxy) fn new(case: &'c RequestContext<'c>, class: ShareClass) -> Self {
-        let target = case.head.uri.path_and_query().map_or("/", |target| target.as_str());
-        let key = case.page_key(target, case.route, class);
-        let honours = case.room.filler.policy.client_directives;
-        let wish = Wish::of(&case.head.headers, honours);
-        Self { case, class, key, wish, sent: OnceCell::new() }
+    pub(in crate::proxy) fn new(cx: &'c RequestContext<'c>, class: ShareClass) -> Self {
+        let target = cx.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let key = cx.page_key(target, cx.route, class);
+        let honours = cx.worker.filler.policy.client_directives;
+        let wish = Wish::of(&cx.head.headers, honours);
+        Self { cx, class, key, wish, sent: OnceCell::new() }
     }
 
     pub(in crate::proxy) fn sent(&self) -> &HeaderMap {
-        self.sent.get_or_init(|| origin_request::fill_fields(self.case, self.class))
+        self.sent.get_or_init(|| origin_request::fill_fields(self.cx, self.class))
     }
 
     /// Whether a fetch that carries this visitor's session would lack something of his request. It is his own
     /// request then, as it came: no answer to his session is thrown away, for it may have changed that.
     pub(in crate::proxy) fn loses_own(&self) -> bool {
         let is_personal = self.class.is_personal();
-        is_personal && origin_request::fill(self.case, self.class, self.sent()).1 == Loss::Visitor
+        is_personal && origin_request::fill(self.cx, self.class, self.sent()).1 == Loss::Visitor
     }
 
     /// The key under which a page that was found is fetched anew.
@@ -71,19 +71,19 @@ impl<'c> Want<'c> {
     }
 
     pub(in crate::proxy) fn now(&self) -> u64 {
-        self.case.now as u64
+        self.cx.now as u64
     }
 
     /// Whether a cookie is the session's of a visitor who is known to be nobody: with it he is given what is
     /// given without.
     pub(in crate::proxy) fn is_nobodys(&self, cookie: &[u8]) -> bool {
-        self.case.visitor.sharing == Who::Anonymous
-            && self.case.room.settings.cookies.is_session(cookie)
+        self.cx.visitor.sharing == Who::Anonymous
+            && self.cx.worker.settings.cookies.is_session(cookie)
     }
 
     /// Whether this visitor may be given that page, or why he is forwarded.
     pub(in crate::proxy) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
-        let headers = &self.case.head.headers;
+        let headers = &self.cx.head.headers;
         if entry.source == LifetimeSource::Default && !accept_names_pages(headers) {
             return Err(Reason::Accept);
         }
@@ -96,14 +96,14 @@ impl<'c> Want<'c> {
     /// Whether he came with a field, by which a page was chosen, that a fill does not send as he does; or
     /// would be told of in one, in which a fill tells of nobody.
     pub(in crate::proxy) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
-        let headers = &self.case.head.headers;
+        let headers = &self.cx.head.headers;
         match *name {
             COOKIE => self.lost_cookies().any(|cookie| !self.is_nobodys(cookie)),
             // In the key, as are the two that say the same of the visitor's side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
             // Looked at when the page is made ready for him.
-            ACCEPT_ENCODING if self.case.room.coder.is_on() => false,
+            ACCEPT_ENCODING if self.cx.worker.recompressor.is_on() => false,
             // Who takes no coding that a fill asks for may have what is in none.
             ACCEPT_ENCODING => {
                 headers.contains_key(name)
@@ -111,7 +111,7 @@ impl<'c> Want<'c> {
                     && entry.headers.contains_key(CONTENT_ENCODING)
             }
             // We are who says that, and of him something else.
-            _ if origin_request::is_told(self.case, self.class, name) => true,
+            _ if origin_request::is_told(self.cx, self.class, name) => true,
             _ => headers.contains_key(name) && !self.sent().contains_key(name),
         }
     }
@@ -121,14 +121,14 @@ impl<'c> Want<'c> {
     /// The cookies that no fill sends, and by which his page may be another. Where all that is personal is
     /// filled in, by the operator's word, the session's are none of these.
     pub(in crate::proxy) fn lost_cookies(&self) -> impl Iterator<Item = &'c [u8]> {
-        let case = self.case;
-        let rules = &case.room.settings.cookies;
+        let cx = self.cx;
+        let rules = &cx.worker.settings.cookies;
         let is_of_holes = move |name: &&[u8]| {
             self.class == ShareClass::Everyone
-                && case.route.has_holes()
-                && matches!(rules.class(name, case.route), CookieClass::Session(_))
+                && cx.route.has_holes()
+                && matches!(rules.class(name, cx.route), CookieClass::Session(_))
         };
-        origin_request::lost_cookies(case, self.class).filter(move |name| !is_of_holes(name))
+        origin_request::lost_cookies(cx, self.class).filter(move |name| !is_of_holes(name))
     }
 }
 
@@ -165,13 +165,13 @@ pub(in crate::proxy) async fn decide(
     forwarded_for: Option<Reason>,
     look: Look,
 ) -> Step {
-    let case = want.case;
+    let cx = want.cx;
     let found = match find(want, look).await {
         // What the origin calls public when it answers a login is for strangers, too.
         absent @ Lookup::Absent(_)
-            if want.class == ShareClass::Anonymous && case.route.trust_public =>
+            if want.class == ShareClass::Anonymous && cx.route.trust_public =>
         {
-            match find(&Want::new(case, ShareClass::Public), look).await {
+            match find(&Want::new(cx, ShareClass::Public), look).await {
                 fresh @ Lookup::Fresh(..) => fresh,
                 Lookup::Stale(..) | Lookup::Absent(_) => absent,
             }
@@ -186,12 +186,12 @@ pub(in crate::proxy) async fn decide(
         Weighed::Forward(reason) => return Step::Forward(reason),
         Weighed::Fetch(held, key) => (held, key),
     };
-    if case.head.method == Method::HEAD {
+    if cx.head.method == Method::HEAD {
         // Its answer is the visitor's own, and changes nothing that others get: it cannot make a page
         // fresh, and one that it contradicts is stale as it is (RFC 9111 §4.3.5).
         return Step::Head(held);
     }
-    let memory = case.room.pages.memory();
+    let memory = cx.worker.pages.memory();
     let uncacheable = match look {
         Look::Use => memory.uncacheable(&want.key, want.now()),
         Look::Peek => memory.peek_uncacheable(&want.key, want.now()).map(|(reason, _)| reason),
@@ -209,13 +209,13 @@ pub(in crate::proxy) async fn decide(
 }
 
 /// Whether something static is asked for, and is kept for strangers as something that is so by proof.
-pub(in crate::proxy) async fn is_kept_for_strangers(case: &RequestContext<'_>, look: Look) -> bool {
-    let may_be = case.room.filler.policy.static_for_all
-        && media::asks_for_static(&case.head.headers, case.head.uri.path());
+pub(in crate::proxy) async fn is_kept_for_strangers(cx: &RequestContext<'_>, look: Look) -> bool {
+    let may_be = cx.worker.filler.policy.static_for_all
+        && media::asks_for_static(&cx.head.headers, cx.head.uri.path());
     if !may_be {
         return false;
     }
-    let want = Want::new(case, ShareClass::Anonymous);
+    let want = Want::new(cx, ShareClass::Anonymous);
     let Lookup::Fresh(entry, _) = find(&want, look).await else { return false };
     entry.static_proof && want.wish.is_met_by(&entry, want.now()) && want.suits(&entry).is_ok()
 }
@@ -258,18 +258,18 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
 
 /// Looks in memory and in the store; a store that fails has nothing.
 async fn find(want: &Want<'_>, look: Look) -> Lookup {
-    let room = want.case.room;
-    let pages = &room.pages;
+    let worker = want.cx.worker;
+    let pages = &worker.pages;
     // PERF: what a fill would send is made only where it is needed. A peek has time.
     if look == Look::Use
         && let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now())
     {
         return Lookup::Fresh(entry, From::Memory);
     }
-    let looked_up = pages.look(&room.store, &want.key, want.sent(), want.now(), look).await;
+    let looked_up = pages.look(&worker.store, &want.key, want.sent(), want.now(), look).await;
     looked_up.unwrap_or_else(|error| {
         tracing::debug!(%error, "a page could not be looked up");
-        room.sheet.count(Count::StoreReadErrors);
+        worker.sheet.count(Count::StoreReadErrors);
         Lookup::Absent(want.key)
     })
 }

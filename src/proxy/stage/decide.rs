@@ -15,12 +15,12 @@ use crate::telemetry::reason::Reason;
 
 /// How far the cache may serve a request.
 pub(in crate::proxy) async fn access(
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     item: Option<&Item>,
     has_body: bool,
     look: Look,
 ) -> Access {
-    let head = case.head;
+    let head = cx.head;
     if upgrade::asked(head, has_body).is_some() {
         return Access::Bypass(Reason::Upgrade);
     }
@@ -31,19 +31,19 @@ pub(in crate::proxy) async fn access(
         query: head.uri.query().unwrap_or_default(),
         headers: &head.headers,
         has_body,
-        bound: case.client.is_bound() || logs_connection_in(&head.headers),
-        who: case.visitor.sharing,
-        ranks: !is_read || ranks(case, item, look).await,
+        bound: cx.client.is_bound() || logs_connection_in(&head.headers),
+        who: cx.visitor.sharing,
+        ranks: !is_read || ranks(cx, item, look).await,
     };
-    match can_cache(&asked, case.route, &case.room.filler.policy) {
+    match can_cache(&asked, cx.route, &cx.worker.filler.policy) {
         // SECURITY: without a user such a page would have no owner.
-        Access::Shared(class) if class.is_personal() && case.visitor.known().is_none() => {
+        Access::Shared(class) if class.is_personal() && cx.visitor.known().is_none() => {
             Access::Bypass(Reason::UnknownToken)
         }
         // What is static by proof needs no proof of a segment, unless the route says that attributes choose.
         Access::Shared(ShareClass::Segment)
-            if case.route.segment.attributes.is_empty()
-                && cache_lookup::is_kept_for_strangers(case, look).await =>
+            if cx.route.segment.attributes.is_empty()
+                && cache_lookup::is_kept_for_strangers(cx, look).await =>
         {
             Access::StaticOnly(Reason::Login)
         }
@@ -59,17 +59,17 @@ pub(in crate::proxy) fn takes_stored_only(head: &Parts) -> bool {
 
 /// Whether the item is among the most viewed, where the route asks for that. A store that cannot say
 /// costs nobody the cache.
-async fn ranks(case: &RequestContext<'_>, item: Option<&Item>, look: Look) -> bool {
-    let Some(top) = case.route.only_top else { return true };
+async fn ranks(cx: &RequestContext<'_>, item: Option<&Item>, look: Look) -> bool {
+    let Some(top) = cx.route.only_top else { return true };
     let Some(item) = item else { return false };
-    let room = case.room;
+    let worker = cx.worker;
     let is_under = match look {
-        Look::Use => room.ranks.is_under(&room.store, item, top, case.now).await,
-        Look::Peek => room.ranks.peek(&room.store, item, top, case.now).await,
+        Look::Use => worker.ranks.is_under(&worker.store, item, top, cx.now).await,
+        Look::Peek => worker.ranks.peek(&worker.store, item, top, cx.now).await,
     };
     is_under.unwrap_or_else(|error| {
         tracing::debug!(%error, "an item's rank could not be looked up");
-        room.sheet.count(Count::StoreReadErrors);
+        worker.sheet.count(Count::StoreReadErrors);
         true
     })
 }

@@ -129,38 +129,38 @@ enum Carried {
 
 /// Recognises the visitor of a request to a host, as `Admitted::site` says it.
 pub(in crate::proxy) async fn recognise(
-    room: &Rc<WorkerContext>,
+    worker: &Rc<WorkerContext>,
     (head, host): (&Parts, &str),
     route: &Route,
     now: f64,
     asking: Asking<'_>,
 ) -> Visitor {
-    let rules = &room.settings.cookies;
-    let verify = room.settings.verify.as_ref();
+    let rules = &worker.settings.cookies;
+    let verify = worker.settings.verify.as_ref();
     let Sorted { carried, has_unknown, is_odd } =
         sort(rules, (head, host), route, verify.is_some());
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
-    if is_odd && verify.is_some() && brings_barred(room, head, now).await {
+    if is_odd && verify.is_some() && brings_barred(worker, head, now).await {
         let nobody = nobody(None, in_url.or(unknown_cookie));
         return Visitor { is_barred: true, ..nobody };
     }
     match carried {
         Carried::Malformed => Visitor::unknown(in_url.unwrap_or(Reason::BadSessionCookie), None),
         Carried::Rivals(tokens) => {
-            let rivals = tokens.iter().map(|token| room.sessions.stored(token)).collect();
+            let rivals = tokens.iter().map(|token| worker.sessions.stored(token)).collect();
             let reason = in_url.unwrap_or(Reason::BadSessionCookie);
             Visitor { rivals, ..Visitor::unknown(reason, None) }
         }
         Carried::Nothing => nobody(None, in_url.or(unknown_cookie)),
         Carried::Token(token, carried) => {
-            let token = room.sessions.stored(&token);
+            let token = worker.sessions.stored(&token);
             let asked = verify.zip(carried);
             let found = match (asked, asking.look()) {
                 (Some((verify, carried)), _) => {
                     let whose = verify::Whose { head, token: &token, carried, now };
-                    match verify::verify(room, verify, whose, asking).await {
+                    match verify::verify(worker, verify, whose, asking).await {
                         Ok(Verdict::Known(user)) => Ok(Some(user)),
                         Ok(Verdict::Nobody) => {
                             let nobody = nobody(Some(token), in_url.or(unknown_cookie));
@@ -178,7 +178,7 @@ pub(in crate::proxy) async fn recognise(
                         Err(error) => Err(error),
                     }
                 }
-                (None, look) => user_at(room, (&token, host), now, look).await,
+                (None, look) => user_at(worker, (&token, host), now, look).await,
             };
             match found {
                 Ok(Some(user)) => Visitor {
@@ -193,7 +193,7 @@ pub(in crate::proxy) async fn recognise(
                 Ok(None) => Visitor::unknown(in_url.unwrap_or(Reason::UnknownToken), Some(token)),
                 Err(error) => {
                     tracing::debug!(%error, "a token could not be looked up");
-                    room.sheet.count(Count::StoreReadErrors);
+                    worker.sheet.count(Count::StoreReadErrors);
                     let reason = in_url.unwrap_or(Reason::StoreAway);
                     let unknown = Visitor::unknown(reason, Some(token));
                     Visitor { unsure: true, carried, ..unknown }
@@ -205,14 +205,14 @@ pub(in crate::proxy) async fn recognise(
 
 /// Whose a token is at a host.
 async fn user_at(
-    room: &WorkerContext,
+    worker: &WorkerContext,
     (token, host): (&StoredToken, &str),
     now: f64,
     look: Look,
 ) -> Result<Option<User>, StoreError> {
     let found = match look {
-        Look::Use => room.sessions.check_token(&room.store, token, now).await?,
-        Look::Peek => room.sessions.peek_token(&room.store, token, now).await?,
+        Look::Use => worker.sessions.check_token(&worker.store, token, now).await?,
+        Look::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
     };
     // SECURITY: users of an app may choose its tokens, and what it says of one holds at its host alone.
     Ok(found.filter(|user| user.is_known_at(host)))
@@ -240,8 +240,8 @@ fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
 
 /// Whether an app that looks for a session elsewhere than we do may find one that was logged out. Where the
 /// store is away it may.
-async fn brings_barred(room: &WorkerContext, head: &Parts, now: f64) -> bool {
-    let barred = Suspects::of(room, &head.headers).are_barred(room, now).await;
+async fn brings_barred(worker: &WorkerContext, head: &Parts, now: f64) -> bool {
+    let barred = Suspects::of(worker, &head.headers).are_barred(worker, now).await;
     barred.unwrap_or_else(|error| {
         tracing::debug!(%error, "it could not be looked up whether a token is barred");
         false

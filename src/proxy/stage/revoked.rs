@@ -28,8 +28,8 @@ pub(in crate::proxy) enum Suspects {
 }
 
 impl Suspects {
-    pub(in crate::proxy) fn of(room: &WorkerContext, headers: &HeaderMap) -> Self {
-        let rules = &room.settings.cookies;
+    pub(in crate::proxy) fn of(worker: &WorkerContext, headers: &HeaderMap) -> Self {
+        let rules = &worker.settings.cookies;
         let mut tokens: Vec<Token> = Vec::new();
         for token in read(rules, headers) {
             if tokens.contains(&token) {
@@ -40,17 +40,17 @@ impl Suspects {
             }
             tokens.push(token);
         }
-        Self::Few(tokens.iter().map(|token| room.sessions.stored(token)).collect())
+        Self::Few(tokens.iter().map(|token| worker.sessions.stored(token)).collect())
     }
 
     /// Whether one of them is barred; `now` is Unix time in seconds.
     pub(in crate::proxy) async fn are_barred(
         &self,
-        room: &WorkerContext,
+        worker: &WorkerContext,
         now: f64,
     ) -> Result<bool, StoreError> {
         let Self::Few(tokens) = self else { return Ok(true) };
-        let asked = tokens.iter().map(|token| room.store.is_barred(token, now));
+        let asked = tokens.iter().map(|token| worker.store.is_barred(token, now));
         Ok(try_join_all(asked).await?.contains(&true))
     }
 }

@@ -85,52 +85,53 @@ pub(in crate::proxy) enum Verdict {
 
 /// Finds out who a visitor is: by what is remembered, else by asking the app.
 pub(in crate::proxy) async fn verify(
-    room: &Rc<WorkerContext>,
+    worker: &Rc<WorkerContext>,
     verify: &Arc<Verify>,
     whose: Whose<'_>,
     asking: Asking<'_>,
 ) -> Result<Verdict, StoreError> {
-    let verdict = find_out(room, verify, whose, asking).await?;
+    let verdict = find_out(worker, verify, whose, asking).await?;
     // SECURITY: who is unknown is passed on as he comes, and the app may believe in what was logged out,
     // whether it was not asked, has not said, or another proxy has remembered its answer first.
     let is_unknown = matches!(verdict, Verdict::Unknown);
-    if is_unknown && Suspects::of(room, &whose.head.headers).are_barred(room, whose.now).await? {
+    if is_unknown && Suspects::of(worker, &whose.head.headers).are_barred(worker, whose.now).await?
+    {
         return Ok(Verdict::Barred);
     }
     Ok(verdict)
 }
 
 async fn find_out(
-    room: &Rc<WorkerContext>,
+    worker: &Rc<WorkerContext>,
     verify: &Arc<Verify>,
     whose: Whose<'_>,
     asking: Asking<'_>,
 ) -> Result<Verdict, StoreError> {
-    let remembered = room.verified.recall(&room.store, &whose.carried, whose.now).await?;
+    let remembered = worker.verified.recall(&worker.store, &whose.carried, whose.now).await?;
     let is_renewal = remembered.is_some();
     if let Some(Remembered { answer, asked }) = remembered {
         let is_old = whose.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
-        let is_due = is_old && !room.verified.was_unclear(&whose.carried, whose.now);
-        if let Some(verdict) = stands(room, answer, whose, asking.look()).await? {
+        let is_due = is_old && !worker.verified.was_unclear(&whose.carried, whose.now);
+        if let Some(verdict) = stands(worker, answer, whose, asking.look()).await? {
             if let Asking::Of(client, admitted) = asking {
-                room.verified.count_use(&whose.carried);
+                worker.verified.count_use(&whose.carried);
                 if is_due {
                     // Nobody waits for it.
-                    drop(ask(room, verify, whose, (client, admitted), Asks::Renewal));
+                    drop(ask(worker, verify, whose, (client, admitted), Asks::Renewal));
                 }
             }
             return Ok(verdict);
         }
     }
     let Asking::Of(client, admitted) = asking else { return Ok(Verdict::Unknown) };
-    if room.verified.was_unclear(&whose.carried, whose.now) {
+    if worker.verified.was_unclear(&whose.carried, whose.now) {
         return Ok(Verdict::Unknown);
     }
     let asks = Asks::Visitor(admitted.address);
-    let Some(told) = ask(room, verify, whose, (client, admitted), asks) else {
+    let Some(told) = ask(worker, verify, whose, (client, admitted), asks) else {
         return Ok(Verdict::Unknown);
     };
-    if !is_renewal && let Some(asked) = room.verified.count_question() {
+    if !is_renewal && let Some(asked) = worker.verified.count_question() {
         tracing::warn!(
             asked,
             "most visitors whom [session.verify] asked about were seen once: the session cookie seems \
@@ -148,7 +149,7 @@ async fn find_out(
 
 /// Whether what is remembered still holds: a user's session may have been ended here.
 async fn stands(
-    room: &WorkerContext,
+    worker: &WorkerContext,
     answer: Answer,
     whose: Whose<'_>,
     look: Look,
@@ -160,8 +161,8 @@ async fn stands(
     };
     let Whose { token, now, .. } = whose;
     let found = match look {
-        Look::Use => room.sessions.check_token(&room.store, token, now).await?,
-        Look::Peek => room.sessions.peek_token(&room.store, token, now).await?,
+        Look::Use => worker.sessions.check_token(&worker.store, token, now).await?,
+        Look::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
     };
     // SECURITY: the store has what was learnt last of a token, maybe at another host or of other cookies.
     Ok(found.filter(|found| found.is_same(&user)).map(|_| Verdict::Known(user)))
@@ -176,25 +177,25 @@ async fn wait(mut told: watch::Receiver<Option<Told>>, patience: Duration) -> To
 /// Joins those who wait for the app's word, or begins to ask. `None`: of too many visitors it is asked
 /// already.
 fn ask(
-    room: &Rc<WorkerContext>,
+    worker: &Rc<WorkerContext>,
     verify: &Arc<Verify>,
     whose: Whose<'_>,
     (client, admitted): (&Rc<Client>, &Admitted),
     asks: Asks,
 ) -> Option<watch::Receiver<Option<Told>>> {
-    match room.verified.join(whose.carried) {
+    match worker.verified.join(whose.carried) {
         Join::Full => None,
         Join::Wait(told) => Some(told),
         Join::Lead(lead, told) => {
             let head = question_head(whose.head, verify);
-            let (upstream, request) = question(room, client, admitted, &head, whose.now)?;
+            let (upstream, request) = question(worker, client, admitted, &head, whose.now)?;
             let question = Question {
-                room: Rc::clone(room),
+                worker: Rc::clone(worker),
                 verify: Arc::clone(verify),
                 upstream,
                 token: whose.token.clone(),
                 bond: Bond::of_cookies(&whose.carried),
-                suspects: Suspects::of(room, &whose.head.headers),
+                suspects: Suspects::of(worker, &whose.head.headers),
                 asks,
             };
             tokio::task::spawn_local(async move {
@@ -221,32 +222,33 @@ fn question_head(of: &Parts, verify: &Verify) -> Parts {
 
 /// The request as it goes to the app, and the way there. `None`: it would go to an app without sessions.
 fn question(
-    room: &Rc<WorkerContext>,
+    worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
     admitted: &Admitted,
     head: &Parts,
     now: f64,
 ) -> Option<(Rc<Upstream>, Request<Outgoing>)> {
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
-    let (route, _) = route_of(room, head, &admitted);
-    let (visitor, held) = (Visitor::in_question(), VisitorTokenState::default());
+    let (route, _) = route_of(worker, head, &admitted);
+    let (visitor, visitor_token) = (Visitor::in_question(), VisitorTokenState::default());
     let parts = (head, &admitted, route, &visitor);
-    let case = RequestContext::new(room, client, parts, &held, (now, RequestKind::Question));
+    let cx =
+        RequestContext::new(worker, client, parts, &visitor_token, (now, RequestKind::Question));
     // An app that has no part in sessions is not believed about them.
-    if !case.rules().sessions {
+    if !cx.rules().sessions {
         return None;
     }
-    let mut request = origin_request::question(&case);
+    let mut request = origin_request::question(&cx);
     // The answer is about his cookies, with whatever certificate they come.
-    for (name, _) in case.certificate().iter().flat_map(|shown| shown.fields()) {
+    for (name, _) in cx.certificate().iter().flat_map(|shown| shown.fields()) {
         request.headers_mut().remove(name);
     }
-    Some((Rc::clone(case.upstream()), request))
+    Some((Rc::clone(cx.upstream()), request))
 }
 
 /// A question that is under way.
 struct Question {
-    room: Rc<WorkerContext>,
+    worker: Rc<WorkerContext>,
     verify: Arc<Verify>,
     upstream: Rc<Upstream>,
     token: StoredToken,
@@ -260,10 +262,10 @@ struct Question {
 impl Question {
     /// Asks, and has the answer remembered. `None`: nobody knows.
     async fn carry_out(&self, lead: &Lead, request: Request<Outgoing>) -> Told {
-        let (sheet, store) = (&self.room.sheet, &self.room.store);
+        let (sheet, store) = (&self.worker.sheet, &self.worker.store);
         let before = lead.before(store).await.ok()?;
         let asked = unix_now();
-        if self.suspects.are_barred(&self.room, asked).await.ok()? {
+        if self.suspects.are_barred(&self.worker, asked).await.ok()? {
             let barred = Remembered { answer: Answer::Barred, asked };
             let ttl = self.verify.every;
             let kept = lead.remember(store, before.as_ref(), barred, ttl).await;
@@ -317,20 +319,20 @@ impl Question {
         let body = if reads { read(body, &head.headers).await? } else { Vec::new() };
         let told =
             self.verify.judge(Seen { status: head.status, headers: &head.headers, body: &body });
-        let rules = &self.room.settings.cookies;
+        let rules = &self.worker.settings.cookies;
         let path = self.verify.target.path();
         told.filter(|told| fits(told, rules, (&carried, &head.headers), path))
     }
 
     /// Brings the session in line with what the app said. `None`: that could not be done.
     async fn heed(&self, answer: &Answer, now: f64) -> Option<()> {
-        let Self { room, token, .. } = self;
-        let held = room.sessions.peek_token(&room.store, token, now).await.ok()?;
+        let Self { worker, token, .. } = self;
+        let visitor_token = worker.sessions.peek_token(&worker.store, token, now).await.ok()?;
         match answer {
-            Answer::Known(_) if room.sessions.is_denied(token) => None,
-            Answer::Known(user) if held.as_ref() == Some(user) => Some(()),
+            Answer::Known(_) if worker.sessions.is_denied(token) => None,
+            Answer::Known(user) if visitor_token.as_ref() == Some(user) => Some(()),
             Answer::Known(user) => {
-                let adopted = room.sessions.adopt(&room.store, token, user, now).await;
+                let adopted = worker.sessions.adopt(&worker.store, token, user, now).await;
                 adopted
                     .inspect_err(|error| {
                         tracing::debug!(%error, "a session of the app's own could not be stored");
@@ -339,7 +341,10 @@ impl Question {
             }
             // Who has lost one of several cookies is somebody else to the app; and at another host the token may
             // be nobody's. The log-in that was learnt of other cookies is theirs.
-            Answer::Nobody if held.is_some_and(|held| held.is_bound_to(self.bond)) => {
+            Answer::Nobody
+                if visitor_token
+                    .is_some_and(|visitor_token| visitor_token.is_bound_to(self.bond)) =>
+            {
                 self.end().await
             }
             Answer::Nobody | Answer::Barred => Some(()),
@@ -348,15 +353,16 @@ impl Question {
 
     /// Ends the session, if there is one.
     async fn end(&self) -> Option<()> {
-        let Self { room, token, .. } = self;
-        let held = room.sessions.peek_token(&room.store, token, unix_now()).await.ok()?;
-        if held.is_none() {
+        let Self { worker, token, .. } = self;
+        let visitor_token =
+            worker.sessions.peek_token(&worker.store, token, unix_now()).await.ok()?;
+        if visitor_token.is_none() {
             return Some(());
         }
-        room.visits.forget(token);
-        room.sheet.count(Count::LogOuts);
+        worker.visits.forget(token);
+        worker.sheet.count(Count::LogOuts);
         // The app has ended it, for whatever reason: its visitor has not logged out here.
-        room.sessions.put_out(&room.store, token, Ending::Dismissed).await.ok()
+        worker.sessions.put_out(&worker.store, token, Ending::Dismissed).await.ok()
     }
 }
 

@@ -50,7 +50,7 @@ const DEPTH_MAX: usize = 3;
 /// Who asks for the contents of a page's holes.
 pub(super) struct Asker {
     requests: Rc<dyn Subrequests>,
-    room: Rc<WorkerContext>,
+    worker: Rc<WorkerContext>,
     client: Rc<Client>,
     /// The head of the requests, but for their targets.
     head: Parts,
@@ -81,21 +81,21 @@ enum Takes {
 
 impl Asker {
     pub(super) fn new(
-        case: &RequestContext<'_>,
+        cx: &RequestContext<'_>,
         requests: Rc<dyn Subrequests>,
         (encoding, aftermath): (&'static Encoding, Aftermath),
     ) -> Rc<Self> {
-        let limits = &case.room.settings.holes;
+        let limits = &cx.worker.settings.fragments;
         Rc::new(Self {
             requests,
-            room: Rc::clone(case.room),
-            client: case.client.beside(),
-            head: head(case),
-            base: target(case),
-            admitted: case.admitted.clone(),
-            route: Arc::clone(case.route),
+            worker: Rc::clone(cx.worker),
+            client: cx.client.beside(),
+            head: head(cx),
+            base: target(cx),
+            admitted: cx.admitted.clone(),
+            route: Arc::clone(cx.route),
             aftermath: Rc::new(aftermath),
-            token: case.held.token(case.visitor),
+            token: cx.visitor_token.token(cx.visitor),
             encoding,
             depth: 0,
             left: Rc::new(Cell::new(limits.count)),
@@ -106,7 +106,7 @@ impl Asker {
     pub(super) fn within(&self, base: String, encoding: &'static Encoding) -> Rc<Self> {
         Rc::new(Self {
             requests: Rc::clone(&self.requests),
-            room: Rc::clone(&self.room),
+            worker: Rc::clone(&self.worker),
             client: Rc::clone(&self.client),
             head: self.head.clone(),
             base,
@@ -127,7 +127,7 @@ impl Asker {
         let admitted = self.admitted.clone();
         let (head, admitted) = (Box::new(head), Box::new(admitted));
         let request = AdmittedRequest { head, has_body: false, now, admitted };
-        let (worker, client) = (Rc::clone(&self.room), Rc::clone(&self.client));
+        let (worker, client) = (Rc::clone(&self.worker), Rc::clone(&self.client));
         self.requests.visitor(worker, client, request, Arc::clone(route)).await
     }
 
@@ -135,7 +135,7 @@ impl Asker {
     pub(super) fn has_session(&self) -> bool {
         let mut headers = self.head.headers.clone();
         self.aftermath.apply(&mut headers, self.head.uri.path());
-        let rules = &self.room.settings.cookies;
+        let rules = &self.worker.settings.cookies;
         cookies(&headers).any(|(name, _)| rules.is_session(name))
     }
 
@@ -186,7 +186,7 @@ impl Asker {
                 let (own, visitor) = (own.clone(), Rc::clone(visitor));
                 self.begin(async move {
                     let whose = (&*visitor, this.token.as_ref());
-                    let text = own::html(&own, whose, &this.room).await?;
+                    let text = own::html(&own, whose, &this.worker).await?;
                     this.charged(this.encoded(&text))
                 })
             }
@@ -203,7 +203,7 @@ impl Asker {
         self: &Rc<Self>,
         work: impl Future<Output = Result<Content, Unfilled>> + 'static,
     ) -> Option<Coming> {
-        let sheet = Arc::clone(&self.room.sheet);
+        let sheet = Arc::clone(&self.worker.sheet);
         let left = self.left.get();
         if left == 0 || self.depth >= DEPTH_MAX {
             let error = Unfilled::TooMany;
@@ -212,7 +212,7 @@ impl Asker {
             return None;
         }
         self.left.set(left - 1);
-        let limit = self.room.settings.holes.timeout;
+        let limit = self.worker.settings.fragments.timeout;
         Some(Coming(tokio::task::spawn_local(async move {
             match tokio::time::timeout(limit, work).await {
                 Ok(Ok(content)) => {
@@ -249,14 +249,14 @@ impl Asker {
             }
             (status, _) => return Err(Unfilled::Status(status)),
         };
-        let (bytes, room) = self.read(body).await?;
-        let most = self.room.settings.holes.size;
+        let (bytes, worker) = self.read(body).await?;
+        let most = self.worker.settings.fragments.size;
         let bytes = recoded::plain(&head.headers, &bytes, most).ok_or(Unfilled::Unreadable)?;
         let from = fragments::encoding(&head.headers).ok_or(Unfilled::Unreadable)?;
         let bytes = self.converted(bytes, from, is_plain);
         // What grew by that has its place in memory, too.
-        let room = if bytes.len() > room.bytes { self.charge(bytes.len())? } else { room };
-        Ok(Content { bytes, _room: room })
+        let worker = if bytes.len() > worker.bytes { self.charge(bytes.len())? } else { worker };
+        Ok(Content { bytes, _room: worker })
     }
 
     /// The bytes as they can stand in the page.
@@ -276,8 +276,8 @@ impl Asker {
     }
 
     async fn read(&self, mut body: Body) -> Result<(Bytes, Charge), Unfilled> {
-        let limits = &self.room.settings.holes;
-        let mut charge = Charge::new(&self.room.holes);
+        let limits = &self.worker.settings.fragments;
+        let mut charge = Charge::new(&self.worker.waiting_fragments);
         let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
         if http_body::Body::size_hint(&body).lower() > limits.size as u64 {
             return Err(Unfilled::TooLarge);
@@ -302,21 +302,21 @@ impl Asker {
     }
 
     fn charge(&self, bytes: usize) -> Result<Charge, Unfilled> {
-        let mut charge = Charge::new(&self.room.holes);
-        let has_room = charge.grow(bytes, self.room.settings.holes.memory);
+        let mut charge = Charge::new(&self.worker.waiting_fragments);
+        let has_room = charge.grow(bytes, self.worker.settings.fragments.memory);
         has_room.then_some(charge).ok_or(Unfilled::TooLarge)
     }
 
     fn charged(&self, bytes: Bytes) -> Result<Content, Unfilled> {
-        let room = self.charge(bytes.len())?;
-        Ok(Content { bytes, _room: room })
+        let worker = self.charge(bytes.len())?;
+        Ok(Content { bytes, _room: worker })
     }
 
     /// The answer to the visitor's request for `target`. What was asked of the page's request before its route
     /// holds for this one, too: whether the site is served, and its visitor.
     async fn answer(&self, target: &str, share: Option<Share>) -> Result<Response<Body>, Unfilled> {
-        let room = &self.room;
-        let is_longer = target.len() > room.settings.uri_max;
+        let worker = &self.worker;
+        let is_longer = target.len() > worker.settings.uri_max;
         let target = PathAndQuery::try_from(target).ok().filter(|_| !is_longer);
         let mut head = self.head.clone();
         head.uri = Uri::from(target.ok_or(Unfilled::Elsewhere)?);
@@ -328,7 +328,7 @@ impl Asker {
         let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
         let admitted = Admitted { path, ..self.admitted.clone() };
         let subrequest = Subrequest {
-            worker: Rc::clone(room),
+            worker: Rc::clone(worker),
             client: Rc::clone(&self.client),
             request: AdmittedRequest {
                 head: Box::new(head),
@@ -377,8 +377,8 @@ fn fill_within(answered: Subresponse, asker: &Asker) -> Response<Body> {
 
 /// The head of the visitor's requests for contents: that of his request for the page, as a GET of a whole page
 /// in no coding.
-fn head(case: &RequestContext<'_>) -> Parts {
-    let mut head = case.head.clone();
+fn head(cx: &RequestContext<'_>) -> Parts {
+    let mut head = cx.head.clone();
     head.method = Method::GET;
     head.version = Version::HTTP_11;
     head.extensions.clear();
@@ -387,7 +387,7 @@ fn head(case: &RequestContext<'_>) -> Parts {
     for name in gone {
         head.headers.remove(name);
     }
-    head.headers.insert(HOST, forwarded::host(&case.admitted.host));
+    head.headers.insert(HOST, forwarded::host(&cx.admitted.host));
     origin_request::in_no_coding(&mut head.headers);
     head
 }

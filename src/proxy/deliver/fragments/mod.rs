@@ -84,12 +84,12 @@ fn may_be_cut(route: &Route, head: &Parts) -> bool {
 /// The response with its holes filled for the visitor, as it is read.
 pub(in crate::proxy) async fn fill(
     wanted: &Wanted,
-    case: &RequestContext<'_>,
+    cx: &RequestContext<'_>,
     requests: Rc<dyn Subrequests>,
     response: Response<Body>,
 ) -> Response<Body> {
-    let Some(way) = Way::of(case.route, &response) else { return response };
-    let coder = &case.room.coder;
+    let Some(way) = Way::of(cx.route, &response) else { return response };
+    let coder = &cx.worker.recompressor;
     let (mut head, body) = response.into_parts();
     describe(&mut head.headers);
     let encoding = fragments::encoding(&head.headers)
@@ -99,7 +99,7 @@ pub(in crate::proxy) async fn fill(
     };
     // What is one visitor's own all over is not compressed: its length would tell (BREACH).
     let is_own = body.is_ones_own();
-    let is_personal = matches!(case.route.share, Share::User | Share::Segment);
+    let is_personal = matches!(cx.route.share, Share::User | Share::Segment);
     let is_shared = !is_own && !is_personal;
     let is_zipped = is_shared && accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
     if is_zipped {
@@ -109,28 +109,28 @@ pub(in crate::proxy) async fn fill(
     if coder.is_on() {
         recoded::tell_choice(&mut head.headers);
     }
-    if case.head.method == Method::HEAD {
+    if cx.head.method == Method::HEAD {
         return Response::from_parts(head, body);
     }
     // Who logs in or out by this very answer is filled in as whom it leaves him.
     let aftermath = match is_own {
-        true => Aftermath::of(&head.headers, case.head.uri.path(), case.now as u64),
+        true => Aftermath::of(&head.headers, cx.head.uri.path(), cx.now as u64),
         false => Aftermath::default(),
     };
-    let asker = Asker::new(case, requests, (encoding, aftermath));
+    let asker = Asker::new(cx, requests, (encoding, aftermath));
     let (knife, places) = match way {
         Way::Tags => (Knife::tags(), Places::default()),
         Way::Elements => {
-            let route = case.route;
+            let route = cx.route;
             let selectors = route.fragments.iter().map(|fragment| &fragment.selector);
-            let most = case.room.settings.holes.count;
+            let most = cx.worker.settings.fragments.count;
             let Some(ascii) = lol_html::AsciiCompatibleEncoding::new(encoding) else {
                 return Response::from_parts(head, body);
             };
             let knife = Knife::elements(selectors, most, ascii, READ_MAX);
             let visitor = match is_own {
-                true => asker.visitor(route, case.now).await,
-                false => case.visitor.clone(),
+                true => asker.visitor(route, cx.now).await,
+                false => cx.visitor.clone(),
             };
             (knife, asker.places(&route.fragments, &Rc::new(visitor)))
         }

@@ -19,7 +19,7 @@ type Whose<'v> = (&'v Visitor, Option<&'v VisitorToken>);
 pub(super) async fn html(
     fill: &Fill,
     whose: Whose<'_>,
-    room: &WorkerContext,
+    worker: &WorkerContext,
 ) -> Result<String, Unfilled> {
     let mut html = String::new();
     match fill {
@@ -30,12 +30,12 @@ pub(super) async fn html(
             escape_html(&String::from_utf8_lossy(user.as_bytes()), &mut html);
         }
         Fill::CartCount => {
-            let cart = cart(whose, room).await?;
+            let cart = cart(whose, worker).await?;
             let count = cart.iter().fold(0_i64, |sum, (_, count)| sum.saturating_add(*count));
             html.push_str(&count.to_string());
         }
         Fill::Recent(template) => {
-            for (item, _) in viewed(whose, room).await? {
+            for (item, _) in viewed(whose, worker).await? {
                 template.write(item.as_str(), &mut html);
             }
         }
@@ -49,31 +49,31 @@ fn why_not(visitor: &Visitor) -> Unfilled {
     if visitor.is_unsure() { Unfilled::Store } else { Unfilled::Nobody }
 }
 
-async fn cart((visitor, token): Whose<'_>, room: &WorkerContext) -> Result<Cart, Unfilled> {
+async fn cart((visitor, token): Whose<'_>, worker: &WorkerContext) -> Result<Cart, Unfilled> {
     let cart = match (visitor.known(), token) {
-        (Some((session, _)), _) => room.store.cart(session).await,
-        (None, Some(token)) => room.store.visitor_cart(token).await,
+        (Some((session, _)), _) => worker.store.cart(session).await,
+        (None, Some(token)) => worker.store.visitor_cart(token).await,
         (None, None) => return Err(why_not(visitor)),
     };
-    told(cart, room)
+    told(cart, worker)
 }
 
 async fn viewed(
     (visitor, token): Whose<'_>,
-    room: &WorkerContext,
+    worker: &WorkerContext,
 ) -> Result<Vec<(Item, f64)>, Unfilled> {
     let viewed = match (visitor.known(), token) {
-        (Some((session, _)), _) => room.store.viewed(session).await,
-        (None, Some(token)) => room.store.visitor_viewed(token).await,
+        (Some((session, _)), _) => worker.store.viewed(session).await,
+        (None, Some(token)) => worker.store.visitor_viewed(token).await,
         (None, None) => return Err(why_not(visitor)),
     };
-    told(viewed, room)
+    told(viewed, worker)
 }
 
-fn told<T>(answer: Result<T, StoreError>, room: &WorkerContext) -> Result<T, Unfilled> {
+fn told<T>(answer: Result<T, StoreError>, worker: &WorkerContext) -> Result<T, Unfilled> {
     answer.map_err(|error| {
         tracing::debug!(%error, "the store could not say what a hole is filled with");
-        room.sheet.count(Count::StoreReadErrors);
+        worker.sheet.count(Count::StoreReadErrors);
         Unfilled::Store
     })
 }

@@ -51,8 +51,8 @@ pub(in crate::proxy) trait Subrequests {
 }
 
 /// What a request asks for, against which the sources in its answer are resolved (RFC 3986 §5.1.3).
-pub(in crate::proxy) fn target(case: &RequestContext<'_>) -> String {
-    case.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
+pub(in crate::proxy) fn target(cx: &RequestContext<'_>) -> String {
+    cx.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
 }
 
 /// What a client says of the part of a page that it has, or wants.
