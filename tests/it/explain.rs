@@ -288,6 +288,20 @@ fn what_is_told_is_what_happens(storage: &Storage) {
 }
 
 #[test]
+fn all_that_blocks_is_named_and_not_the_first_alone() {
+    let proxy = Proxy::start(&page(), &Storage::Embedded, "");
+    let words = ["--header", "If-Match: \"a\"", "--header", "Cache-Control: no-store"];
+    let told = explain(&proxy, "/a", &[&["--method", "POST"], &words[..]].concat());
+    assert_eq!(told["reason"], "method", "{told}");
+    let notes = told["notes"].to_string();
+    assert!(
+        notes.contains("also condition: ") && notes.contains("also request-no-store: "),
+        "{told}"
+    );
+    assert!(!notes.contains("also method"), "{told}");
+}
+
+#[test]
 fn what_blocks_is_named_with_what_would_help() {
     let origin = speaking();
     let proxy = Proxy::embedded(&origin, "");

@@ -305,7 +305,9 @@ impl Explanation {
             Ok(class) => class,
             Err(reason) => {
                 self.conclude(cx, &Decided::bypass(cx.head, reason));
-                return self.help(cx, &[reason], &[]);
+                let mut reasons = vec![reason];
+                reasons.extend(self.further_reasons(cx, has_body, reason));
+                return self.help(cx, &reasons, &[]);
             }
         };
         let want = Want::new(cx, class);
@@ -328,10 +330,28 @@ impl Explanation {
             Err(error) => parts::unreadable(error),
         });
         self.look_at(&want, access, &decided, &memory);
-        let reasons = reasons(&want, &decided);
+        let mut reasons = reasons(&want, &decided);
+        if let Access::Bypass(first) = access {
+            reasons.extend(self.further_reasons(cx, has_body, first));
+        }
         let unsent = decided.page.as_ref().map_or_else(Vec::new, |page| unsent(&want, page));
         self.conclude(cx, &decided);
         self.help(cx, &reasons, &unsent);
+    }
+
+    /// What keeps the request from the cache besides the first reason, on which a request acts.
+    fn further_reasons(
+        &mut self,
+        cx: &RequestContext<'_>,
+        has_body: bool,
+        first: Reason,
+    ) -> Vec<Reason> {
+        let mut further = decide::obstacles(cx, has_body);
+        further.retain(|reason| *reason != first);
+        let notes =
+            further.iter().map(|reason| format!("also {}: {}", reason.as_str(), why(*reason)));
+        self.notes.extend(notes);
+        further
     }
 
     fn conclude(&mut self, cx: &RequestContext<'_>, decided: &Decided) {

@@ -25,16 +25,8 @@ pub(in crate::proxy) async fn access(
         return Access::Bypass(Reason::Upgrade);
     }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
-    let asked = verdict::Asked {
-        method: &head.method,
-        path: head.uri.path(),
-        query: head.uri.query().unwrap_or_default(),
-        headers: &head.headers,
-        has_body,
-        bound: cx.client.is_bound() || logs_connection_in(&head.headers),
-        who: cx.visitor.sharing,
-        ranks: !is_read || ranks(cx, item, look).await,
-    };
+    let ranks = !is_read || ranks(cx, item, look).await;
+    let asked = asked(cx, has_body, ranks);
     match can_cache(&asked, cx.route, &cx.worker.filler.policy) {
         // SECURITY: without a user such a page would have no owner.
         Access::Shared(class) if class.is_personal() && cx.visitor.known().is_none() => {
@@ -49,6 +41,26 @@ pub(in crate::proxy) async fn access(
         }
         access => access,
     }
+}
+
+/// The request as the rules of the cache look at it.
+fn asked<'c>(cx: &'c RequestContext<'_>, has_body: bool, ranks: bool) -> verdict::Asked<'c> {
+    let head = cx.head;
+    verdict::Asked {
+        method: &head.method,
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers: &head.headers,
+        has_body,
+        bound: cx.client.is_bound() || logs_connection_in(&head.headers),
+        who: cx.visitor.sharing,
+        ranks,
+    }
+}
+
+/// All that keeps a request from the cache on every route.
+pub(in crate::proxy) fn obstacles(cx: &RequestContext<'_>, has_body: bool) -> Vec<Reason> {
+    verdict::obstacles(&asked(cx, has_body, true), cx.route).collect()
 }
 
 /// Whether a request takes nothing but a stored page.

@@ -116,7 +116,7 @@ pub enum Access {
 /// May this request be answered from the page cache, or fill it?
 #[must_use]
 pub fn can_cache(asked: &Asked<'_>, route: &Route, policy: &Policy) -> Access {
-    if let Some(reason) = never(asked, route) {
+    if let Some(reason) = obstacles(asked, route).next() {
         return Access::Bypass(reason);
     }
     if !asked.ranks {
@@ -171,29 +171,35 @@ pub fn fragment_fields<'h>(
     FRAGMENT.iter().filter(is_fragment)
 }
 
-/// What no route can allow.
-fn never(asked: &Asked<'_>, route: &Route) -> Option<Reason> {
-    if !matches!(*asked.method, Method::GET | Method::HEAD) {
-        Some(Reason::Method)
-    } else if asked.has_body {
-        Some(Reason::RequestBody)
-    } else if asked.bound {
-        Some(Reason::BoundConnection)
-    } else if path::is_odd(asked.path) {
-        Some(Reason::OddPath)
-    } else if asked.who == Who::Unknown(Reason::SessionInUrl) {
-        Some(Reason::SessionInUrl)
-    } else if [IF_MATCH, IF_UNMODIFIED_SINCE].iter().any(|name| asked.headers.contains_key(name)) {
-        // RFC 9111 §4.3.2: only the origin can judge them.
-        Some(Reason::Condition)
-    } else if CacheControl::parse(asked.headers, &CACHE_CONTROL).no_store {
-        // RFC 9111 §5.2.1.5: nothing of this exchange may be stored.
-        Some(Reason::RequestNoStore)
-    } else if fragment_fields(asked.headers, route).next().is_some() {
-        Some(Reason::Fragment)
-    } else {
-        None
-    }
+/// A test of a request, and the reason for which it keeps the request from the cache.
+type Obstacle = (fn(&Asked<'_>, &Route) -> bool, Reason);
+
+/// What keeps a request from the cache on every route, the first to be named in front.
+static OBSTACLES: [Obstacle; 8] = [
+    (|asked, _| !matches!(*asked.method, Method::GET | Method::HEAD), Reason::Method),
+    (|asked, _| asked.has_body, Reason::RequestBody),
+    (|asked, _| asked.bound, Reason::BoundConnection),
+    (|asked, _| path::is_odd(asked.path), Reason::OddPath),
+    (|asked, _| asked.who == Who::Unknown(Reason::SessionInUrl), Reason::SessionInUrl),
+    // RFC 9111 §4.3.2: only the origin can judge them.
+    (
+        |asked, _| {
+            [IF_MATCH, IF_UNMODIFIED_SINCE].iter().any(|name| asked.headers.contains_key(name))
+        },
+        Reason::Condition,
+    ),
+    // RFC 9111 §5.2.1.5: nothing of this exchange may be stored.
+    (
+        |asked, _| CacheControl::parse(asked.headers, &CACHE_CONTROL).no_store,
+        Reason::RequestNoStore,
+    ),
+    (|asked, route| fragment_fields(asked.headers, route).next().is_some(), Reason::Fragment),
+];
+
+/// All that keeps a request from the cache on every route, in order. A request acts on the first; what
+/// follows is not evaluated then.
+pub fn obstacles<'a>(asked: &'a Asked<'_>, route: &'a Route) -> impl Iterator<Item = Reason> + 'a {
+    OBSTACLES.iter().filter(|(applies, _)| applies(asked, route)).map(|(_, reason)| *reason)
 }
 
 /// The head of a response to a fill.
