@@ -17,17 +17,33 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Reads `module -> one, two` lines; `nothing` stands for no imports.
+    /// Reads `module -> one, two` lines; `nothing` stands for no imports. The names behind a module inside
+    /// a folder are its neighbours; `all` stands for those that are stated above it.
     pub(crate) fn parse(page: &str) -> Self {
         let (_, behind) = page.split_once(MARKER).expect("ARCHITECTURE.md has the marker");
         let fenced = behind.split("```").nth(1).expect("a fenced block follows the marker");
         let mut map = Self::default();
         for line in fenced.lines().skip(1).filter(|line| !line.trim().is_empty()) {
             let (module, names) = line.split_once("->").expect("each line is `module -> names`");
-            let names = names.split(',').map(|name| name.trim().to_owned());
-            map.add(module.trim(), names.filter(|name| name != "nothing").collect());
+            let module = module.trim();
+            let names = names.split(',').map(str::trim).filter(|name| *name != "nothing");
+            let names = names.flat_map(|name| map.meant(module, name)).collect();
+            map.add(module, names);
         }
         map
+    }
+
+    /// The modules that a name behind `module` stands for.
+    fn meant(&self, module: &str, name: &str) -> Vec<String> {
+        let folder = folder(module);
+        match name {
+            "all" => {
+                let stated = self.allowed.keys().filter(|key| self::folder(key) == folder);
+                stated.cloned().collect()
+            }
+            _ if folder.is_empty() => vec![name.to_owned()],
+            _ => vec![format!("{folder}/{name}")],
+        }
     }
 
     fn add(&mut self, module: &str, names: BTreeSet<String>) {
