@@ -49,6 +49,7 @@ mod own_sessions;
 mod page_contract;
 mod peers;
 mod personal;
+mod pins;
 mod popularity;
 mod presets;
 mod purge;

@@ -72,9 +72,10 @@ impl Filler {
                 flight.decide(Verdict::Refused(Reason::Elsewhere));
                 say(tell, Led::Again(Reason::Elsewhere));
             }
-            Leased::No => drop(self.fetch(flight, order, tell).await),
+            // PERF: boxed, for the state of a fetch is large, and is moved otherwise.
+            Leased::No => drop(Box::pin(self.fetch(flight, order, tell)).await),
             Leased::Ours => {
-                let fetch = self.fetch(flight, order, tell);
+                let fetch = Box::pin(self.fetch(flight, order, tell));
                 let is_shareable = self.leased(flight, who, fetch).await;
                 let ended = self.store.end_lease(flight.key(), who, is_shareable).await;
                 if let Err(error) = ended {
