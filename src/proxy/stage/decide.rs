@@ -13,7 +13,7 @@ use crate::proxy::context::{RequestContext, logs_connection_in};
 use crate::telemetry::metrics::Count;
 use crate::telemetry::reason::Reason;
 
-/// How far the cache may serve a request.
+/// Decides how far the cache may serve a request.
 pub(in crate::proxy) async fn access(
     cx: &RequestContext<'_>,
     item: Option<&Item>,
@@ -36,11 +36,12 @@ pub(in crate::proxy) async fn access(
         ranks: !is_read || ranks(cx, item, look).await,
     };
     match can_cache(&asked, cx.route, &cx.worker.filler.policy) {
-        // SECURITY: without a user such a page would have no owner.
+        // SECURITY: without a known user, a personal page would have no owner.
         Access::Shared(class) if class.is_personal() && cx.visitor.known().is_none() => {
             Access::Bypass(Reason::UnknownToken)
         }
-        // What is static by proof needs no proof of a segment, unless the route says that attributes choose.
+        // A page that is static by proof needs no proof of a segment, unless the route names attributes
+        // that select the page.
         Access::Shared(ShareClass::Segment)
             if cx.route.segment.attributes.is_empty()
                 && cache_lookup::is_kept_for_strangers(cx, look).await =>
@@ -51,14 +52,14 @@ pub(in crate::proxy) async fn access(
     }
 }
 
-/// Whether a request takes nothing but a stored page.
+/// Whether the request accepts only a stored page.
 pub(in crate::proxy) fn takes_stored_only(head: &Parts) -> bool {
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     is_read && Wish::of(&head.headers, false).only_if_cached
 }
 
-/// Whether the item is among the most viewed, where the route asks for that. A store that cannot say
-/// costs nobody the cache.
+/// Whether the item is among the most viewed, if the route requires that. The cache stays in use when
+/// the store fails.
 async fn ranks(cx: &RequestContext<'_>, item: Option<&Item>, look: Look) -> bool {
     let Some(top) = cx.route.only_top else { return true };
     let Some(item) = item else { return false };
@@ -68,7 +69,7 @@ async fn ranks(cx: &RequestContext<'_>, item: Option<&Item>, look: Look) -> bool
         Look::Peek => worker.ranks.peek(&worker.store, item, top, cx.now).await,
     };
     is_under.unwrap_or_else(|error| {
-        tracing::debug!(%error, "an item's rank could not be looked up");
+        tracing::debug!(%error, "looking up an item's rank failed");
         worker.sheet.count(Count::StoreReadErrors);
         true
     })
