@@ -1,4 +1,4 @@
-//! What a source answers, before anything is settled or delivered.
+//! The answer of a source, before it is settled and delivered.
 
 use ::http::Response;
 
@@ -7,12 +7,12 @@ use super::deliver::body::Body;
 use crate::origin::OriginResponse;
 use crate::telemetry::reason::Reason;
 
-/// What a source answers. Nothing was changed for it.
+/// The answer of a source. Nothing has been changed for it.
 pub(super) enum Answer {
     /// A page of the cache, or a row.
     Stored(Response<Body>),
-    /// The origin's response to this very request, which the cache did not serve for a reason.
+    /// The origin's response to this very request, and the reason why the cache did not serve it.
     Own(OriginResponse, Reason),
-    /// The origin speaks another protocol from here on.
+    /// The origin has switched to another protocol.
     Switched(Response<Body>, Box<Opened>),
 }

@@ -1,5 +1,5 @@
-//! The cookies of all visitors: on how many requests and pages each was seen, what it is by the rules, and
-//! what would help where it keeps pages out of the cache.
+//! The cookies of all visitors: on how many requests and pages each one was seen, its class by the
+//! rules, and what to configure if it keeps pages out of the cache.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 use crate::proxy::cookie_rules::CookieRules;
 use crate::telemetry::metrics::{Cookies, Tally};
 
-/// So many in a hundred pages set a cookie that is a habit of the app's, and so many in a hundred requests
-/// are kept from the cache by one of which the log tells.
+/// Percentage of pages that set a cookie from which the app is taken to set it habitually; also the
+/// percentage of requests that a cookie must keep from the cache to be logged.
 const MANY: u64 = 10;
-/// So few in a hundred answers from the cache that the log tells why.
+/// Cookies are logged while fewer than this percentage of requests are answered from the cache.
 const FEW_HITS: u64 = 25;
-/// Before so many requests nothing is told in the log.
+/// Nothing is logged before this many requests.
 const REQUESTS_MIN: u64 = 1_000;
 
-/// What cookies are, on any route.
+/// The classes of cookies, over all routes.
 #[derive(Clone, Debug)]
 pub struct CookieKinds {
     /// The rules for all routes.
     pub rules: CookieRules,
-    /// Those that are part of the key on some route.
+    /// Cookies that are part of the key on some route.
     pub keyed: Vec<String>,
 }
 
@@ -44,38 +44,38 @@ impl CookieKinds {
 pub struct CookieReport {
     /// Requests since the start.
     pub requests: u64,
-    /// Those that were answered from the cache.
+    /// Requests that were answered from the cache.
     pub hits: u64,
-    /// Html pages with which the app answered.
+    /// HTML pages that the app answered with.
     pub pages: u64,
-    /// The cookies, those that came most often in front.
+    /// The cookies, the most frequent ones first.
     pub cookies: Vec<SeenCookie>,
-    /// All for which there was no room.
+    /// The total of all cookies for which there was no room.
     pub others: SeenCookie,
 }
 
-/// A cookie as it was seen.
+/// A cookie with its counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeenCookie {
-    /// Its name, cut where it is long; `*` stands for an id at its end.
+    /// The name, cut if it is long; `*` stands for an id at its end.
     pub name: String,
     /// `session`, `harmless`, `keyed` or `unknown`.
     pub class: String,
-    /// Requests with which it came.
+    /// Requests that carried the cookie.
     pub requests: u64,
-    /// The same in a hundred requests.
+    /// The percentage of requests that carried the cookie.
     pub requests_percent: f64,
-    /// Pages that set it.
+    /// Pages that set the cookie.
     pub pages: u64,
-    /// The same in a hundred pages.
+    /// The percentage of pages that set the cookie.
     pub pages_percent: f64,
-    /// Requests that it kept from the cache.
+    /// Requests that the cookie kept from the cache.
     pub bypasses: u64,
-    /// What would help.
+    /// What to configure, if anything.
     pub hint: Option<String>,
 }
 
-/// What was counted, with what it means.
+/// Builds the report from the counts.
 #[must_use]
 pub fn cookie_report(kinds: &CookieKinds, counted: &Cookies) -> CookieReport {
     let seen = |name: &str, class: &str, tally: &Tally| SeenCookie {
@@ -101,8 +101,8 @@ pub fn cookie_report(kinds: &CookieKinds, counted: &Cookies) -> CookieReport {
     }
 }
 
-/// What the log tells: of cookies for which few pages come from the cache, once there have been many
-/// requests.
+/// The cookies to log: those that keep requests from the cache, if few requests are answered from it.
+/// Empty until there have been enough requests.
 #[must_use]
 pub fn cookie_hints(report: &CookieReport) -> Vec<&SeenCookie> {
     if report.requests < REQUESTS_MIN || report.hits * 100 >= report.requests * FEW_HITS {
@@ -115,7 +115,7 @@ pub fn cookie_hints(report: &CookieReport) -> Vec<&SeenCookie> {
 const STRIP: &str =
     "[[route]] set_cookie = \"strip_for_anonymous\" keeps it from visitors who need none";
 
-/// What would help against a cookie.
+/// What to configure because of a cookie.
 fn advice(cookie: &SeenCookie) -> Option<String> {
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
     let is_habit = cookie.pages > 0 && cookie.pages_percent >= MANY as f64;
@@ -136,7 +136,7 @@ fn advice(cookie: &SeenCookie) -> Option<String> {
     }
 }
 
-/// Whether a name is one that frameworks give the session's cookie.
+/// Whether frameworks use such a name for the session cookie.
 fn means_session(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words = ["sess", "auth", "logged_in", "login", "remember", "cfid", "cftoken"];

@@ -1,4 +1,5 @@
-//! Why a request is refused, or fails: the one table of what the client is told of each.
+//! Why a request is refused or fails: one table of the status and text that the client gets for each
+//! error.
 
 use std::time::Duration;
 
@@ -11,82 +12,84 @@ use crate::telemetry::reason::Reason;
 /// Seconds after which a client may try again.
 pub(in crate::proxy) const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("5");
 
-/// Why a request is answered by us.
+/// Why the proxy answers a request with an error.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::proxy) enum Error {
-    /// The request is wrong.
+    /// The request is malformed.
     #[error("bad request: {0}")]
     BadRequest(&'static str),
-    /// The target is too long.
+    /// The target is longer than the limit.
     #[error("the target is too long")]
     UriTooLong,
     /// The body is larger than `max_body`.
     #[error("the body is too large")]
     BodyTooLarge,
-    /// The body stopped.
+    /// The body stopped arriving.
     #[error("the body stopped")]
     BodyStalled,
-    /// The request expects something that we do not know of.
+    /// The request has an unknown expectation.
     #[error("the request expects what we do not know of")]
     Expectation,
     /// The site is not served here.
     #[error("the site is not served here")]
     Misdirected,
-    /// What the client showed when it connected counts no more.
+    /// The result of the client's TLS handshake is no longer valid.
     #[error("what the client showed counts no more")]
     Lapsed,
-    /// The request may go no further, and is of no kind that we answer.
+    /// `Max-Forwards` is 0, and the proxy does not answer the method itself.
     #[error("the request may go no further")]
     LastHop,
-    /// A tunnel.
+    /// The client asks for a tunnel with CONNECT.
     #[error("tunnels are not opened")]
     Tunnel,
-    /// Not this client.
+    /// The client may not do this.
     #[error("this is not for this client")]
     Forbidden,
-    /// Not this address.
+    /// The client's address is not served.
     #[error("this is not for this address")]
     Denied,
-    /// One request too many.
+    /// A rate limit is reached.
     #[error("one request too many")]
     TooMany {
-        /// The time after which one more is none.
+        /// The time until the next request is allowed.
         retry: Duration,
-        /// Whether its body was left unread.
+        /// Whether the body was left unread.
         has_body: bool,
     },
-    /// The request takes nothing but a stored page, and there is none for it.
+    /// The request accepts only a stored page, and there is none for it.
     #[error("nothing is stored for a request that takes nothing else")]
     NotStored,
-    /// As many tunnels as there may be are open.
+    /// The limit on open tunnels is reached.
     #[error("too many tunnels are open")]
     TunnelsFull,
     /// A purge did not reach the store.
     #[error("a purge did not reach the store")]
     Purge(#[source] Box<dyn std::error::Error>),
-    /// The origin.
+    /// The origin failed.
     #[error("the origin failed")]
     Origin(#[source] OriginError),
-    /// The origin, behind the head of its response, of which nothing more had come.
+    /// The origin failed after the head of its response, and before any part of the body.
     #[error("the origin failed behind the head of its response")]
     BrokenOff {
-        /// How.
+        /// The error of the origin.
         source: OriginError,
-        /// The cookie of a log-in that went before and stands: the visitor's old one is void.
+        /// The cookie of a log-in that was carried out before. It must reach the client, because the
+        /// visitor's old cookie is void.
         cookie: Option<HeaderValue>,
     },
-    /// A fetch for the cache, shared with others, failed.
+    /// A fetch for the cache failed that is shared with other requests.
     #[error("the origin failed for another request")]
     OriginShared(Failure),
-    /// A log-in or a log-out could not be stored.
+    /// A log-in or log-out could not be stored.
     #[error("the session could not be stored")]
     Session(#[source] Box<dyn std::error::Error>),
     /// A cart could not be stored.
     #[error("the cart could not be stored")]
     Cart {
-        /// Why.
+        /// The error of the store.
         source: Box<dyn std::error::Error>,
-        /// The cookie of a log-in that went before and stands: the visitor's old one is void.
+        /// The cookie of a log-in that was carried out before. It must reach the client, because the
+        /// visitor's old cookie is void.
         cookie: Option<HeaderValue>,
     },
 }
@@ -129,7 +132,7 @@ impl Error {
         }
     }
 
-    /// What the client is told: never an inner text.
+    /// The text for the client. It never contains an inner error's text.
     pub(in crate::proxy) fn sentence(&self) -> &'static str {
         match self {
             Self::BadRequest(why) => why,
@@ -158,8 +161,8 @@ impl Error {
         }
     }
 
-    /// Whether the connection ends with the answer: after a request that cannot be trusted, or
-    /// whose body was not read.
+    /// Whether the connection closes after the answer: the request cannot be trusted, or its body was
+    /// not read.
     pub(in crate::proxy) fn closes(&self) -> bool {
         !matches!(
             self,

@@ -1,4 +1,4 @@
-//! The end of every answer, refusals included: what each response gets, and the record that goes with its body.
+//! Finishes every response, refusals included: completes its head, and attaches the record to its body.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use super::visitor_token::VisitorTokenState;
 use crate::http::host::Scheme;
 use crate::proxy::deliver::headers;
 
-/// What the end of an answer goes by, from the request as it came.
+/// The properties of a request that its response's completion depends on.
 pub(super) struct Finish {
     is_head: bool,
     knows_chunks: bool,
@@ -43,7 +43,8 @@ impl Finish {
             headers::leave_out_body(response);
         }
         require_https(client, response.headers_mut());
-        // SECURITY: what stands behind such a request is for another protocol: it is no request.
+        // SECURITY: the bytes after such a request belong to another protocol. They must not be read as
+        // a request.
         if self.asks_for_connection && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -53,7 +54,8 @@ impl Finish {
     }
 }
 
-/// The cookie of the visitor's token, in the response to that very request: no cache may have it.
+/// Adds the cookie of the visitor's token to the response to this very request, and keeps the response
+/// out of caches.
 fn show_token(token: &VisitorTokenState, headers: &mut HeaderMap) {
     if let Some(cookie) = token.0.borrow_mut().cookie.take() {
         headers.append(SET_COOKIE, cookie);
@@ -61,7 +63,7 @@ fn show_token(token: &VisitorTokenState, headers: &mut HeaderMap) {
     }
 }
 
-/// Tells browsers to come by https only (RFC 6797 §7.1), where the app says nothing of it.
+/// Tells browsers to use https only (RFC 6797 §7.1), unless the app has its own policy.
 fn require_https(client: &Client, headers: &mut HeaderMap) {
     if let Some(hsts) = &client.entry.hsts
         && client.scheme() == Scheme::Https

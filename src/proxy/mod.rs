@@ -1,7 +1,7 @@
 //! The life of a request, from its head to the line in the access log.
 //!
-//! [`respond`] is the whole of it: the stages, a source, what is settled, the delivery, the record. What may
-//! be shared is decided in `cache::rules`, never here. Who may import whom inside is in ARCHITECTURE.
+//! [`respond`] is all of it: the stages, a source, settling, delivery and the record. `cache::rules`
+//! decides what may be shared. ARCHITECTURE states which of these modules may import which.
 
 mod answer;
 pub mod connection;
@@ -64,15 +64,15 @@ pub use self::settings::{
 };
 pub use self::visitor_token::VisitorTokens;
 
-/// Answers a request. Never fails: an error is a response, too. A request that may change something goes on
-/// when this is dropped, for its client has left.
+/// Answers a request. An error is a response, too, so this never fails. A request that may change
+/// something continues when this is dropped because its client has disconnected.
 pub async fn respond(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let cancel = CancelOnDisconnect::default();
-    // CONNECT asks for a WebSocket, as GET does over HTTP/1.1.
+    // An admitted CONNECT asks for a WebSocket, like GET over HTTP/1.1.
     if request.method().is_safe() || *request.method() == Method::CONNECT {
         return carry_out(worker, client, request, &cancel).await;
     }
@@ -126,7 +126,7 @@ async fn answer(
     let cx = identified.context(worker, client, token, RequestKind::Page);
     token.settle(&Around::of(&cx), cx.visitor).await;
     if cx.is_call() {
-        // A client that leaves a call calls it off.
+        // A client that disconnects from a call cancels it.
         cancel.bind();
     }
     let item = identified.item();
@@ -139,7 +139,7 @@ async fn answer(
     Ok((response, opened))
 }
 
-/// The answer to a request that is for the proxy itself.
+/// Answers a request that the proxy answers itself.
 async fn own_answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,

@@ -1,4 +1,5 @@
-//! What the origin is sent: a forwarded request as it came, or a fill from an allow-list.
+//! Builds requests to the origin: a forwarded request as it came, or a fill from an allow-list of
+//! fields.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -32,25 +33,25 @@ use crate::proxy::login_rules::LoginUser;
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
 
-/// The most of a log-in's body that is looked at, in bytes.
+/// The largest part of a log-in's body that is kept for inspection, in bytes.
 const HEARD_MAX: usize = 64 << 10;
 
 /// `X-Anteroom-Session: known|none|unknown`.
 static SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
 
-/// What a field value may not hold as it is. `%` is encoded, too: else the user `a%20b` would be
-/// told as the user `a b`.
+/// The bytes that are percent-encoded in a field value. `%` is one of them: otherwise the user `a%20b`
+/// would be indistinguishable from the user `a b`.
 const IN_FIELD: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
-/// Fields that a fill may send on, and that `Vary` may name.
+/// Fields that a fill may send, and that `Vary` may name.
 static SENT: [HeaderName; 7] =
     [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT, REFERER, ORIGIN, SAVE_DATA, DPR];
 const SAVE_DATA: HeaderName = HeaderName::from_static("save-data");
-/// Goes with `Upgrade: h2c` (RFC 7540 §3.2.1).
+/// Sent together with `Upgrade: h2c` (RFC 7540 §3.2.1).
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const DPR: HeaderName = HeaderName::from_static("dpr");
 
-/// Client hints: of user agents, of user preferences, responsive images and networks
+/// Client hints: user agent, user preferences, responsive images and networks
 /// (<https://wicg.github.io/client-hints-infrastructure/#policy-controlled-client-hints-features>).
 static CLIENT_HINTS: [&str; 28] = [
     "device-memory",
@@ -83,8 +84,8 @@ static CLIENT_HINTS: [&str; 28] = [
     "width",
 ];
 
-/// Fields whose absence changes no page: conditions that the cache judges itself, what
-/// concerns the connection, and what browsers add to everything.
+/// Fields whose absence changes no page: conditions that the cache evaluates itself, fields about the
+/// connection, and fields that browsers add to every request.
 static NEUTRAL: [HeaderName; 18] = [
     ACCEPT_ENCODING,
     CACHE_CONTROL,
@@ -106,7 +107,8 @@ static NEUTRAL: [HeaderName; 18] = [
     HeaderName::from_static("priority"),
 ];
 
-/// A forwarded request: as it came, less what no client may say, plus what we say.
+/// A forwarded request: as it came, without the fields that clients must not send, and with the proxy's
+/// own fields.
 pub(in crate::proxy) fn forwarded(
     cx: &RequestContext<'_>,
     body: Option<Incoming>,
@@ -117,7 +119,7 @@ pub(in crate::proxy) fn forwarded(
         Outgoing::Empty if says_length(cx) => {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        // hyper would send none to a GET or HEAD that does not say so.
+        // Without the field, hyper would send no body with a GET or HEAD.
         Outgoing::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
@@ -130,13 +132,13 @@ pub(in crate::proxy) fn forwarded(
     request
 }
 
-/// A request of ours in the visitor's name, without a body.
+/// A request of the proxy on behalf of the visitor, without a body.
 pub(in crate::proxy) fn question(cx: &RequestContext<'_>) -> Request<Outgoing> {
     let target = target(cx.head.uri.path_and_query().cloned());
     build(cx, target, forwarded_fields(cx), Outgoing::Empty)
 }
 
-/// The fields of a forwarded request, but for those that frame its body.
+/// The fields of a forwarded request, except those that frame its body.
 fn forwarded_fields(cx: &RequestContext<'_>) -> HeaderMap {
     let rules = cx.rules();
     let mut headers = HeaderMap::with_capacity(cx.head.headers.len() + 8);
@@ -170,7 +172,7 @@ fn forwarded_fields(cx: &RequestContext<'_>) -> HeaderMap {
     headers
 }
 
-/// RFC 9110 §8.6: a request whose method anticipates content says that it has none; some origins
+/// RFC 9110 §8.6: if the method anticipates content, a request without content states that. Some origins
 /// answer 411 otherwise.
 fn says_length(cx: &RequestContext<'_>) -> bool {
     matches!(cx.head.method, Method::POST | Method::PUT | Method::PATCH)
@@ -186,14 +188,14 @@ fn outgoing_body(cx: &RequestContext<'_>, body: Option<Incoming>) -> Outgoing {
     let rules = Arc::clone(settings);
     let origin = cx.route.origin;
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
-    // Who calls may have nothing to say for long while he listens.
+    // In a call, the client may be silent for a long time while it listens.
     let stall = if cx.is_call() { cx.rules().call_stall } else { settings.stall };
     let read = cx.client.pulse.body_is_read();
     let upload = Upload::new(body, max, stall, filter).telling(read);
     Outgoing::Upload(upload.heard_by(listener(cx)))
 }
 
-/// What hears the body as it goes by, where it is needed.
+/// The listener that copies the body as it passes, if a log-in rule needs the body.
 fn listener(cx: &RequestContext<'_>) -> Option<Ear> {
     let rule = cx.worker.settings.watched.login.as_ref()?;
     let listens = matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)));
@@ -209,7 +211,8 @@ fn listener(cx: &RequestContext<'_>) -> Option<Ear> {
     }))
 }
 
-/// Trailers must not say what heads may not; the origin may merge them (RFC 9110 §6.5.1).
+/// Removes the trailer fields that a head must not carry either. The origin may merge trailers into the
+/// head (RFC 9110 §6.5.1).
 fn clean_trailers(trailers: &mut HeaderMap, rules: &OriginRules) {
     hop::strip_hop_by_hop(trailers);
     let unwanted: Vec<_> = trailers
@@ -227,7 +230,7 @@ fn clean_trailers(trailers: &mut HeaderMap, rules: &OriginRules) {
     }
 }
 
-/// Whether a client may say this to the origin.
+/// Whether a field of the client may be sent to the origin.
 fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
     let text = name.as_str();
     !(fwd::is_reserved(text)
@@ -237,7 +240,7 @@ fn passes(name: &HeaderName, rules: &OriginRules) -> bool {
         || (fwd::has_underscore(text) && !rules.pass_underscores))
 }
 
-/// What we say of the request: Host, where it came from, and the trace.
+/// Adds the proxy's fields about the request: `Host`, where the request came from, and the trace.
 fn introduce(
     cx: &RequestContext<'_>,
     headers: &mut HeaderMap,
@@ -256,13 +259,13 @@ fn introduce(
     headers.insert(::http::header::FORWARDED, forwarded);
     fwd::append_via(headers, cx.head.version);
     if cx.route.esi != Esi::Off {
-        // Else an app that knows of it would put together its pages itself.
+        // Without this field, an app with ESI support would assemble its pages itself.
         headers.insert(&SURROGATE_CAPABILITY, HeaderValue::from_static("anteroom=\"ESI/1.0\""));
     }
     fwd::set_traceparent(headers, fastrand::u128(..), fastrand::u64(..));
 }
 
-/// Tells the origin who the visitor is, in a request for `path`.
+/// Adds the fields that identify the visitor to the origin, in a request for `path`.
 fn identify(cx: &RequestContext<'_>, headers: &mut HeaderMap, path: &str) {
     let rules = cx.rules();
     let class = match cx.visitor.class {
@@ -283,18 +286,19 @@ fn identify(cx: &RequestContext<'_>, headers: &mut HeaderMap, path: &str) {
     sign(rules, headers, &user, cx.head.method.as_str(), path, cx.now as u64);
 }
 
-/// The field in which the origin is told who the visitor is.
+/// The field that names the user to the origin.
 pub(in crate::proxy) fn identity<'c>(cx: &'c RequestContext<'_>) -> &'c HeaderName {
     &cx.rules().identity
 }
 
-/// Who the origin is told that the visitor is: not what somebody has called himself.
+/// The user that is named to the origin. An unconfirmed name is the visitor's own claim and is left out.
 fn identified<'c>(cx: &'c RequestContext<'_>) -> Option<&'c User> {
     cx.visitor.user().filter(|user| user.is_confirmed())
 }
 
-/// Whether `identify` tells in the field `name` what no fill of the class tells. A fill is for somebody without
-/// a login; one for a segment tells who asks, and what is chosen by that is nobody else's.
+/// Whether `identify` would send the field `name` with this visitor's data while a fill of the class
+/// sends none. A fill is sent as for a visitor without a login. A fill for a segment sends the session
+/// state, but a page selected by the user or certificate belongs to that user alone.
 pub(in crate::proxy) fn is_told(
     cx: &RequestContext<'_>,
     class: ShareClass,
@@ -315,7 +319,7 @@ pub(in crate::proxy) fn is_told(
     }
 }
 
-/// An origin that is apart from sessions gets no cookie that may mean one.
+/// Removes cookies that may be session cookies, for an origin that takes no part in sessions.
 fn keep_sessions_from(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
     let rules = &cx.worker.settings.cookies;
     if !cookies(headers).any(|(name, _)| rules.may_be_session(name)) {
@@ -328,7 +332,8 @@ fn keep_sessions_from(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
     }
 }
 
-/// Signs what we say of the visitor, for an origin that can be reached around us.
+/// Signs the proxy's fields about the visitor, for an origin that can be reached without passing the
+/// proxy.
 fn sign(
     rules: &OriginRules,
     headers: &mut HeaderMap,
@@ -343,9 +348,9 @@ fn sign(
     }
 }
 
-/// The fields of a fill that come from the request: what the key holds, and what `Vary` may name. For
-/// pages that the origin calls public by itself (`trust_public`) also what it wants to see before it
-/// does: such a page is only kept where RFC 9111 §3.5 allows it.
+/// The fields of a fill that come from the request: those in the key, and those that `Vary` may name.
+/// For pages that the origin marks `public` (`trust_public`), `Authorization` is among them, because the
+/// origin may require it. Such a page is stored only where RFC 9111 §3.5 allows it.
 pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) -> HeaderMap {
     let from = &cx.head.headers;
     let route = cx.route;
@@ -357,13 +362,13 @@ pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) 
             || route.send_headers.contains(name)
             || (class == ShareClass::Public && *name == AUTHORIZATION)
     };
-    // SECURITY: what no client may say is not said for him either, whatever a route lists.
+    // SECURITY: a field that clients must not send stays out, even if the route lists it.
     let rules = cx.rules();
     for (name, value) in from.iter().filter(|(name, _)| listed(name) && passes(name, rules)) {
         headers.append(name, value.clone());
     }
-    // What is recoded for each visitor need not be asked for as this one takes it. But what is answered to
-    // his session he has to be able to read.
+    // If pages are recoded for each client, a fill can ask for any coding that the proxy reads. A
+    // response to the visitor's own session must be readable by this client.
     let codings = match cx.worker.recompressor.is_on() && !class.is_personal() {
         true => Some(READABLE),
         false => normalised_accept_encoding(from),
@@ -376,7 +381,7 @@ pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) 
     }
     let rules = &cx.worker.settings.cookies;
     let line = match class {
-        // All of them stand in the key.
+        // All of these are in the key.
         ShareClass::User => rebuild(from, |name| !rules.is_harmless(name)),
         _ if route.key_cookies.is_empty() => None,
         _ => rebuild(from, |name| route.keys_cookie(name)),
@@ -391,7 +396,7 @@ pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) 
     headers
 }
 
-/// Asks for the language that stands in the key, and for no other.
+/// Asks for the language that is in the key only.
 fn say_language(from: &HeaderMap, offered: &[String], headers: &mut HeaderMap) {
     headers.remove(ACCEPT_LANGUAGE);
     let chosen = language::chosen(from, offered);
@@ -400,8 +405,8 @@ fn say_language(from: &HeaderMap, offered: &[String], headers: &mut HeaderMap) {
     }
 }
 
-/// The cookies of a fill for a segment: those in its key, and the visitor's session, by which alone an app
-/// knows whom it answers.
+/// The cookies of a fill for a segment: those in the key, and the visitor's session cookie, by which the
+/// app recognises the visitor.
 fn show_session(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
     let rules = &cx.worker.settings.cookies;
     let line =
@@ -412,13 +417,15 @@ fn show_session(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
     }
 }
 
-/// Those that browsers send: any other name in their manner is anybody's text, which nothing keys.
+/// Whether a field is a client hint that browsers send. Other names of that form could carry arbitrary
+/// text outside the key.
 fn is_client_hint(name: &HeaderName) -> bool {
     CLIENT_HINTS.contains(&name.as_str())
 }
 
-/// The request that fills a shared page with `fields`, and how it differs from the visitor's own. With his
-/// session goes his address: an app may end a session that comes from another one.
+/// The request that fills a shared page with `fields`, and how it differs from the visitor's own. If it
+/// carries the visitor's session, it also carries the client's address: an app may end a session that is
+/// used from another address.
 pub(in crate::proxy) fn fill(
     cx: &RequestContext<'_>,
     class: ShareClass,
@@ -437,7 +444,7 @@ pub(in crate::proxy) fn fill(
     if rules.is_apart {
         keep_sessions_from(cx, &mut headers);
     }
-    // The key holds the site: a port that goes without saying must not stand in a shared page.
+    // The key holds the normalised site, so the shared page must not contain a default port.
     let admitted = &cx.admitted;
     let site = Host::parse(admitted.site.as_bytes());
     introduce(cx, &mut headers, site.as_ref().unwrap_or(&admitted.host), address);
@@ -459,7 +466,7 @@ pub(in crate::proxy) fn fill(
         }
     }
     let is_certified = cx.certificate().is_some();
-    // What is ignored in the query is no loss to a visitor whose own session asks.
+    // A fill with the visitor's own session loses nothing by ignored query parameters.
     let loses_query = kept.len() != query.len() && !is_personal;
     let loss = if loses_query || is_certified || loses_fields(cx, class, fields) {
         Loss::Visitor
@@ -471,22 +478,22 @@ pub(in crate::proxy) fn fill(
     (build(cx, target, headers, Outgoing::Empty), loss)
 }
 
-/// Makes a request ask for what is in no coding.
+/// Makes a request ask for a response without content coding.
 pub(in crate::proxy) fn in_no_coding(headers: &mut HeaderMap) {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
-/// An emptied query loses its `?`.
+/// Joins path and query. An empty query loses its `?`.
 fn with_query(path: &str, query: &str) -> String {
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
-/// Whether a fill with `fields` lacks something of the request's that the origin may look at.
+/// Whether a fill with `fields` lacks a field of the request that the origin may evaluate.
 fn loses_fields(cx: &RequestContext<'_>, class: ShareClass, fields: &HeaderMap) -> bool {
     lost_fields(cx, class, fields).next().is_some()
 }
 
-/// What a fill with `fields` lacks of the request's fields that the origin may look at.
+/// The fields of the request that a fill with `fields` lacks and that the origin may evaluate.
 pub(in crate::proxy) fn lost_fields<'c>(
     cx: &'c RequestContext<'_>,
     class: ShareClass,
@@ -505,7 +512,7 @@ pub(in crate::proxy) fn lost_fields<'c>(
     })
 }
 
-/// The names of the cookies that no fill of the class sends, and that the origin may look at.
+/// The names of the cookies that a fill of the class leaves out and that the origin may evaluate.
 pub(in crate::proxy) fn lost_cookies<'c>(
     cx: &'c RequestContext<'_>,
     class: ShareClass,

@@ -1,7 +1,8 @@
-//! The forms of stored pages in other content codings: made once for all clients, and kept in memory.
+//! Makes stored pages available in other content codings. Each form is made once for all clients and
+//! kept in memory.
 //!
-//! What may be recoded, and how, is decided in `cache::recoded`. Which form a client is sent is decided in
-//! `deliver::content_coding`.
+//! `cache::recoded` decides what may be recoded, and how. `deliver::content_coding` decides which form a
+//! client gets.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -20,43 +21,44 @@ use crate::cache::rules::key::ShareClass;
 use crate::http::coding::{Accepted, Coding};
 use crate::telemetry::reason::Reason;
 
-/// A body up to this size is compressed on the spot, in bytes: that takes a few milliseconds. What is
-/// larger is compressed on a thread beside, and so is what has to be decoded.
+/// Bodies up to this size, in bytes, are compressed inline, which takes a few milliseconds. Larger
+/// bodies are compressed on a blocking thread, and so are bodies that must be decoded first.
 pub(in crate::proxy) const SMALL: usize = 64 * 1024;
 
-/// Forms that are made beside at the same time.
+/// The number of forms that are made on blocking threads at the same time.
 const TURNS: usize = 2;
 
-/// How long a visitor waits who cannot read the page as it is stored: for its coming, and for the turn
-/// of his form.
+/// How long a client that cannot read the stored form waits: for the page to arrive, and for a permit to
+/// recode it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What makes the forms of pages, for all threads.
+/// Makes the forms of pages, for all threads.
 #[derive(Debug)]
 pub struct Recompressor {
-    /// The codings that we make, the most liked first.
+    /// The codings that the proxy makes, in order of preference.
     ours: Vec<Coding>,
     /// The largest stored body, in bytes.
     max_object: usize,
     turns: Arc<Semaphore>,
-    /// What is being made behind answers, by the page's address; as many as there are turns.
+    /// The forms being made in the background, by the page's address in memory; at most as many as there
+    /// are permits.
     making: Mutex<HashSet<(usize, Coding)>>,
 }
 
-/// How a visitor is sent a page that is still on its way from the origin.
+/// How a client is sent a page that is still arriving from the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) enum Live {
-    /// As it comes.
+    /// As it arrives.
     AsItComes,
-    /// Recoded, when it has come.
+    /// Recoded, after it has arrived.
     Whole,
-    /// He cannot read it.
+    /// Not at all: the client cannot read it.
     Never,
 }
 
 impl Recompressor {
-    /// One that makes `ours`, the most liked first, of bodies of up to `max_object` bytes; none: one
-    /// that leaves everything as it came.
+    /// A recompressor that makes the codings `ours`, in order of preference, of bodies of up to
+    /// `max_object` bytes. Without codings, it leaves pages as they came.
     #[must_use]
     pub fn new(ours: Vec<Coding>, max_object: u64) -> Arc<Self> {
         Arc::new(Self {
@@ -72,18 +74,19 @@ impl Recompressor {
         !self.ours.is_empty()
     }
 
-    /// Whether pages are brought into a coding.
+    /// Whether pages are recoded to `coding`.
     pub(in crate::proxy) fn makes(&self, coding: Coding) -> bool {
         self.ours.contains(&coding)
     }
 
-    /// The codings into which pages of a class are brought: one user's own into none, for what he wrote and
-    /// what nobody else may read stand in them side by side.
+    /// The codings for pages of a class. Pages of one user are not compressed, because user input and
+    /// secrets stand side by side in them.
     pub(in crate::proxy) fn ours(&self, class: ShareClass) -> &[Coding] {
         if class == ShareClass::User { &[] } else { &self.ours }
     }
 
-    /// How the sender of `request` is sent the page of a class with the fields `page`, which is on its way.
+    /// How the client of `request` is sent a page of a class with the fields `page`, while it is
+    /// arriving.
     pub(in crate::proxy) fn live(
         &self,
         class: ShareClass,
@@ -101,8 +104,8 @@ impl Recompressor {
         }
     }
 
-    /// Waits until a page that is on its way has come: whether it has, and may be where pages are kept.
-    /// Nobody waits for one that takes too long or is too large to be kept.
+    /// Waits until an arriving page is complete; true if it is and may be stored. A page that takes too
+    /// long, or is too large to be stored, ends the wait.
     pub(in crate::proxy) async fn arrival(&self, mut seat: Seat) -> bool {
         let arriving = async {
             let mut length = 0;
@@ -119,8 +122,8 @@ impl Recompressor {
         tokio::time::timeout(PATIENCE, arriving).await.unwrap_or(false)
     }
 
-    /// Makes a form. One that memory could not hold would be made for each visitor anew, and held for
-    /// each: there is none then.
+    /// Makes a form. A form that does not fit into memory is dropped: it would be made for each request
+    /// again.
     pub(in crate::proxy) fn make(&self, pages: &Pages, page: &Entry, coding: Coding) -> Form {
         let max_decoded = self.max_object.saturating_mul(DECODED_FACTOR);
         match recoded::form(page, coding, max_decoded) {
@@ -130,12 +133,13 @@ impl Recompressor {
     }
 
     fn making(&self) -> MutexGuard<'_, HashSet<(usize, Coding)>> {
-        // A set that was poisoned holds whole values.
+        // A poisoned set holds complete values.
         self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a form behind the answer, unless all turns are taken or it is begun already. It ends by
-    /// itself, soon: its page is bounded, and the runtime waits for its thread.
+    /// Starts to make a form in the background, unless all permits are in use or the form is being made
+    /// already. The work is short because the page's size is bounded, and the runtime waits for its
+    /// thread.
     pub(in crate::proxy) fn begin(
         self: &Arc<Self>,
         pages: &Arc<Pages>,
@@ -158,7 +162,7 @@ impl Recompressor {
         });
     }
 
-    /// Makes a form for a visitor who waits for it.
+    /// Makes a form while the client waits.
     pub(in crate::proxy) async fn wait_for(
         self: &Arc<Self>,
         pages: &Arc<Pages>,
@@ -170,7 +174,7 @@ impl Recompressor {
         let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, turn).await else {
             return Err(Reason::Crowded);
         };
-        // Another may have made it while this one waited.
+        // Another request may have made it in the meantime.
         if let Some(form) = pages.memory().form(page, coding) {
             return Ok(form);
         }
@@ -187,7 +191,7 @@ impl Recompressor {
     }
 }
 
-/// A form that is being made behind an answer.
+/// A form that is being made in the background.
 struct Begun {
     coder: Arc<Recompressor>,
     name: (usize, Coding),
@@ -200,7 +204,7 @@ impl Drop for Begun {
     }
 }
 
-/// Whether the client can read the page as it is stored. He who is sent another form could, mostly.
+/// Whether the client can read the page as it is stored. Most clients that are sent another form could.
 pub(in crate::proxy) fn takes_stored(request: &HeaderMap, page: &HeaderMap) -> bool {
     recoded::recodable(page).is_some_and(|stored| Accepted::parse(request).takes(stored))
 }

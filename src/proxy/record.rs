@@ -1,7 +1,7 @@
 //! The record of a request: what happened, for the access log and the counters.
 //!
-//! It is written once, when the response's body is dropped, whole or not, or when the request's future is:
-//! a client that disconnects is recorded, too.
+//! It is written once, when the response's body is dropped, complete or not, or when the request's
+//! future is dropped. A client that disconnects is therefore recorded, too.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -18,13 +18,13 @@ use crate::telemetry::access_log::{Pen, Record, VisitorClass};
 use crate::telemetry::metrics::{Count, Outcome, Sheet};
 use crate::telemetry::reason::Reason;
 
-/// The status that is logged when the client left before there was one (nginx's custom).
+/// The status that is logged if the client disconnects before there is a response (as in nginx).
 const CLIENT_LEFT: u16 = 499;
 
-/// What happened to a request so far.
+/// What has happened to a request so far.
 #[derive(Debug)]
 pub(in crate::proxy) struct RequestRecord {
-    /// Not the room, which a tunnel would keep through reloads.
+    /// Held instead of the worker context, which a tunnel would keep alive through reloads.
     sheet: Arc<Sheet>,
     pen: Option<Arc<Pen>>,
     pulse: Rc<Pulse>,
@@ -43,16 +43,16 @@ pub(in crate::proxy) struct RequestRecord {
     reason: Option<Reason>,
     status: u16,
     sent: u64,
-    /// Bytes that came from the client and went to it in a tunnel.
+    /// Bytes received from the client and sent to it in a tunnel.
     tunnelled: Option<(u64, u64)>,
-    /// Whether the answer was counted before the request's end.
+    /// Whether the response was counted before the end of the request.
     is_counted: bool,
     origin: Option<std::time::Duration>,
     whole: bool,
 }
 
 impl RequestRecord {
-    /// A request's head is there.
+    /// Begins the record when the request's head has arrived.
     pub(in crate::proxy) fn begin<B>(
         (sheet, pen): (&Arc<Sheet>, Option<&Arc<Pen>>),
         pulse: &Rc<Pulse>,
@@ -87,7 +87,8 @@ impl RequestRecord {
         })
     }
 
-    /// A request that is part of another, or only explained: it is neither counted nor logged by itself.
+    /// The record of a request that is part of another one, or is only explained. It is neither counted
+    /// nor logged.
     pub(in crate::proxy) fn of_part(
         sheet: &Arc<Sheet>,
         pulse: &Rc<Pulse>,
@@ -100,77 +101,78 @@ impl RequestRecord {
         record
     }
 
-    /// The visitor's address.
+    /// Records the client's address.
     pub(in crate::proxy) fn came_from(&mut self, address: Option<IpAddr>) {
         self.address = address;
     }
 
-    /// The site that the visitor asks for.
+    /// Records the site that the request is for.
     pub(in crate::proxy) fn site(&mut self, site: &str) {
         if self.pen.is_some() {
             self.host = Some(site.into());
         }
     }
 
-    /// The route.
+    /// Records the route.
     pub(in crate::proxy) fn route(&mut self, name: &Arc<str>) {
         self.route = Some(Arc::clone(name));
     }
 
-    /// Who asks.
+    /// Records the visitor.
     pub(in crate::proxy) fn visitor(&mut self, class: VisitorClass, user: Option<&User>) {
         self.visitor = class;
         self.user = user.cloned();
     }
 
-    /// How the cache answered, and why not from the cache.
+    /// Records how the cache answered, and the reason if it did not.
     pub(in crate::proxy) fn outcome(&mut self, outcome: Outcome, reason: Option<Reason>) {
         self.outcome = outcome;
         self.reason = reason;
     }
 
-    /// The head of the origin's response is there.
+    /// Records that the head of the origin's response has arrived.
     pub(in crate::proxy) fn origin_answered(&mut self) {
         self.origin = Some(self.begun.elapsed());
     }
 
-    /// The head of the answer is known.
+    /// Records the status of the response.
     pub(in crate::proxy) fn answered(&mut self, status: StatusCode) {
         self.status = status.as_u16();
     }
 
-    /// The answer opens a tunnel. It is counted now: the tunnel's time is not the time to answer.
+    /// Records that the response opens a tunnel. It is counted now, because the time of the tunnel is
+    /// not response time.
     pub(in crate::proxy) fn switched(&mut self) {
         let took = self.begun.elapsed();
         self.sheet.answered(self.status, self.outcome, self.reason, took);
         self.is_counted = true;
     }
 
-    /// Part of the body was handed to the connection.
+    /// Records that part of the body was handed to the connection.
     pub(in crate::proxy) fn sent(&mut self, bytes: u64) {
         self.sent += bytes;
     }
 
-    /// So much of it came back unsent.
+    /// Records that part of it came back unsent.
     pub(in crate::proxy) fn take_back(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_sub(bytes);
         self.whole = false;
     }
 
-    /// So many bytes came from the client and went to it in a tunnel.
+    /// Records the bytes received from the client and sent to it in a tunnel.
     pub(in crate::proxy) fn tunnelled(&mut self, received: u64, sent: u64) {
         self.tunnelled = Some((received, sent));
     }
 
-    /// The body broke off. A client of HTTP/1.0 knows no chunks: to him the connection's end would
-    /// be the body's.
+    /// Records that the body broke off. HTTP/1.0 has no chunked coding, so a client takes the end of the
+    /// connection for the end of the body.
     pub(in crate::proxy) fn broke_off(&mut self) {
         if self.version < Version::HTTP_11 {
             self.pulse.response_broke_off();
         }
     }
 
-    /// The body was handed over whole.
+    /// Records that the complete body was handed over.
     pub(in crate::proxy) fn whole(&mut self) {
         self.whole = true;
     }

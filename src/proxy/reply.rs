@@ -1,4 +1,4 @@
-//! The answer to a request that has passed the stages: decide, ask a source, settle, deliver.
+//! Answers a request that has passed the stages: decide, ask a source, settle, deliver.
 
 use ::http::Response;
 use hyper::body::Incoming;
@@ -17,7 +17,7 @@ use super::{settle, source};
 use crate::cache::Look;
 use crate::ident::Item;
 
-/// Answers a request, and carries out what the origin's answer means before it goes out.
+/// Answers a request, and carries out what the origin's response means before it goes out.
 pub(super) async fn reply(
     cx: &RequestContext<'_>,
     item: Option<&Item>,

@@ -1,5 +1,5 @@
-//! Requests for fragments: they begin at the admitted stage, go through the stages that are the visitor's own,
-//! and end in the page instead of on a socket.
+//! Requests for fragments. They begin as admitted requests, pass the stages that depend on the visitor,
+//! and end in the page instead of at a socket.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::visitor::Visitor;
 use super::visitor_token::VisitorTokenState;
 use crate::policy::route::{Route, Share};
 
-/// Requests for fragments.
+/// Answers requests for fragments.
 pub(super) struct FragmentRequests;
 
 impl Subrequests for FragmentRequests {
@@ -43,7 +43,7 @@ impl Subrequests for FragmentRequests {
 async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
     let Subrequest { worker, client, request, share, page } = asked;
     let mut record = RequestRecord::of_part(&worker.sheet, &client.pulse, &request.head.method);
-    // The page was counted among all requests; its fragments count where they lead.
+    // The page was counted among all requests. A fragment counts on its own route only.
     let counted = CountedRequest::with_its_page(&worker, request)?;
     let routed = route::route(&worker, counted, Mode::Serve, &mut record)?;
     let route = shared_as(routed.route(), share, &page);
@@ -57,7 +57,7 @@ async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
     Ok(Subresponse { response, target, route: Arc::clone(&route) })
 }
 
-/// The route, shared as the hole says.
+/// The route, with the sharing that the fragment states.
 fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Route> {
     match share {
         Some(share) if share != route.share => Arc::new(route.shared_as(share, page)),

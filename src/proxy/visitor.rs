@@ -1,4 +1,4 @@
-//! The visitor of a request, as far as the cookies, the store and the app say.
+//! The visitor of a request, as identified by the cookies, the store and the app.
 
 use crate::cache::rules::verdict::Who;
 use crate::http::client_cert::ClientCertificate;
@@ -7,29 +7,29 @@ use crate::store::{CartOwner, Terms};
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
 
-/// Who asks.
+/// The visitor of a request.
 #[derive(Clone, Debug)]
 pub(in crate::proxy) struct Visitor {
-    /// For the identity header and the log.
+    /// The class for the identity header and the log.
     pub(in crate::proxy) class: VisitorClass,
-    /// For sharing: a known visitor may be unknown here.
+    /// The class for sharing. A known visitor may be unknown here.
     pub(in crate::proxy) sharing: Who,
-    /// The token that came, if it is one.
+    /// The token that the request carries, if any.
     pub(in crate::proxy) token: Option<StoredToken>,
-    /// What the app's word about him is remembered under, where it is asked for that.
+    /// The key of the app's remembered answer about the visitor, if the app is asked.
     pub(in crate::proxy) carried: Option<CookieHash>,
-    /// Whether the app must not see his session cookies: he has logged out with them.
+    /// Whether the visitor's session cookies must be withheld from the app, because their session was
+    /// revoked.
     pub(in crate::proxy) is_barred: bool,
-    /// The tokens that came where there were several: none of them is believed, and a log-out or a
-    /// log-in ends them all.
+    /// The tokens, if several came. None of them is trusted, and a log-out or log-in ends them all.
     pub(in crate::proxy) rivals: Vec<StoredToken>,
     pub(in crate::proxy) user: Option<User>,
-    /// Whether the store could not say whose the token is.
+    /// Whether the store could not say which user the token belongs to.
     pub(in crate::proxy) unsure: bool,
 }
 
 impl Default for Visitor {
-    /// Nobody in particular.
+    /// A visitor without a login.
     fn default() -> Self {
         Self {
             class: VisitorClass::Anonymous,
@@ -55,24 +55,25 @@ impl Visitor {
         self.user.as_ref()
     }
 
-    /// Whose cart he may change: his own, and where the store could not say in time who he is,
-    /// whatever it says when it is changed.
+    /// The owner of the cart that the visitor may change. If the store could not identify the visitor in
+    /// time, the store decides when the cart is changed.
     pub(in crate::proxy) fn cart_owner(&self, terms: Terms) -> Option<CartOwner> {
         let token = self.token.clone().filter(|_| self.user.is_some() || self.unsure)?;
         Some(CartOwner { token, user: self.user.clone(), now: terms.now, terms })
     }
 
-    /// Whether nobody is logged in, for certain, by whatever he may be known.
+    /// Whether the visitor is certainly logged out, by every means of identification.
     pub(in crate::proxy) fn is_nobody(&self) -> bool {
         self.class == VisitorClass::Anonymous && self.sharing == Who::Anonymous
     }
 
-    /// Whether the store could not say who he is.
+    /// Whether the store could not identify the visitor.
     pub(in crate::proxy) fn is_unsure(&self) -> bool {
         self.unsure
     }
 
-    /// Who shows a certificate is somebody, also where no cookie says so: what he is shown may be his.
+    /// Adds the client's certificate. A client with a certificate counts as logged in even without a
+    /// cookie, because its responses may be personal.
     pub(in crate::proxy) fn over(mut self, certificate: Option<&ClientCertificate>) -> Self {
         if certificate.is_none() {
             return self;
@@ -85,7 +86,7 @@ impl Visitor {
         self
     }
 
-    /// Of whom the app is asked who he is.
+    /// The visitor of a question to the app.
     pub(in crate::proxy) fn in_question() -> Self {
         Self::unknown(Reason::Unverified, None)
     }

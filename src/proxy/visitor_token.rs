@@ -1,7 +1,8 @@
-//! The token of a visitor without a login: its cookie, and what a request brings of it.
+//! The token of a visitor without a login: its cookie, and what a request carries of it.
 //!
-//! The cookie is ours alone. It is taken off each request before cookies are looked at, so that no origin
-//! sees it and no key holds it. What becomes of a token is in `settle::visitor_token`.
+//! The cookie belongs to the proxy. It is removed from each request before cookies are evaluated, so
+//! that the origin does not see it and no key contains it. `settle::visitor_token` handles what becomes
+//! of a token.
 
 use std::cell::RefCell;
 use std::num::NonZeroU32;
@@ -17,19 +18,20 @@ use crate::policy::rate_limit::{Counters, Limit, Rate};
 use crate::proxy::visitor::Visitor;
 use crate::session::SessionCookie;
 
-/// How visitors without a login are given tokens.
+/// How tokens are given to visitors without a login.
 #[derive(Debug)]
 pub struct VisitorTokens {
     pub(in crate::proxy) cookie: SessionCookie,
-    /// How many an address is given. `None`: none are given out any more, and the cookie is ours still.
+    /// The rate limit per address. `None`: no more tokens are given out, but the cookie still belongs to
+    /// the proxy.
     pub(in crate::proxy) limit: Option<Limit>,
-    /// Milliseconds since `started` until which none is begun, for the store did not take one.
+    /// Milliseconds since `started` until which no token is begun, because the store failed to take one.
     pub(in crate::proxy) rests_until: AtomicU64,
     pub(in crate::proxy) started: Instant,
 }
 
 impl VisitorTokens {
-    /// Tokens in this cookie; `gives`: whether there are new ones.
+    /// Tokens in this cookie; `gives`: whether new ones are given out.
     #[must_use]
     pub fn new(cookie: SessionCookie, gives: bool) -> Self {
         let rate = Rate { requests: PER_MINUTE, per: Duration::from_secs(60), burst: PER_MINUTE };
@@ -42,7 +44,7 @@ impl VisitorTokens {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the store has not taken a token lately.
+    /// Whether the store failed to take a token recently.
     pub(in crate::proxy) fn rests(&self) -> bool {
         self.elapsed() < self.rests_until.load(Ordering::Relaxed)
     }
@@ -57,32 +59,32 @@ impl VisitorTokens {
     }
 }
 
-/// New tokens that one address is given in a minute, and at once. Many people may share one.
+/// The new tokens that one address gets in a minute, and at once. Many people may share an address.
 const PER_MINUTE: NonZeroU32 = NonZeroU32::new(30).expect("it is not nothing");
 
-/// Addresses that are counted at a time: of more, who was forgotten begins anew.
+/// The addresses that are counted at a time. Beyond that, an address that was forgotten starts again.
 const COUNTED: usize = 50_000;
 
-/// How long no page begins a token after the store did not take one: a Redis that only reads drops the
-/// connection of who writes, and with it the look-ups of everybody.
+/// How long pages begin no token after the store failed to take one, in milliseconds. A read-only Redis
+/// closes the connection that writes, and all lookups on it fail.
 const REST_MS: u64 = 30_000;
 
-/// The token of the visitor of a request, and what its response says of it.
+/// The token of a request's visitor, and the cookie for its response.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct VisitorTokenState(pub(in crate::proxy) RefCell<State>);
 
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct State {
-    /// What he has now.
+    /// The token that the visitor has now.
     pub(in crate::proxy) token: Option<VisitorToken>,
-    /// Whether several cookies came: none counts, and another would be one more.
+    /// Whether several cookies came. None of them counts then, and no further one is added.
     pub(in crate::proxy) is_twice: bool,
-    /// What his browser is told.
+    /// The `Set-Cookie` for the browser.
     pub(in crate::proxy) cookie: Option<HeaderValue>,
 }
 
 impl VisitorTokenState {
-    /// Takes the cookie off a request. One that is malformed is as none.
+    /// Removes the cookie from a request and keeps its token. A malformed cookie counts as none.
     pub(in crate::proxy) fn take(&self, tokens: Option<&VisitorTokens>, headers: &mut HeaderMap) {
         let Some(tokens) = tokens else { return };
         {
@@ -105,13 +107,13 @@ impl VisitorTokenState {
         self.0.borrow().token.clone()
     }
 
-    /// His token, where it says what is his: who is logged in has a session, and of whom the store cannot say
-    /// that may have one.
+    /// The visitor's token, if it identifies the visitor's data. A logged-in visitor has a session
+    /// instead, and a visitor that the store could not identify may have one.
     pub(in crate::proxy) fn token(&self, visitor: &Visitor) -> Option<VisitorToken> {
         self.any().filter(|_| visitor.known().is_none() && !visitor.is_unsure())
     }
 
-    /// Whether a token may be made for him: nobody is logged in, for certain.
+    /// Whether a token may be made for the visitor: only if the visitor is certainly logged out.
     pub(in crate::proxy) fn may_begin(
         &self,
         tokens: Option<&VisitorTokens>,

@@ -1,4 +1,4 @@
-//! The client connection, as far as a request may know it.
+//! The client connection, as far as requests may use it.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -21,70 +21,74 @@ use crate::proxy::pulse::Pulse;
 /// A client connection.
 #[derive(Debug)]
 pub struct Client {
-    /// The peer of the socket, or whom a load balancer told.
+    /// The peer of the socket, or the client that a load balancer named.
     pub peer: Peer,
-    /// The address of our side of the socket; of a Unix socket, this machine's.
+    /// The local address of the socket; for a Unix socket, this machine's address.
     pub local: IpAddr,
-    /// The connection's state: whoever answers says when a request begins and ends.
+    /// The connection's state. The service marks in it where requests begin and end.
     pub pulse: Rc<Pulse>,
-    /// The origin connection that a log-in by NTLM or Negotiate bound to this one.
+    /// The origin connection that a log-in by NTLM or Negotiate has pinned to this one.
     pub bound: BoundSlot,
-    /// Whether such a log-in was ever seen here: then nothing is pooled, stored or shared.
+    /// Whether such a log-in was seen on this connection. From then on, nothing is pooled, stored or
+    /// shared.
     is_bound: Cell<bool>,
-    /// Where the tunnel goes that the connection becomes. Held by whoever runs the connection, so that a
-    /// tunnel never outlives it.
+    /// The slot for the tunnel that the connection becomes. The task that runs the connection owns the
+    /// slot, so that a tunnel never outlives the connection.
     tunnel: RefCell<Weak<RefCell<Option<Box<Tunnel>>>>>,
-    /// Whether requests stand side by side on it, as in HTTP/2: none of them can have it alone.
+    /// Whether requests run concurrently on the connection, as in HTTP/2. A request then cannot have the
+    /// connection for itself.
     is_multiplexed: Cell<bool>,
-    /// Whether a load balancer stands before the client, who may speak another scheme to it.
+    /// Whether a load balancer terminates the client's connection. The client may use another scheme to
+    /// it.
     is_balanced: Cell<bool>,
-    /// What goes for all requests that come in where it did.
+    /// The settings of the entry at which the connection came in.
     pub entry: Arc<Entry>,
-    /// What its handshake came to; `None`: it is in clear text.
+    /// The result of the TLS handshake; `None`: the connection is in clear text.
     secured: Option<Rc<Secured>>,
-    /// Cancelled when clients are asked for other certificates there than when it came.
+    /// Cancelled when the certificates that clients are asked for at this entry change.
     outdated: CancellationToken,
 }
 
-/// What goes for all requests that come in at one place.
+/// The settings that hold for all requests at one entry.
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// Where visitors by http are sent.
+    /// The redirect for requests by http.
     pub redirect: Option<Redirect>,
-    /// `Strict-Transport-Security` for those by https.
+    /// The `Strict-Transport-Security` of responses by https.
     pub hsts: Option<HeaderValue>,
 }
 
-/// That visitors by http are sent to https.
+/// How requests by http are redirected to https.
 #[derive(Clone, Debug)]
 pub struct Redirect {
-    /// Its port.
+    /// The port for https.
     pub port: u16,
-    /// What is served by http all the same.
+    /// The paths that are served by http all the same.
     pub except: Vec<PathPattern>,
 }
 
-/// What a handshake came to.
+/// The result of a TLS handshake.
 #[derive(Debug, Default)]
 pub struct Secured {
-    /// The name that the client asked for, lower-case.
+    /// The server name that the client asked for, in lower case.
     pub server_name: Option<Box<str>>,
-    /// The certificate that it showed, verified.
+    /// The certificate that the client presented, verified.
     pub certificate: Option<ClientCertificate>,
     /// Unix time until which that certificate is valid.
     pub expires: Option<i64>,
-    /// Whether it was asked for one.
+    /// Whether the client was asked for a certificate.
     pub asks_clients: bool,
 }
 
 impl Client {
-    /// The connection of `peer` to us at `local`.
+    /// A connection of `peer` to this server at `local`.
     #[must_use]
     pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
         Self::entering(peer, local, pulse, (Arc::default(), CancellationToken::new()), None)
     }
 
-    /// The same, of one that came in at `entry`, until that is `outdated`, and was secured.
+    /// A connection that came in at `entry`, with the result of its handshake. It lapses when `outdated`
+    /// is cancelled.
     #[must_use]
     pub fn entering(
         peer: Peer,
@@ -108,8 +112,8 @@ impl Client {
         })
     }
 
-    /// The same client, asking for something beside the request in work: what becomes of it touches the
-    /// connection in nothing, and no origin connection is bound to it.
+    /// The same client, for a subrequest next to the request in progress. The subrequest leaves the
+    /// connection's state unchanged, and no origin connection is pinned to it.
     #[must_use]
     pub fn beside(&self) -> Rc<Self> {
         Rc::new(Self {
@@ -127,49 +131,49 @@ impl Client {
         })
     }
 
-    /// It speaks HTTP/2; `is_balanced`: through a load balancer.
+    /// Marks the connection as HTTP/2. `is_balanced`: it comes through a load balancer.
     pub fn multiplexes(&self, is_balanced: bool) {
         self.is_multiplexed.set(true);
         self.is_balanced.set(is_balanced);
         self.pulse.heads_are_told();
     }
 
-    /// Whether requests stand side by side on it.
+    /// Whether requests run concurrently on the connection.
     #[must_use]
     pub fn is_multiplexed(&self) -> bool {
         self.is_multiplexed.get()
     }
 
-    /// Whether a load balancer stands before a client that speaks HTTP/2.
+    /// Whether the connection is HTTP/2 through a load balancer.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.is_balanced.get()
     }
 
-    /// The scheme of the connection itself; what a trusted proxy says of the visitor's is another matter.
+    /// The scheme of the connection itself. A trusted proxy may state another one for its client.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         if self.secured.is_some() { Scheme::Https } else { Scheme::Http }
     }
 
-    /// The certificate that the client showed, verified.
+    /// The certificate that the client presented, verified.
     #[must_use]
     pub fn certificate(&self) -> Option<&ClientCertificate> {
         self.secured.as_ref()?.certificate.as_ref()
     }
 
-    /// Whether what it showed, or was not asked to show, counts no more: its certificate has expired, or
-    /// clients are asked for others since.
+    /// Whether the result of the handshake is no longer valid: the certificate has expired, or clients
+    /// are now asked for other certificates.
     #[must_use]
     pub fn has_lapsed(&self) -> bool {
         self.outdated.is_cancelled() || self.expires().is_some_and(|end| unix_now() as i64 > end)
     }
 
-    /// Ends when that is so.
+    /// Completes when [`Client::has_lapsed`] becomes true.
     pub async fn lapses(&self) {
         let expires = async {
             let Some(end) = self.expires() else { return std::future::pending().await };
-            // The last second is one in which it is valid.
+            // The certificate is valid through its last second.
             let left = (end as f64 + 1.0 - unix_now()).max(0.0);
             let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
             tokio::time::sleep(left).await;
@@ -184,9 +188,9 @@ impl Client {
         self.secured.as_ref()?.expires
     }
 
-    /// Whether a request for `host` may come over this connection. Where clients are asked for
-    /// certificates it must be the name for which the connection was made: else what was shown for one
-    /// site would open another.
+    /// Whether a request for `host` may come over this connection. If clients are asked for
+    /// certificates, `host` must be the server name of the handshake. Otherwise a certificate presented
+    /// for one site would open another.
     #[must_use]
     pub fn is_for(&self, host: &Host) -> bool {
         let Some(secured) = self.secured.as_deref().filter(|secured| secured.asks_clients) else {
@@ -195,24 +199,24 @@ impl Client {
         let name = host.name().trim_end_matches('.');
         match &secured.server_name {
             Some(asked) => asked.trim_end_matches('.').eq_ignore_ascii_case(name),
-            // Clients ask for no address by name (RFC 6066 §3).
+            // The server name is never an IP address (RFC 6066 §3).
             None => name.starts_with('[') || name.parse::<IpAddr>().is_ok(),
         }
     }
 
-    /// Whether a log-in by NTLM or Negotiate was ever seen here.
+    /// Whether a log-in by NTLM or Negotiate was seen on this connection.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.is_bound.get()
     }
 
-    /// A log-in by NTLM or Negotiate was seen here.
+    /// Records that a log-in by NTLM or Negotiate was seen on this connection.
     pub fn bind(&self) {
         self.is_bound.set(true);
     }
 
-    /// Where the tunnel will be found that the connection becomes: whoever runs it has to look there
-    /// when HTTP has ended on it.
+    /// The slot in which the tunnel will be found that the connection becomes. The task that runs the
+    /// connection checks it when HTTP has ended there.
     #[must_use]
     pub fn tunnel_slot(&self) -> TunnelSlot {
         let slot = TunnelSlot::default();
@@ -220,8 +224,8 @@ impl Client {
         slot
     }
 
-    /// The connection becomes this tunnel once its answer is through; where nobody runs it any more, the
-    /// tunnel ends.
+    /// Hands over the tunnel that the connection becomes after its response is sent. If the connection's
+    /// task has ended, the tunnel ends at once.
     pub(in crate::proxy) fn become_tunnel(&self, tunnel: Tunnel) {
         if let Some(slot) = self.tunnel.borrow().upgrade() {
             slot.replace(Some(Box::new(tunnel)));

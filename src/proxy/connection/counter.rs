@@ -1,4 +1,4 @@
-//! How many of something are open, in all and for each who holds an address.
+//! Counts open connections or tunnels, in total and for each holder of an address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::http::peer::Peer;
 use crate::ident::holder;
 
-/// How many are open, over all threads.
+/// The number that is open, over all threads.
 #[derive(Debug, Default)]
 pub struct ConnectionCounter {
     open: AtomicUsize,
-    /// By who holds the address. Guarded by a plain mutex: held for one look-up each time that one comes
-    /// or goes.
+    /// The number by holder of the address. The mutex is blocking, because it is held for one lookup
+    /// only, at each start and end.
     by_holder: Mutex<HashMap<IpAddr, usize>>,
 }
 
@@ -24,7 +24,7 @@ impl ConnectionCounter {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Room for one more where there may be `most`, whoever it is; `None` at the bound.
+    /// Reserves a place for one more, if fewer than `most` are open; `None` at the limit.
     #[must_use]
     pub fn enter(self: &Arc<Self>, most: usize) -> Option<Place> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= most {
@@ -35,7 +35,7 @@ impl ConnectionCounter {
     }
 }
 
-/// One's place; given back when dropped.
+/// A reserved place, released when dropped.
 #[derive(Debug)]
 pub struct Place {
     crowd: Arc<ConnectionCounter>,
@@ -43,8 +43,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Counts it for whoever holds the peer's address; false where he has `most` already. A peer without
-    /// an address of his own may be everybody, and is not counted.
+    /// Counts the place for the holder of the peer's address; false if the holder has `most` already. A
+    /// peer without an address of its own may stand for any client, so it is not counted.
     #[must_use]
     pub fn count_for(&mut self, peer: Peer, most: usize) -> bool {
         let Some(holder) = peer.own_address().map(holder) else { return true };

@@ -1,5 +1,5 @@
-//! Requests that change something go on when their client leaves: what the origin does with one has to
-//! reach the pages, the session and the cart whether or not somebody waits to hear of it.
+//! Lets requests that change something continue after the client has disconnected. What the origin does
+//! with such a request must reach the pages, the session and the cart in any case.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -9,60 +9,61 @@ use std::task::{Context, Poll};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-/// So many requests of a thread go on without their clients. A further one ends with its client, as if
-/// the origin had failed: the proxy's memory and the origin's connections are not for who only leaves.
+/// The most requests of a thread that continue without their clients. A further one ends with its
+/// client, as if the origin had failed. This keeps clients that only disconnect from using up the
+/// proxy's memory and the origin's connections.
 const LEFT_MAX: usize = 256;
 
-/// The requests of a thread that go on when their clients leave.
+/// The requests of a thread that continue after their clients have disconnected.
 #[derive(Debug, Default)]
 pub struct DetachedTasks {
-    /// Those whose clients have left.
+    /// The number of requests whose clients have disconnected.
     count: Cell<usize>,
     tasks: TaskTracker,
 }
 
 impl DetachedTasks {
-    /// Carries out what is left of a request that was answered.
+    /// Runs the remaining work of a request that was answered.
     pub(in crate::proxy) fn carry_on(&self, work: impl Future<Output = ()> + 'static) {
         self.tasks.spawn_local(work);
     }
 
-    /// The same, unless the thread is ending: where work is dropped with its runtime none may begin.
+    /// The same, unless the thread is ending. Work that starts then would be dropped with its runtime.
     pub(in crate::proxy) fn carry_on_while_open(&self, work: impl Future<Output = ()> + 'static) {
         if !self.tasks.is_closed() {
             self.tasks.spawn_local(work);
         }
     }
 
-    /// Returns when all have ended. None may begin any more.
+    /// Stops accepting work, and returns when all of it has ended.
     pub async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
 
-/// What ties a request's work to its client once it is known that his leaving calls it off.
+/// Ties a request's work to its client, once the work may be cancelled when the client disconnects.
 #[derive(Clone, Debug, Default)]
 pub(in crate::proxy) struct CancelOnDisconnect(Rc<Cell<bool>>);
 
 impl CancelOnDisconnect {
-    /// The work ends with its client.
+    /// From now on, the work ends with its client.
     pub(in crate::proxy) fn bind(&self) {
         self.0.set(true);
     }
 }
 
-/// A request's work, which goes on when this is dropped, unless it is tied to its client.
+/// A request's work, which continues when this is dropped, unless it is tied to its client.
 pub(in crate::proxy) struct Detached<T> {
     task: JoinHandle<T>,
     tie: CancelOnDisconnect,
     left: Rc<DetachedTasks>,
-    /// Whether the client has left.
+    /// Whether the client has disconnected.
     has_left: Rc<Cell<bool>>,
 }
 
 impl<T: 'static> Detached<T> {
-    /// Begins the work.
+    /// Starts the work.
     pub(in crate::proxy) fn begin(
         left: &Rc<DetachedTasks>,
         tie: CancelOnDisconnect,
@@ -84,7 +85,7 @@ impl<T> Future for Detached<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         Pin::new(&mut self.task).poll(cx).map(|done| match done {
             Ok(done) => done,
-            // A panic goes where it would have gone without a task. Nobody else cancels.
+            // A panic propagates as it would without a task. The task is cancelled by `drop` only.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         })
     }
@@ -101,13 +102,13 @@ impl<T> Drop for Detached<T> {
             self.left.count.update(|left| left + 1);
             self.has_left.set(true);
         } else {
-            tracing::debug!("too many clients have left: a request ends with its own");
+            tracing::debug!("too many requests continue without their clients: this one ends with its client");
             self.task.abort();
         }
     }
 }
 
-/// A request's place among those that were left, if it comes to that.
+/// Releases a request's place among the detached ones, if it has one.
 struct Place {
     left: Rc<DetachedTasks>,
     has_left: Rc<Cell<bool>>,

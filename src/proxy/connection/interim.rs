@@ -1,7 +1,8 @@
-//! Interim responses of the origin (RFC 9110 §15.2) on their way to the visitor whose request it is.
+//! Passes interim responses of the origin (RFC 9110 §15.2) on to the client that sent the request.
 //!
-//! hyper's server sends none. So they go past it, onto the client's socket, while hyper has nothing to
-//! send: behind the response before, and before the head of this one. What comes too late is dropped.
+//! hyper's server does not send interim responses. They therefore bypass it and are written to the
+//! client's socket while hyper has nothing to send: after the previous response, and before the head of
+//! this one. An interim response that arrives too late is dropped.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::telemetry::metrics::{Count, Sheet};
 
 /// The most interim responses that are passed on for one request.
 const EACH_MAX: usize = 8;
-/// Passes on what comes before the response, until this is dropped.
+/// Passes on interim responses until it is dropped.
 #[derive(Debug)]
 pub(in crate::proxy) struct Open<'p>(&'p Pulse);
 
@@ -31,8 +32,8 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Passes on the interim responses to `request`, which is the visitor's own, for as long as what comes
-/// back is kept. A client of HTTP/1.0 knows of none, and one of HTTP/2 gets none.
+/// Passes on the interim responses to the visitor's own `request`, as long as the returned value is
+/// kept. HTTP/1.0 has no interim responses, and they are not implemented for HTTP/2 clients.
 pub(in crate::proxy) fn pass_on<'p>(
     request: &mut Request<Outgoing>,
     pulse: &'p Rc<Pulse>,
@@ -58,7 +59,8 @@ pub(in crate::proxy) fn pass_on<'p>(
     Open(pulse)
 }
 
-/// What is passed on. 100 is between us and the origin, and the client; 101 is no answer to anything.
+/// The reason phrase of a status that is passed on. 100 concerns one connection only, and 101 ends HTTP
+/// on it.
 fn phrase(status: StatusCode) -> Option<&'static str> {
     match status.as_u16() {
         102 => Some("Processing"),
@@ -67,7 +69,8 @@ fn phrase(status: StatusCode) -> Option<&'static str> {
     }
 }
 
-/// A head as it goes out: without what holds for a connection, and what only a response may say.
+/// An interim head as it is sent: without fields that concern one connection, and without those that
+/// only a final response may carry.
 fn head(status: StatusCode, phrase: &str, mut headers: HeaderMap) -> BytesMut {
     hop::strip_hop_by_hop(&mut headers);
     forwarded::remove_own(&mut headers);

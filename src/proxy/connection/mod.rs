@@ -1,4 +1,4 @@
-//! What belongs to a client's connection rather than to one request.
+//! State and tasks of a client's connection, beyond a single request.
 
 pub mod client;
 pub mod counter;

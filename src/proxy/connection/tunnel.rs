@@ -1,7 +1,8 @@
-//! A tunnel: what a client and the origin say to each other once they speak another protocol than HTTP.
+//! A tunnel: carries the bytes between a client and the origin after both have switched from HTTP to
+//! another protocol.
 //!
-//! Bytes go both ways as they come, and nobody looks into them. Each way holds one part at most, so that
-//! who does not read holds up the other; a tunnel on which nothing moves holds nothing.
+//! Bytes are forwarded in both directions as they arrive, uninspected. Each direction buffers one chunk
+//! at most, so that a receiver that does not read slows its sender down. An idle tunnel buffers nothing.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -24,29 +25,30 @@ use crate::origin::Switched;
 use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::{Count, Sheet, TunnelEnd};
 
-/// The most that is read at once, and so what each way holds.
+/// The largest chunk that is read at once, and so the largest buffer of each direction.
 const PART: usize = 16 * 1024;
-/// So many parts go one way before others of the thread have their turn.
+/// The number of chunks that go in one direction before other tasks of the thread run.
 const PARTS_MAX: usize = 16;
 
-/// What a tunnel is made of, while its request is being answered.
+/// The parts of a tunnel, while its request is being answered.
 #[derive(Debug)]
 pub(in crate::proxy) struct Opened {
     pub(in crate::proxy) origin: Switched,
     pub(in crate::proxy) is_websocket: bool,
     pub(in crate::proxy) place: Place,
-    /// The stream of HTTP/2 that becomes the tunnel; else the client's connection does.
+    /// The HTTP/2 stream that becomes the tunnel; `None`: the client's connection does.
     pub(in crate::proxy) stream: Option<OnUpgrade>,
 }
 
-/// Where whoever runs a client's connection finds the tunnel that it becomes.
+/// The slot in which a client connection's task finds the tunnel that the connection becomes.
 pub type TunnelSlot = Rc<RefCell<Option<Box<Tunnel>>>>;
 
-/// A tunnel to the origin whose client has been told so. It ends when it is dropped, and is logged then.
+/// A tunnel to the origin, which its client has been told of. Dropping it ends and logs it.
 #[derive(Debug)]
 pub struct Tunnel {
     sheet: Arc<Sheet>,
-    /// How long nothing may move, and what nobody takes may wait. Not the room, which goes at a reload.
+    /// How long the tunnel may be idle, and how long unread data may wait. The values are copied,
+    /// because the worker context is replaced at a reload.
     idle: Duration,
     stall: Duration,
     origin: Switched,
@@ -59,15 +61,15 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Where the client has left, there is no stream.
+    /// Carries the tunnel over an HTTP/2 stream. There is no stream if the client has disconnected.
     pub(in crate::proxy) async fn carry_stream(self, stream: OnUpgrade) {
         match stream.await {
             Ok(stream) => drop(self.carry(&mut TokioIo::new(stream), Bytes::new()).await),
-            Err(error) => tracing::debug!(%error, "a client left before its tunnel was open"),
+            Err(error) => tracing::debug!(%error, "a client disconnected before its tunnel was open"),
         }
     }
 
-    /// One whose client is about to be told.
+    /// A tunnel whose client is about to be told.
     pub(in crate::proxy) fn new(
         opened: Opened,
         record: Box<RequestRecord>,
@@ -77,7 +79,7 @@ impl Tunnel {
         let Opened { origin, is_websocket, place, .. } = opened;
         sheet.count(Count::TunnelsOpened);
         let (up, down) = (Flow::default(), Flow::default());
-        // Until it is carried, a client who leaves is all that can end it.
+        // Until the tunnel is carried, only a client that disconnects can end it.
         let end = TunnelEnd::Client;
         Self {
             sheet: Arc::clone(sheet),
@@ -93,9 +95,10 @@ impl Tunnel {
         }
     }
 
-    /// Carries bytes both ways until both sides have ended, one broke, or nothing moved for too long.
-    /// `early` is what the client said before it had the answer. Returns whether the client may be let
-    /// go in the usual way: else what it got would pass for all that there was.
+    /// Carries bytes in both directions until both sides have ended, one of them broke, or the tunnel
+    /// was idle for too long. `early` holds the bytes that the client sent before it had the response.
+    /// Returns whether the client's connection may be closed in the usual way. If not, the client would
+    /// take a truncated transfer for a complete one.
     pub async fn carry<S>(mut self, client: &mut S, early: Bytes) -> bool
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -109,7 +112,7 @@ impl Tunnel {
         if is_over {
             self.record.whole();
         }
-        // WebSocket says itself where it ends (RFC 6455 §5.5.1).
+        // WebSocket marks its own end (RFC 6455 §5.5.1).
         is_over || self.is_websocket
     }
 
@@ -142,9 +145,10 @@ impl Tunnel {
         }
     }
 
-    /// For how long nothing may move. A WebSocket of which one side has ended has nothing more to say. And
-    /// who does not take what is there for him, be it the end, may be gone: while a way waits for its
-    /// receiver nobody listens to its sender, who may be gone as well.
+    /// How long the tunnel may be idle. The time is short for a WebSocket of which one side has ended,
+    /// because the other side has nothing more to send. It is also short while a receiver does not take
+    /// data or the end: the receiver may be gone, and a sender that disconnects goes unnoticed
+    /// meanwhile.
     fn patience(&self) -> Duration {
         let ways = [&self.up, &self.down];
         let has_half_ended = ways.iter().any(|way| way.phase != Phase::Open);
@@ -164,7 +168,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// Since when nothing moves, and who ended first.
+/// The time since the last transfer, and the side that ended first.
 struct Rest {
     since: Instant,
     timer: Option<Pin<Box<Sleep>>>,
@@ -180,9 +184,9 @@ impl Rest {
         self.since = Instant::now();
     }
 
-    /// Ready when nothing moved for `patience`.
+    /// Ready when nothing was transferred for `patience`.
     ///
-    /// PERF: the timer is set anew only when it must ring earlier, or rang too early.
+    /// PERF: the timer is reset only if it must fire earlier, or has fired too early.
     fn poll(&mut self, cx: &mut Context<'_>, patience: Duration) -> Poll<()> {
         let deadline = self.since + patience;
         let sleep = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
@@ -199,7 +203,7 @@ impl Rest {
     }
 }
 
-/// Which end of a way broke.
+/// The side of a direction that broke.
 enum Broke {
     Reading,
     Writing,
@@ -214,30 +218,30 @@ impl Broke {
     }
 }
 
-/// How far one way is.
+/// The progress of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
     Open,
-    /// The sender has ended; the receiver is to be told.
+    /// The sender has ended, and the receiver is to be told.
     Ending,
     Over,
 }
 
-/// One way of a tunnel.
+/// One direction of a tunnel.
 #[derive(Debug, Default)]
 struct Flow {
     phase: Phase,
-    /// What was read and not yet written.
+    /// Bytes that were read and are still to be written.
     held: Bytes,
-    /// How many bytes were written.
+    /// The number of bytes written.
     moved: u64,
-    /// Whether some of them may still lie in a buffer.
+    /// Whether written bytes may still be in a buffer.
     needs_flush: bool,
 }
 
 impl Flow {
-    /// How much was moved and is held, and whether an end has come: what changes when anything happens.
+    /// The bytes moved, the bytes buffered and the phase. Any progress changes this value.
     fn stands(&self) -> (u64, usize, Phase) {
         (self.moved, self.held.len(), self.phase)
     }
@@ -246,12 +250,12 @@ impl Flow {
         self.phase == Phase::Over
     }
 
-    /// Whether there is something that the receiver has not taken: bytes, or the end.
+    /// Whether the receiver has still to take bytes or the end.
     fn waits_for_receiver(&self) -> bool {
         !self.held.is_empty() || self.phase == Phase::Ending
     }
 
-    /// Moves what there is; ready when the sender has ended and the receiver knows.
+    /// Moves the data that is available; ready when the sender has ended and the receiver has been told.
     fn poll<R, W>(
         &mut self,
         cx: &mut Context<'_>,
@@ -277,7 +281,7 @@ impl Flow {
         Poll::Pending
     }
 
-    /// Reads a part and writes as much of it as is taken at once.
+    /// Reads a chunk and writes as much of it as the receiver takes at once.
     fn pass<R, W>(
         &mut self,
         cx: &mut Context<'_>,
@@ -321,7 +325,7 @@ impl Flow {
         };
         self.held.advance(written);
         if self.held.is_empty() {
-            // What is empty may still hold its buffer.
+            // An empty `Bytes` may still keep its buffer alive.
             self.held = Bytes::new();
         }
         self.wrote(written);
@@ -333,7 +337,7 @@ impl Flow {
         self.needs_flush |= bytes > 0;
     }
 
-    /// Tells the receiver of the end. One that has left need not be told.
+    /// Tells the receiver of the end. A receiver that has disconnected already is no error.
     fn end<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), Broke>>
     where
         W: AsyncWrite + Unpin,

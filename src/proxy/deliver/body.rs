@@ -1,4 +1,4 @@
-//! The body of a response to a client, whatever it comes from; its end is the request's end.
+//! The body of a response to a client, from any source. The end of the body is the end of the request.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -36,14 +36,14 @@ enum From {
 
 /// A page whose fragments are filled while it is sent.
 pub(in crate::proxy) trait Filled: std::fmt::Debug {
-    /// The next part of what the client is sent.
+    /// The next part to send to the client.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 }
 
-/// A body that was looked at before its turn.
+/// A body whose first frame was read ahead.
 #[derive(Debug)]
 struct Begun {
-    /// What had come; `None`: the end.
+    /// The first frame; `None`: the body has ended.
     first: Option<Frame<Bytes>>,
     rest: From,
 }
@@ -107,14 +107,14 @@ impl From {
 /// Why a body broke off. The client sees a broken connection.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// At the origin.
+    /// The origin failed.
     #[error(transparent)]
     Origin(#[from] OriginError),
-    /// At the origin, in a fetch shared with others.
+    /// The origin failed, in a fetch shared with other requests.
     #[error(transparent)]
     Flight(#[from] CutOff),
-    /// While its holes were filled.
-    #[error("the page could not be coded")]
+    /// Compression failed while fragments were filled.
+    #[error("compressing the page failed")]
     Recompressor(#[source] std::io::Error),
 }
 
@@ -123,22 +123,22 @@ impl Body {
         Self { from, record: None }
     }
 
-    /// No body.
+    /// An empty body.
     pub(in crate::proxy) fn empty() -> Self {
         Self::new(From::Nothing)
     }
 
-    /// These bytes.
+    /// A body of these bytes.
     pub(in crate::proxy) fn full(bytes: Bytes) -> Self {
         Self::new(if bytes.is_empty() { From::Nothing } else { From::Bytes(bytes) })
     }
 
-    /// These bytes, one after the other. None of them is empty.
+    /// A body of these chunks, in order. None of them is empty.
     pub(in crate::proxy) fn parts(parts: VecDeque<Bytes>) -> Self {
         Self::new(From::Parts(parts))
     }
 
-    /// Whether it is the origin's answer to one visitor's own request.
+    /// Whether the body is the origin's response to one visitor's own request.
     pub(in crate::proxy) fn is_ones_own(&self) -> bool {
         match &self.from {
             From::Origin(_) => true,
@@ -151,27 +151,26 @@ impl Body {
         }
     }
 
-    /// What comes from the origin.
+    /// The body of an origin's response.
     pub(in crate::proxy) fn origin(body: OriginBody) -> Self {
         Self::new(From::Origin(body))
     }
 
-    /// What a flight brings, of this length where it is known.
+    /// The body of a page in flight. `length` is its length, if known.
     pub(in crate::proxy) fn flight(seat: Seat, length: Option<u64>) -> Self {
         Self::new(From::Flight { seat, left: length })
     }
 
-    /// A page whose holes are filled on its way.
+    /// A page whose fragments are filled while it is sent.
     pub(in crate::proxy) fn filled(page: impl Filled + 'static) -> Self {
         Self::new(From::Filled(Box::new(page)))
     }
 
-    /// Looks whether a body that somebody sends us has broken off before it began: its client can still be
-    /// told so, while hyper would throw the response's head away with it, and he would hear nothing at all.
-    /// What has not come yet is not waited for.
+    /// Checks whether a body from the origin has broken off before its first byte. The client can still
+    /// get an error response then. Otherwise hyper would drop the head together with the body, and the
+    /// client would get no response. The check does not wait for data.
     ///
-    /// # Errors
-    /// When it has.
+    /// # Errors When the body has broken off.
     pub(in crate::proxy) async fn begin(&mut self) -> Result<(), BodyError> {
         let comes = matches!(self.from, From::Origin(_) | From::Flight { .. });
         if !comes || http_body::Body::is_end_stream(self) {
@@ -185,8 +184,8 @@ impl Body {
         Ok(())
     }
 
-    /// Leaves nothing of what is ours; its length, where there was something and that is known. What the
-    /// origin sends it has sent to the same HEAD, and it is not ended early.
+    /// Removes the proxy's own body and returns its length if there was one and it is known. A body from
+    /// the origin stays: it is the response to the same HEAD, and it is not ended early.
     pub(in crate::proxy) fn leave_out(&mut self) -> Option<u64> {
         if matches!(self.from, From::Nothing | From::Origin(_) | From::Begun(_)) {
             return None;
@@ -213,7 +212,7 @@ impl Body {
         }
     }
 
-    /// So many bytes that were handed over are not sent any more.
+    /// Subtracts bytes that were handed over and will not be sent.
     pub fn take_back(&mut self, bytes: usize) {
         if let Some(record) = &mut self.record {
             record.take_back(bytes as u64);
@@ -227,7 +226,8 @@ impl Body {
     }
 }
 
-/// Trailers must not say what heads may not, and nothing of the browser's memory (RFC 9110 §6.5.1).
+/// Removes the fields that trailers must not carry: those that are removed from heads, and those that
+/// change the browser's state (RFC 9110 §6.5.1).
 fn clean(trailers: &mut HeaderMap) {
     hop::strip_hop_by_hop(trailers);
     trailers.remove(SET_COOKIE);

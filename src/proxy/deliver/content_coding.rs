@@ -1,7 +1,8 @@
-//! Stored pages in the coding that each visitor takes: found in memory, or made once for all.
+//! Delivers stored pages in a content coding that the client accepts: found in memory, or made once for
+//! all requests.
 //!
-//! What may be recoded, and how, is `cache::recoded`'s word. Only stored pages come here, and of those that
-//! are one user's own none is compressed: the length of what is compressed tells nobody a secret.
+//! `cache::recoded` decides what may be recoded, and how. Only stored pages are recoded. Pages that
+//! belong to one user are not compressed, so that the compressed length reveals no secret.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::recompress::{SMALL, takes_stored};
 use crate::telemetry::reason::Reason;
 
-/// The coding into which a stored page is brought for this visitor; `None`: he is sent it as it is.
+/// The coding to recode a stored page to for this client; `None`: the page is sent as it is.
 pub(in crate::proxy) fn recoding(
     cx: &RequestContext<'_>,
     class: ShareClass,
@@ -37,8 +38,8 @@ pub(in crate::proxy) fn recoding(
     }
 }
 
-/// The form of a stored page that this visitor is sent, or why there is none. `keep`: whether memory
-/// holds the very page, and so may hold its forms.
+/// The form of a stored page to send to this client, or the reason why there is none. `keep`: memory
+/// holds this very page, so it may hold its forms, too.
 pub(in crate::proxy) async fn ready(
     cx: &RequestContext<'_>,
     class: ShareClass,
@@ -50,7 +51,7 @@ pub(in crate::proxy) async fn ready(
         return Ok(Ready::stored(page, true));
     }
     let Some(coding) = recoding(cx, class, page)? else {
-        // He may have the start of a form that we made.
+        // The client may hold the first part of a form that the proxy made.
         let is_one_of_many = recoded::recodable(&page.headers).is_some();
         return Ok(Ready::stored(page, !is_one_of_many || wants_parts(cx)));
     };
@@ -60,7 +61,7 @@ pub(in crate::proxy) async fn ready(
     }
     let made = match cx.worker.pages.memory().form(page, coding) {
         Some(form) => form,
-        // He has it already: there is no need to make it.
+        // The client has the page already, so the form is not needed.
         None if is_not_modified(cx, page) => {
             let headers = recoded::fields(&page.headers, coding);
             let bare = Entry { headers, body: Bytes::new(), ..Entry::clone(page) };
@@ -83,7 +84,8 @@ pub(in crate::proxy) async fn ready(
     };
     match made {
         Form::Made(page) => Ok(Ready { page, in_parts: false }),
-        // Whoever refuses what is in no coding, which would be smaller in none, gets it all the same.
+        // The page would be larger in a coding. It is sent without one, even to a client that refuses
+        // `identity`.
         Form::Useless if recoded::recodable(&page.headers) == Some(Coding::Identity) => {
             Ok(Ready::stored(page, takes_stored()))
         }
@@ -91,9 +93,9 @@ pub(in crate::proxy) async fn ready(
     }
 }
 
-/// Whether parts of the stored bytes are asked for, which are cut from no other form. A date in
-/// `If-Range` is the same for all forms, and cannot tell which of them the client has the start of: he
-/// gets the whole then (RFC 9110 §13.1.5).
+/// Whether the request asks for ranges of the stored bytes. Ranges are not cut from other forms. A date
+/// in `If-Range` is the same for all forms and cannot identify the form that the client holds a part of.
+/// The client then gets the whole page (RFC 9110 §13.1.5).
 fn wants_parts(cx: &RequestContext<'_>) -> bool {
     let request = &cx.head.headers;
     let is_tag = |value: &HeaderValue| ETag::parse(value.as_bytes()).is_some();

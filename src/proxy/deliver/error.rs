@@ -1,4 +1,4 @@
-//! The response to a request that is refused, or fails.
+//! The response to a request that is refused or fails.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::Outcome;
 
-/// The response, and the line in our own log where an operator could act on it.
+/// Builds the response, and logs the error where an operator could act on it.
 pub(in crate::proxy) fn response(
     error: Error,
     worker: &WorkerContext,
@@ -58,7 +58,7 @@ pub(in crate::proxy) fn response(
     response
 }
 
-/// A time in whole seconds, none of them too early.
+/// A duration in whole seconds, rounded up, and at least 1.
 fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }

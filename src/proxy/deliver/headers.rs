@@ -1,4 +1,4 @@
-//! Header fields of responses: `Cache-Status`, privacy, cookies, and the length that is told.
+//! Header fields of responses: `Cache-Status`, privacy, cookies and content length.
 
 use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, SET_COOKIE, VARY};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response, Version};
@@ -14,15 +14,15 @@ use crate::proxy::deliver::body::Body;
 use crate::proxy::settings::StatusDetail;
 use crate::telemetry::reason::Reason;
 
-/// Whether a field outweighs `Cache-Control` for some cache: targeted ones (RFC 9213), each with the name of
-/// its network in front, Fastly's, Akamai's, and nginx's.
+/// Whether a field takes precedence over `Cache-Control` in some cache: targeted fields (RFC 9213),
+/// which are prefixed with the name of the network, and those of Fastly, Akamai and nginx.
 fn is_for_a_shared_cache(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.ends_with("-cache-control")
         || matches!(name, "surrogate-control" | "edge-control" | "x-accel-expires")
 }
 
-/// `Cache-Status` of a request that was only forwarded.
+/// The `Cache-Status` of a request that was only forwarded.
 pub(in crate::proxy) fn bypassed(reason: Reason) -> CacheStatus<'static> {
     let why = match reason {
         Reason::Method => Forward::Method,
@@ -34,7 +34,7 @@ pub(in crate::proxy) fn bypassed(reason: Reason) -> CacheStatus<'static> {
     CacheStatus::forwarded(why, Some(reason.as_str()))
 }
 
-/// Adds our `Cache-Status` behind those of caches nearer to the origin (RFC 9211 §2).
+/// Appends the proxy's `Cache-Status` after those of caches nearer to the origin (RFC 9211 §2).
 pub(in crate::proxy) fn put_status(
     worker: &WorkerContext,
     headers: &mut HeaderMap,
@@ -45,7 +45,7 @@ pub(in crate::proxy) fn put_status(
     }
 }
 
-/// As much of it as the operator wants to be said.
+/// The value of `Cache-Status`, in the detail that the operator configured.
 pub(in crate::proxy) fn status_value(
     worker: &WorkerContext,
     status: &CacheStatus<'_>,
@@ -57,8 +57,8 @@ pub(in crate::proxy) fn status_value(
     }
 }
 
-/// Removes the sessions that an origin would give visitors which has no part in them, and what would end
-/// theirs. No origin has a part in visitors' tokens.
+/// Removes cookies by which an origin without a part in sessions would set or end a visitor's session.
+/// No origin has a part in visitor tokens.
 pub(in crate::proxy) fn remove_sessions(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
     if let Some(tokens) = &cx.worker.settings.visitor_tokens {
         set_cookie::remove_named(headers, |name| tokens.is_named(name));
@@ -72,8 +72,9 @@ pub(in crate::proxy) fn remove_sessions(cx: &RequestContext<'_>, headers: &mut H
     }
 }
 
-/// Gives a visitor the cookies that the answer to his own session sets, beside a page that others may have
-/// without. They are none of a session's: the configuration lets no such page lose those.
+/// Adds the cookies that the response to the visitor's own session sets, next to a page that is shared
+/// without them. Session cookies are never among them: the configuration does not allow such a page to
+/// drop those.
 pub(in crate::proxy) fn give_cookies(
     cx: &RequestContext<'_>,
     headers: &mut HeaderMap,
@@ -89,14 +90,14 @@ pub(in crate::proxy) fn give_cookies(
     keep_from_caches(headers);
 }
 
-/// Adds to the origin's cookies what the operator wants them to have.
+/// Adds the attributes that the operator requires to the origin's cookies.
 pub(in crate::proxy) fn harden_cookies(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
     let is_https = cx.admitted.scheme == Scheme::Https;
     harden(headers, &cx.worker.settings.hardening, is_https);
 }
 
-/// A response to a known visitor, of which the origin says nothing to caches, was chosen by his
-/// login: caches between us and him are told so.
+/// Marks a response to a known visitor as private, if the origin states no caching policy. The login
+/// selected the response, and caches on the way to the client must know that.
 pub(in crate::proxy) fn keep_private(headers: &mut HeaderMap) {
     if headers.contains_key(CACHE_CONTROL) {
         return;
@@ -105,7 +106,7 @@ pub(in crate::proxy) fn keep_private(headers: &mut HeaderMap) {
     headers.append(VARY, HeaderValue::from_name(COOKIE));
 }
 
-/// A response that belongs to one visitor goes to no cache, whatever the origin says of it.
+/// Keeps a response that belongs to one visitor out of caches, whatever policy the origin states.
 pub(in crate::proxy) fn keep_from_caches(headers: &mut HeaderMap) {
     let control = CacheControl::parse(headers, &CACHE_CONTROL);
     let leaves_room = headers.get_all(CACHE_CONTROL).iter().any(leaves_room);
@@ -116,15 +117,16 @@ pub(in crate::proxy) fn keep_from_caches(headers: &mut HeaderMap) {
     keep_private(headers);
 }
 
-/// Whether a cache may store a response all the same: `private` is said of fields alone (RFC 9111 §5.2.2.7), or
-/// `no-store` of caches that do not understand the status (§5.2.2.3).
+/// Whether a cache may store a response in spite of `private` or `no-store`: `private` may name single
+/// fields (RFC 9111 §5.2.2.7), and `no-store` may be limited to caches that do not understand the status
+/// (§5.2.2.3).
 fn leaves_room(line: &HeaderValue) -> bool {
     let line = line.as_bytes().to_ascii_lowercase();
     let says = |part: &str| memchr::memmem::find(&line, part.as_bytes()).is_some();
     says("private=") || says("must-understand")
 }
 
-/// Removes what only caches between us and the visitor would read.
+/// Removes the fields that only caches between the proxy and the client evaluate.
 pub(in crate::proxy) fn remove_for_shared_caches(headers: &mut HeaderMap) {
     let others: Vec<_> = headers.keys().filter(|n| is_for_a_shared_cache(n)).cloned().collect();
     for name in others {
@@ -132,7 +134,7 @@ pub(in crate::proxy) fn remove_for_shared_caches(headers: &mut HeaderMap) {
     }
 }
 
-/// A stored page that was chosen by who the visitor is goes to no cache that others are given pages from.
+/// Keeps a stored page that the visitor's identity selected out of shared caches.
 pub(in crate::proxy) fn keep_for_one(headers: &mut HeaderMap) {
     keep_from_caches(headers);
     if !Vary::parse(headers).names(&COOKIE) {
@@ -140,8 +142,8 @@ pub(in crate::proxy) fn keep_for_one(headers: &mut HeaderMap) {
     }
 }
 
-/// The answer to a HEAD: what a GET would be told of the body, and none of it (RFC 9110 §9.3.2). Over
-/// HTTP/2 the library would send it.
+/// Removes the body from the response to a HEAD, and keeps the fields of a GET (RFC 9110 §9.3.2). Over
+/// HTTP/2 the library would send the body.
 pub(in crate::proxy) fn leave_out_body(response: &mut Response<Body>) {
     if let Some(length) = response.body_mut().leave_out() {
         let length = HeaderValue::from(length);
@@ -149,12 +151,12 @@ pub(in crate::proxy) fn leave_out_body(response: &mut Response<Body>) {
     }
 }
 
-/// To a client of HTTP/1.0 the end of a body without a length is the connection's: it is told so, and not
-/// that the connection stays.
+/// Announces to an HTTP/1.0 client that the connection closes, if the body's length is unknown: the end
+/// of the connection is then the end of the body.
 pub(in crate::proxy) fn end_where_length_is_unknown(response: &mut Response<Body>) {
     let is_open = http_body::Body::size_hint(response.body()).exact().is_none();
     if is_open || hop::connection_names(response.headers(), "close") {
-        // The library would say `keep-alive` in an answer of HTTP/1.1, if that is what was asked for.
+        // In an HTTP/1.1 response to such a client, the library would add `keep-alive` on request.
         *response.version_mut() = Version::HTTP_10;
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

@@ -1,6 +1,7 @@
-//! What the client is sent: header fields, content coding, fragments, bodies, and the responses of errors.
+//! Delivery to the client: header fields, content coding, fragments, bodies and error responses.
 //!
-//! Nothing here imports a source: fragments come back into the request path by [`fragments::Subrequests`].
+//! Nothing here imports a source. Fragments re-enter the request path through
+//! [`fragments::Subrequests`].
 
 pub(in crate::proxy) mod body;
 pub(in crate::proxy) mod content_coding;

@@ -19,18 +19,19 @@ use crate::proxy::error::Error;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
 
-/// What was settled, as far as the response tells of it.
+/// The settled changes that the response carries to the client.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Settled {
     /// The cookie that begins or ends the session.
     pub(in crate::proxy) cookie: Option<HeaderValue>,
-    /// The item that was viewed, by the app's word.
+    /// The item that was viewed, as the app states it.
     pub(in crate::proxy) item: Option<Item>,
-    /// Whether the app has changed the cart: stored by another cache, the response would change it once only.
+    /// Whether the app has changed the cart. A copy of the response in another cache would not change
+    /// the cart again.
     pub(in crate::proxy) has_filled_cart: bool,
 }
 
-/// The response, with what was settled.
+/// Builds the response with the settled changes.
 pub(in crate::proxy) async fn response(
     cx: &RequestContext<'_>,
     came: Response<OriginBody>,
@@ -39,7 +40,7 @@ pub(in crate::proxy) async fn response(
 ) -> Result<Response<Body>, Error> {
     let status = came.status();
     let mut response = own(cx, came, &bypassed(reason));
-    // What is sent behind the answer to a HEAD, or a 304, nobody reads.
+    // Bytes after the response to a HEAD or after a 304 are not read by the client.
     let has_body = cx.head.method != Method::HEAD
         && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if has_body && let Err(BodyError::Origin(source)) = response.body_mut().begin().await {
@@ -48,12 +49,12 @@ pub(in crate::proxy) async fn response(
     let Settled { cookie, item, has_filled_cart } = settled;
     if let Some(cookie) = cookie {
         response.headers_mut().append(SET_COOKIE, cookie);
-        // It is one visitor's: no cache may have it, whatever the app says of caches.
+        // The response belongs to one visitor: it is kept out of caches, whatever policy the app states.
         keep_from_caches(response.headers_mut());
     }
     clear_barred(cx, response.headers_mut());
     if has_filled_cart {
-        // Kept by a cache, it would fill no cart the next time.
+        // A cached copy would not change the cart again.
         keep_from_caches(response.headers_mut());
     }
     if let Some(item) = item {
@@ -89,7 +90,7 @@ fn own(
     response
 }
 
-/// Takes the cookies away that were logged out before, and came again.
+/// Deletes cookies of revoked sessions that the browser has sent again.
 fn clear_barred(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
     if !cx.visitor.is_barred {
         return;

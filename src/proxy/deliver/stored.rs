@@ -1,4 +1,5 @@
-//! A stored page, as the client gets it: by the request's conditions and ranges all of it, parts of it, or nothing.
+//! A stored page, as the client gets it: all of it, ranges of it, or no body, by the request's
+//! conditions and ranges.
 
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::fragments::way;
 
-/// A page, ready to be sent to one visitor.
+/// A page, ready to be sent to one client.
 pub(in crate::proxy) struct Ready {
     pub(in crate::proxy) page: Arc<Entry>,
-    /// Whether he may be sent parts of it.
+    /// Whether ranges of the page may be sent.
     pub(in crate::proxy) in_parts: bool,
 }
 
@@ -30,7 +31,7 @@ impl Ready {
     }
 }
 
-/// A stored page in the form that the visitor takes.
+/// Responds with a stored page in the form that was prepared for the client.
 pub(in crate::proxy) fn ready(
     cx: &RequestContext<'_>,
     ready: &Ready,
@@ -44,8 +45,9 @@ pub(in crate::proxy) fn ready(
     }
 }
 
-/// A stored page that is whole: by the request's conditions and ranges all of it, parts of it, or
-/// nothing. Its age is as right as the clock; everything else is as it came.
+/// Responds with a complete stored page: all of it, ranges of it, or no body, by the request's
+/// conditions and ranges. `Age` is as accurate as the clock; all other fields are as they came from the
+/// origin.
 fn whole(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let body = || Body::full(entry.body.clone());
     if !is_not_modified(cx, entry) && cx.head.method == Method::GET && entry.status == 200 {
@@ -104,7 +106,7 @@ fn several_parts(
     Some(response.map(|_| body))
 }
 
-/// The head of a 206, as far as it is the page's.
+/// The head of a 206 response, as far as it describes the page.
 fn partial(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = head(cx, entry, status);
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
@@ -113,7 +115,7 @@ fn partial(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> 
     response
 }
 
-/// What describes a body that is not sent.
+/// Removes the fields that describe a body that is not sent.
 fn describe_no_more(headers: &mut HeaderMap) {
     for name in [CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING] {
         headers.remove(name);
@@ -127,7 +129,7 @@ pub(in crate::proxy) fn is_not_modified(cx: &RequestContext<'_>, entry: &Entry) 
     conditional::judge(asked, status, &entry.headers, cx.now as u64) == Condition::NotModified
 }
 
-/// A stored page with its body, or by the request's conditions without it.
+/// Responds with a stored page and its body, or without the body if the request's conditions say so.
 pub(in crate::proxy) fn stored(
     cx: &RequestContext<'_>,
     entry: &Entry,
@@ -144,20 +146,20 @@ pub(in crate::proxy) fn stored(
     if cx.head.method != Method::HEAD {
         return response.map(|_| body);
     }
-    // RFC 9110 §8.6: a 204 says no length.
+    // RFC 9110 §8.6: a 204 has no `Content-Length`.
     if let (Some(length), true) = (http_body::Body::size_hint(&body).exact(), entry.status != 204) {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     response
 }
 
-/// The head of a stored page, and no body.
+/// The head of a stored page, without a body.
 fn head(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = Response::new(Body::empty());
-    // PERF: three fields more than stored fit without the map's growing.
+    // PERF: there is room for three additional fields, so that the map does not grow.
     let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
     headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-    // RFC 9213 §2: it was for us, and is kept for the next 304.
+    // RFC 9213 §2: the field was addressed to this cache, and is stored for the next 304.
     headers.remove(&CDN_CACHE_CONTROL);
     let age = entry.age(cx.now as u64);
     headers.insert(AGE, HeaderValue::from(age));

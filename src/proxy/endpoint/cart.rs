@@ -1,4 +1,4 @@
-//! The visitor's cart: what a change may say, and how a cart is told.
+//! The visitor's cart: which changes a body may request, and how a cart is shown.
 
 use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderMap, Method};
@@ -20,12 +20,12 @@ use crate::proxy::visitor::Visitor;
 use crate::session::cart::{is_count, setting};
 use crate::store::{Cart, CartAnswer, CartChange, CartOwner};
 
-/// The largest body that says a change, in bytes.
+/// The largest body of a change, in bytes.
 const BODY_MAX: u64 = 64 << 10;
-/// The longest complaint about a body, in bytes: it may repeat what the body said.
+/// The longest error text about a body, in bytes. The text may quote the body.
 const COMPLAINT_MAX: usize = 200;
 
-/// The body of a call: read once, or not at all.
+/// The body of a call, which is read at most once.
 pub(super) struct Upload {
     body: Option<Incoming>,
     is_read: bool,
@@ -36,7 +36,7 @@ impl Upload {
         Self { is_read: body.is_end_stream(), body: Some(body) }
     }
 
-    /// Whether nothing of the body is left on the connection.
+    /// Whether the connection holds no unread part of the body.
     pub(super) fn is_read(&self) -> bool {
         self.is_read
     }
@@ -48,7 +48,8 @@ impl Upload {
         if body.size_hint().lower() > max {
             return Err(Refusal::TooLarge);
         }
-        // So little is sent at once, or not at all: a byte now and then is no change.
+        // A body this small arrives quickly. A timeout covers all of it, so that a slow sender cannot
+        // hold the call.
         let upload = origin::Upload::new(body, max, settings.stall, |_| {});
         let upload = upload.telling(call.client.pulse.body_is_read());
         let whole = tokio::time::timeout(settings.stall, upload.collect()).await;
@@ -62,7 +63,7 @@ impl Upload {
     }
 }
 
-/// Carries out a PUT or a DELETE by who has a session, and tells the cart after it.
+/// Carries out a PUT or a DELETE for a session, and returns the cart after it.
 pub(super) async fn change(
     call: &Call<'_>,
     whose: &CartOwner,
@@ -79,7 +80,7 @@ pub(super) async fn change(
     told(answer)
 }
 
-/// The same by a visitor without a login, who may be given a token for it.
+/// The same for a visitor without a login, for whom a token may be created.
 pub(super) async fn change_without_login(
     call: &Call<'_>,
     visitor: &Visitor,
@@ -102,7 +103,7 @@ pub(super) async fn change_without_login(
     }
 }
 
-/// The counts that are to be set; `None`: the cart is to be emptied.
+/// The counts to set; `None`: empty the cart.
 async fn wish(call: &Call<'_>, upload: &mut Upload) -> Result<Option<Vec<(Item, i64)>>, Refusal> {
     let empties = call.request.head.method == Method::DELETE;
     let needs_no_type = empties && upload.is_read();
@@ -123,14 +124,15 @@ fn told(answer: CartAnswer) -> Result<Told<'static>, Refusal> {
     }
 }
 
-/// A cart as it is told.
+/// The JSON form of a cart.
 pub(super) fn show(cart: Cart) -> Told<'static> {
     let items = cart.into_iter();
     let items = items.map(|(item, count)| InCart { item: item.as_str().to_owned(), count });
     Told::Cart { items: items.collect() }
 }
 
-/// Whether the body is said to be JSON, once. A form of another site cannot say that.
+/// Whether the request has a single `Content-Type`, and it is JSON. A form on another site cannot send
+/// that.
 fn is_json(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(CONTENT_TYPE).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return false };
@@ -154,7 +156,7 @@ struct Line {
     count: Count,
 }
 
-/// A whole number, however it is written: to JSON, 2 and 2.0 are one.
+/// A whole number in any notation: in JSON, 2 and 2.0 are the same number.
 #[derive(Clone, Copy)]
 struct Count(i64);
 
@@ -163,7 +165,7 @@ impl<'de> Deserialize<'de> for Count {
         let number = Number::deserialize(from)?;
         let whole = |number: f64| number.fract() == 0.0 && number >= i64::MIN as f64;
         let count = number.as_i64().or_else(|| {
-            // What is over the largest is as large as that.
+            // The conversion saturates at the largest integer.
             number.as_f64().filter(|&number| whole(number)).map(|number| number as i64)
         });
         count.map(Self).ok_or_else(|| D::Error::custom("a count is a whole number"))
@@ -171,7 +173,7 @@ impl<'de> Deserialize<'de> for Count {
 }
 
 fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, Refusal> {
-    // Serde would take a list for an object, too.
+    // Serde would accept an array in place of an object.
     let shape: Value =
         serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
     let lines = shape.get("items").and_then(Value::as_array);

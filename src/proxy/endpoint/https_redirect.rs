@@ -1,4 +1,4 @@
-//! From http to https: a client is sent to the same target by https.
+//! Redirects a client from http to the same target on https.
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 use ::http::{HeaderValue, Response, StatusCode};
@@ -12,7 +12,7 @@ use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::admit::AdmittedRequest;
 use crate::telemetry::metrics::Outcome;
 
-/// Sends the visitor to the same target by https. By 308, which keeps the method.
+/// Redirects the client to the same target on https. The status is 308, which keeps the method.
 pub(in crate::proxy) fn answer(
     redirect: &Redirect,
     request: &AdmittedRequest,
@@ -20,7 +20,7 @@ pub(in crate::proxy) fn answer(
 ) -> Result<Response<Body>, Error> {
     let AdmittedRequest { head, admitted, .. } = request;
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-    // `OPTIONS *` is for the server and no page of it.
+    // `OPTIONS *` addresses the server and not a page.
     let target = if target.starts_with('/') { target } else { "/" };
     let name = admitted.host.name();
     let location = if redirect.port == Scheme::Https.default_port() {
@@ -37,7 +37,7 @@ pub(in crate::proxy) fn answer(
     let headers = response.headers_mut();
     headers.insert(LOCATION, location);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    // Browsers would keep it for ever, also when it is taken back.
+    // Browsers keep a 308 indefinitely, even after the operator removes the redirect.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }

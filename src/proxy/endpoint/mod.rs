@@ -1,8 +1,8 @@
-//! `/_anteroom/…`: what the visitor's browser may ask us about the visitor, for scripts on pages
-//! that are the same for everybody.
+//! `/_anteroom/…`: answers questions of the browser about the visitor, for scripts on pages that are the
+//! same for every visitor.
 //!
-//! Nothing under the prefix ever reaches the origin, in whatever spelling. Who may change a cart is
-//! decided in `origin_check`, what a cart may be told in `cart`.
+//! No request under the prefix reaches the origin, in any spelling. `origin_check` decides which
+//! requests may change a cart; `cart` reads the changes.
 
 mod cart;
 pub(in crate::proxy) mod https_redirect;
@@ -45,11 +45,11 @@ use crate::telemetry::reason::Reason;
 
 static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// How many of the most viewed items are told.
+/// The number of most viewed items that are listed.
 const TOP_MAX: u32 = 25;
 
 impl Endpoint {
-    /// The endpoint that a path names. One that could mean another path names none.
+    /// The endpoint that a path names. A path that could be decoded to another path names none.
     fn of(admitted: &Admitted, path: &str) -> Option<Self> {
         let name = admitted.path.strip_prefix('/')?.strip_prefix(PREFIX)?.strip_prefix('/')?;
         let endpoint = match name {
@@ -70,12 +70,12 @@ impl Endpoint {
     }
 }
 
-/// A request for us.
+/// A request to an endpoint.
 pub(super) struct Call<'a> {
     pub(super) worker: &'a Rc<WorkerContext>,
     pub(super) client: &'a Rc<Client>,
     pub(super) request: CountedRequest,
-    /// The token that a visitor without a login may have.
+    /// The token of a visitor without a login, if any.
     pub(super) visitor_token: &'a VisitorTokenState,
 }
 
@@ -87,7 +87,7 @@ impl Call<'_> {
     }
 }
 
-/// What is told, as it stands in the JSON.
+/// The content of an answer, in the form of its JSON.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Told<'a> {
@@ -129,7 +129,7 @@ struct Views {
     views: f64,
 }
 
-/// Why a call is not answered with what it asks for.
+/// Why a call is refused.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("there is nothing here")]
@@ -148,7 +148,7 @@ enum Refusal {
     Stalled,
     #[error("{0}")]
     Malformed(String),
-    /// One call too many, which is answered as any such request is.
+    /// A rate limit is reached. The response is the same as for other requests.
     #[error("one call too many")]
     TooMany(Error),
     #[error("a cart holds 500 items at most")]
@@ -159,7 +159,7 @@ enum Refusal {
 
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
-        tracing::debug!(%error, "the store could not answer an endpoint");
+        tracing::debug!(%error, "the store failed in a request to an endpoint");
         Self::StoreAway
     }
 }
@@ -181,7 +181,7 @@ impl Refusal {
         }
     }
 
-    /// The response, as far as the refusal decides it.
+    /// The response, with the fields that the refusal decides.
     fn into_response(self) -> Response<Bytes> {
         let mut response = json_response(&Told::Error { error: self.to_string() });
         *response.status_mut() = self.status();
@@ -193,7 +193,8 @@ impl Refusal {
             Self::StoreAway => {
                 headers.insert(RETRY_AFTER, RETRY_SECONDS);
             }
-            // RFC 9110 §15.5.2 wants a scheme; the log-in is the app's, and its proof a cookie.
+            // RFC 9110 §15.5.2 requires a scheme. The log-in belongs to the app and is proved by a
+            // cookie.
             Self::NotLoggedIn => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Cookie"));
             }
@@ -203,7 +204,7 @@ impl Refusal {
     }
 }
 
-/// Answers a request for us.
+/// Answers a request to an endpoint.
 pub(in crate::proxy) async fn answer(
     call: &Call<'_>,
     body: Incoming,
@@ -219,9 +220,9 @@ pub(in crate::proxy) async fn answer(
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // No other site's page may have it as its script or picture: not even unread, in its own process.
+    // Pages of other sites cannot load the response as a script or picture, not even into their process.
     headers.insert(RESOURCE_POLICY.clone(), HeaderValue::from_static("same-origin"));
-    // What was not read of the body would be taken for the next request.
+    // An unread rest of the body would be parsed as the next request.
     if !upload.is_read() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -270,7 +271,7 @@ async fn dispatch(
     Ok(json_response(&told))
 }
 
-/// Who asks: the cookies mean what they mean on the site's own pages.
+/// Identifies the visitor. The cookies have the same meaning as on the site's own pages.
 async fn recognise(call: &Call<'_>) -> Visitor {
     let AdmittedRequest { head, admitted, .. } = &*call.request;
     let (route, _) = route_of(call.worker, head, admitted);
@@ -287,11 +288,11 @@ fn note_visit(call: &Call<'_>, visitor: &Visitor) {
     }
 }
 
-/// Whose cart and views are asked for.
+/// The owner of the cart and views that the call asks for.
 enum Whose<'v> {
     Session(&'v StoredToken),
     Visitor(VisitorToken),
-    /// Of somebody who has none yet, and may have.
+    /// The visitor has no token yet, and may get one.
     Nobody,
 }
 

@@ -1,5 +1,5 @@
-//! Whether a change was asked for by a page of the site itself. Cookies travel with requests that
-//! other sites cause; these two fields cannot be set by a page's script.
+//! Checks that a page of the site itself caused a change. Browsers send cookies with requests that other
+//! sites cause; the two fields checked here cannot be set by a page's script.
 
 use ::http::header::ORIGIN;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
@@ -9,8 +9,9 @@ use crate::proxy::context::Admitted;
 
 static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// `Sec-Fetch-Site: same-origin`, or without that field an `Origin` that is the visitor's scheme
-/// and host. Neither, or more than one value, is no proof.
+/// Whether a request comes from the same origin: `Sec-Fetch-Site` is `same-origin`, or in its absence
+/// `Origin` equals the scheme and host of the request. A request with neither field, or with several
+/// values of one, fails the check.
 pub(super) fn is_same_origin(headers: &HeaderMap, admitted: &Admitted) -> bool {
     match only(headers, &SEC_FETCH_SITE) {
         Found::One(site) => site == "same-origin",
@@ -37,7 +38,7 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Found<'h> {
     }
 }
 
-/// Whether `origin` (RFC 6454 §6.2) is that scheme and site.
+/// Whether `origin` (RFC 6454 §6.2) has this scheme and site.
 fn is_origin(origin: &HeaderValue, scheme: Scheme, site: &str) -> bool {
     let Some((named, host)) = origin.to_str().ok().and_then(|text| text.split_once("://")) else {
         return false;

@@ -1,4 +1,4 @@
-//! The method `PURGE` on the public listener, for apps that purge their pages over it.
+//! The method `PURGE` on the public listener, for apps that purge their pages with it.
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ::http::{HeaderValue, Response};
@@ -16,7 +16,7 @@ use crate::proxy::stage::admit::AdmittedRequest;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
 
-/// Purges the page at the request's URL. It goes no further, whoever asks.
+/// Purges the page at the request's URL. The request is never forwarded, also if it is refused.
 pub(in crate::proxy) async fn answer(
     method: &PurgeMethod,
     worker: &WorkerContext,

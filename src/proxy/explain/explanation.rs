@@ -1,49 +1,49 @@
-//! An explanation as data: what is told over the socket, and printed.
+//! An explanation as data, as it is sent over the admin socket and printed.
 
 use serde::{Deserialize, Serialize};
 
-/// What would be done about a request, and why. It holds no token, no value of a cookie and none of a
-/// query.
+/// What would be done about a request, and why. It contains no token, no cookie value and no query
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The method.
+    /// The request's method.
     pub method: String,
-    /// The URL, without session ids and values of its query.
+    /// The URL, without session ids and query values.
     pub url: String,
     /// What would be done.
     pub outcome: Outcome,
-    /// Why not from the cache: the word that `Cache-Status` has as `detail`.
+    /// Why the cache does not answer: the word that `Cache-Status` has as `detail`.
     pub reason: Option<String>,
-    /// The same as a sentence.
+    /// The reason as a sentence.
     pub why: String,
-    /// What `Cache-Status` would say, where that is known before the app has answered.
+    /// The `Cache-Status` of the response, if it is known before the app has answered.
     pub cache_status: Option<String>,
-    /// What is worth knowing besides.
+    /// Additional remarks.
     pub notes: Vec<String>,
-    /// The route; none where the request does not come that far.
+    /// The route; `None`: the request does not get that far.
     pub route: Option<Route>,
-    /// Who asks.
+    /// The visitor of the request.
     pub visitor: Option<Visitor>,
-    /// What each cookie is taken for.
+    /// The class of each cookie.
     pub cookies: Vec<Cookie>,
-    /// The key of the page; none where nothing could be shared.
+    /// The key of the page; `None`: the page could not be shared.
     pub key: Option<Key>,
-    /// What the app would be asked to fill the cache.
+    /// The request that would be sent to the app to fill the cache.
     pub fill: Option<Fill>,
     /// What memory holds under the key.
     pub memory: Option<Tier>,
-    /// What the store holds.
+    /// What the store holds under the key.
     pub store: Option<Tier>,
-    /// That the page turned out uncacheable lately.
+    /// Set if a recent response was uncacheable.
     pub uncacheable: Option<Uncacheable>,
-    /// That it held its visitor's own lately.
+    /// Set if a recent response contained personal data of its visitor.
     #[serde(default)]
     pub leak: Option<Leak>,
-    /// The page that is held, as the request would find it.
+    /// The stored page, as the request would find it.
     pub page: Option<Page>,
-    /// What would become of an html page of which the app says nothing, where one is fetched.
+    /// What would become of an HTML page without caching fields from the app, if one is fetched.
     pub silent: Option<Silent>,
-    /// What would help.
+    /// Configuration that would help.
     pub hints: Vec<Hint>,
 }
 
@@ -55,194 +55,197 @@ pub enum Outcome {
     Hit,
     /// Answered with a stale page.
     Stale,
-    /// Fetched for the cache, and answered with that.
+    /// Fetched for the cache, and answered with the result.
     Fetch,
     /// Forwarded as it came.
     Forward,
     /// Answered with a row.
     Row,
-    /// Answered by us: an endpoint, or a purge.
+    /// Answered by the proxy itself: an endpoint, a redirect or a purge.
     Own,
     /// Refused.
     Refuse,
 }
 
-/// A route.
+/// The route of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Its name.
+    /// The route's name.
     pub name: String,
-    /// With whom its pages are shared: `anonymous`, `everyone` or `none`.
+    /// The visitors with whom its pages are shared: `anonymous`, `everyone`, `segment`, `user` or
+    /// `none`.
     pub share: String,
-    /// The origin that is asked, where there are several.
+    /// The name of the origin, if there are several.
     pub origin: Option<String>,
     /// The item that the request names.
     pub item: Option<String>,
-    /// The settings that it has beside, by their keys.
+    /// The keys of its other settings.
     pub settings: Vec<String>,
 }
 
-/// Who asks.
+/// The visitor of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visitor {
     /// `known`, `anonymous` or `unknown`.
     pub class: String,
-    /// Why.
+    /// Why the visitor has this class.
     pub why: String,
-    /// His name, where `[log] user` allows to tell it.
+    /// The user's name, if `[log] user` allows it to be shown.
     pub user: Option<String>,
 }
 
-/// A cookie.
+/// A cookie of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cookie {
-    /// Its name.
+    /// The cookie's name.
     pub name: String,
     /// `session`, `harmless`, `keyed` or `unknown`.
     pub class: String,
 }
 
-/// A key and the fields that it is made of; of cookies and request fields only the names.
+/// A key and the parts that it is made of. Cookies and request fields are listed by name only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// `cache:` and the hash, as it stands in the store.
+    /// `cache:` and the hash, as in the store.
     pub key: String,
-    /// With whom the page is shared: `anonymous`, `public` or `everyone`.
+    /// The visitors with whom the page is shared: `anonymous`, `public`, `everyone`, `segment` or
+    /// `user`.
     pub class: String,
-    /// The visitor's scheme.
+    /// The scheme of the request.
     pub scheme: String,
-    /// The site.
+    /// The site of the request.
     pub site: String,
     /// The path, without session ids.
     pub path: String,
     /// The query's parameters, without their values.
     pub query: String,
-    /// Parameters that came, and are not part of it (`[cache] ignore_query`).
+    /// Parameters of the request that are not part of the key (`[cache] ignore_query`).
     pub ignored: Vec<String>,
-    /// Cookies that are part of it.
+    /// Cookies that are part of the key.
     pub cookies: Vec<String>,
-    /// Request fields that are part of it.
+    /// Request fields that are part of the key.
     pub fields: Vec<String>,
 }
 
-/// A request that fills the cache; of its fields only the names.
+/// A request that fills the cache. Fields are listed by name only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fill {
-    /// The target, without session ids and values of its query.
+    /// The target, without session ids and query values.
     pub target: String,
-    /// What it has of the visitor's.
+    /// The fields that are taken from the visitor's request.
     pub fields: Vec<String>,
-    /// What we add.
+    /// The fields that the proxy adds.
     pub own_fields: Vec<String>,
-    /// What the visitor's own request has beside, and the app may look at.
+    /// The fields of the visitor's request that are left out although the app may evaluate them.
     pub lost_fields: Vec<String>,
-    /// The cookies among that.
+    /// The cookies that are left out although the app may evaluate them.
     pub lost_cookies: Vec<String>,
-    /// Whether it names our address for the visitor's.
+    /// Whether the fill names the proxy's address instead of the client's.
     pub own_address: bool,
-    /// Whether it asks if the page that is held is right still.
+    /// Whether the fill validates the stored page.
     pub validates: bool,
-    /// Whether the answer is for its visitor even when nobody else may have it; else his request is
-    /// forwarded then as it came. With our address for his it is not where it sets a cookie, or
-    /// refuses him.
+    /// Whether the response is delivered to the visitor even if it may not be shared. Otherwise the
+    /// visitor's request is then forwarded as it came. If the fill names the proxy's address, a response
+    /// that sets a cookie or refuses the visitor is not delivered.
     pub spares: bool,
 }
 
 /// What memory or the store holds under a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tier {
-    /// Why it cannot be told.
+    /// Why the contents are unknown, if they are.
     pub error: Option<String>,
-    /// The page's variants, where it has several.
+    /// The page's variants, if there are several.
     pub variants: Option<Variants>,
-    /// `fresh`, `stale` or `purged`: the page for this request; none where there is none.
+    /// `fresh`, `stale` or `purged`: the page for this request; `None`: there is no page.
     pub page: Option<String>,
-    /// Its seconds of freshness left; negative since when it is stale.
+    /// The remaining seconds of freshness; negative: the seconds since the page became stale.
     pub ttl: Option<i64>,
 }
 
 /// A page's variants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variants {
-    /// The request fields that choose among them.
+    /// The request fields that select a variant.
     pub fields: Vec<String>,
-    /// How many there are.
+    /// The number of variants.
     pub count: usize,
 }
 
-/// That a page turned out uncacheable.
+/// A recent response that was uncacheable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uncacheable {
-    /// The word for why.
+    /// The reason as a word.
     pub reason: String,
-    /// The same as a sentence.
+    /// The reason as a sentence.
     pub why: String,
-    /// For how many seconds this is remembered still.
+    /// How long this is still remembered, in seconds.
     pub seconds: u64,
 }
 
-/// That a page was not shared, for it held its visitor's own. The next one may.
+/// A recent response that was not shared because it contained personal data of its visitor. The next one
+/// may be shared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leak {
-    /// The word for what was found.
+    /// The finding as a word.
     pub reason: String,
-    /// The same as a sentence.
+    /// The finding as a sentence.
     pub why: String,
-    /// How many seconds ago.
+    /// How long ago it was, in seconds.
     pub seconds: u64,
 }
 
-/// A page that is held.
+/// A stored page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
-    /// The status.
+    /// The page's status.
     pub status: u16,
     /// `Content-Type`.
     pub kind: Option<String>,
     /// `Content-Encoding`, as it is stored.
     pub coding: Option<String>,
-    /// The coding into which it is brought for this visitor.
+    /// The coding to which it is recoded for this client.
     pub recoded: Option<String>,
-    /// The length of its body.
+    /// The length of the body, in bytes.
     pub bytes: usize,
     /// `fresh`, `stale` or `purged`.
     pub standing: String,
-    /// `no`, `soft` or `hard`: whether a purge has hit it.
+    /// `no`, `soft` or `hard`: the purge that the page has been subject to.
     pub purged: String,
-    /// Seconds for which it is fresh, from its origination.
+    /// The freshness lifetime in seconds, from the page's origination.
     pub lifetime: u64,
-    /// What named that.
+    /// The field or setting that named the lifetime.
     pub source: String,
-    /// How old it is, in seconds.
+    /// The page's age, in seconds.
     pub age: u64,
-    /// Seconds of freshness left; negative since when it is stale.
+    /// The remaining seconds of freshness; negative: the seconds since the page became stale.
     pub ttl: i64,
-    /// For how many seconds it may be served when it is stale, while it is fetched anew.
+    /// How long the page may be served stale while it is revalidated, in seconds.
     pub stale_while_revalidate: u64,
-    /// The same while the app fails.
+    /// How long the page may be served stale while the app fails, in seconds.
     pub stale_if_error: u64,
-    /// What the app can be asked by whether it is right still.
+    /// The fields by which the app can validate the page.
     pub validators: Vec<String>,
-    /// The request fields that it depends on.
+    /// The request fields that the page depends on.
     pub vary: Vec<String>,
-    /// Whether visitors with a login may be given it, too.
+    /// Whether logged-in visitors may get the page, too.
     pub static_proof: bool,
-    /// Why this visitor may not be given it; none where he may.
+    /// Why this visitor may not get the page; `None`: the visitor may.
     pub refused: Option<String>,
 }
 
-/// What would become of an html page of which the app says nothing.
+/// What would become of an HTML page without caching fields from the app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Silent {
-    /// Seconds for which it would be fresh.
+    /// The freshness lifetime in seconds.
     pub lifetime: u64,
-    /// What would name that.
+    /// The setting that would name the lifetime.
     pub source: String,
-    /// Why it would not be kept.
+    /// Why the page would not be stored.
     pub reason: Option<String>,
 }
 
-/// What would help.
+/// Configuration that would help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
     /// The key of the configuration.

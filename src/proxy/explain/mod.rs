@@ -1,8 +1,9 @@
-//! `anteroom explain`: what would be done about a request, found out by the very functions that answer
-//! one, and without doing it. Nothing is sent to the origin, no visit is noted, nothing counts as used.
+//! `anteroom explain`: shows what would be done about a request. It runs the very functions that answer
+//! one, without their effects: nothing is sent to the origin, no visit is recorded, and nothing counts
+//! as used.
 //!
-//! What only the moment can say is left out: whether the fetch of a page is crowded, whether another
-//! proxy has it, whether a page in another coding can be made, and what the origin would answer.
+//! What only the moment decides is left out: whether the fetch of a page has too many waiting requests,
+//! whether another proxy has the page, whether a page can be recoded, and what the origin would answer.
 
 mod explanation;
 mod parts;
@@ -48,8 +49,7 @@ pub use question::{Question, Unclear};
 
 /// Explains what would be done about a request.
 ///
-/// # Errors
-/// When the question is not clear.
+/// # Errors When the question is unclear.
 pub async fn explain(
     worker: &Rc<WorkerContext>,
     question: &Question,
@@ -77,7 +77,7 @@ pub async fn explain(
         }
     };
     told.look_at_request(worker, identified.request());
-    // What it would be made to ask for is what is told.
+    // The explanation shows the request as it is adapted for fragments.
     let route = identified.route();
     if fragments::wanted(route, identified.head_mut(), has_body).is_some() {
         let note =
@@ -93,7 +93,7 @@ pub async fn explain(
     Ok(told)
 }
 
-/// What is known before anything is asked.
+/// What is known before the stages run.
 fn begin(head: &Parts, site: &str) -> Explanation {
     Explanation {
         method: head.method.as_str().to_owned(),
@@ -118,8 +118,8 @@ fn begin(head: &Parts, site: &str) -> Explanation {
     }
 }
 
-/// The pages among which a request's page is, or would be were it a visitor's who may have it. None
-/// where nobody may.
+/// The share class in which a request's page is stored, or would be stored for a visitor that may share
+/// it. The error is the reason why no visitor may.
 fn class_of(access: Access, route: &Route) -> Result<ShareClass, Reason> {
     match (access, route.share) {
         (Access::Shared(class), _) => Ok(class),
@@ -131,12 +131,12 @@ fn class_of(access: Access, route: &Route) -> Result<ShareClass, Reason> {
     }
 }
 
-/// Whether a page is fresh by time and purges.
+/// Whether a page is fresh, by time and purges.
 fn is_current(want: &Want<'_>, page: &Entry) -> bool {
     want.cx.worker.pages.standing(page, want.now()) == Standing::Current
 }
 
-/// What would be done, and the page that is held.
+/// The decision, and the page that is stored.
 struct Decided {
     outcome: Outcome,
     reason: Option<Reason>,
@@ -225,11 +225,12 @@ impl Explanation {
         self.hints.push(hint("[client] trusted_proxies", text));
     }
 
-    /// What the stages behind admission say of the request itself.
+    /// Records what the stages after admission say about the request itself.
     fn look_at_request(&mut self, worker: &WorkerContext, request: &AdmittedRequest) {
         let AdmittedRequest { head, admitted, .. } = request;
         self.url = parts::url(admitted.scheme, &admitted.site, &head.uri);
-        // Nobody asked for it: the question is what would be done about those who are served.
+        // A note only: without an address in the question, the explanation is for the addresses that are
+        // served.
         if !limit::serves(worker, request) {
             let note = "served to some addresses only ([[route]] allow_from), to others 403: --from \
                         tells which";
@@ -237,7 +238,7 @@ impl Explanation {
         }
     }
 
-    /// A request that the proxy answers itself.
+    /// Records a request that the proxy answers itself.
     fn divert(&mut self, worker: &WorkerContext, diverted: &Diverted<'_>) {
         match diverted {
             Diverted::Purge(_, request) => {
@@ -287,7 +288,7 @@ impl Explanation {
         self.cache_status = value.map(|value| parts::text(value.as_bytes()));
     }
 
-    /// Whether the cache may serve the request, and what it holds.
+    /// Finds out whether the cache may serve the request, and what it holds.
     async fn ask_cache(&mut self, cx: &RequestContext<'_>, item: Option<&Item>, has_body: bool) {
         let worker = cx.worker;
         let access = decide::access(cx, item, has_body, Look::Peek).await;
@@ -359,7 +360,7 @@ impl Explanation {
         decided.why.clone_into(&mut self.why);
     }
 
-    /// What is held, what is remembered, and what a fill would be.
+    /// Records what is stored, what is remembered, and the request that would fill the cache.
     fn look_at(&mut self, want: &Want<'_>, access: Access, decided: &Decided, memory: &Tier) {
         let (pages, now) = (&want.cx.worker.pages, want.now());
         let remembered = pages.memory().peek_uncacheable(&want.key, now);
@@ -397,7 +398,7 @@ impl Explanation {
         }
     }
 
-    /// Names what would help against what stands in the way.
+    /// Adds hints that would help against the reasons.
     fn help(&mut self, cx: &RequestContext<'_>, reasons: &[Reason], unsent: &[String]) {
         let cookies = self.cookies.iter().filter(|cookie| cookie.class == parts::UNKNOWN);
         let mut unknown_cookies: Vec<String> = cookies.map(|cookie| cookie.name.clone()).collect();
@@ -415,9 +416,9 @@ impl Explanation {
     }
 }
 
-/// All that stands in the way of a hit: now, lately, and in the page that is held.
+/// All reasons that prevent a hit: now, recently, and in the stored page.
 fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
-    // A refusal is the request's own wish.
+    // A refusal follows from the request's own directive, so there is no hint against it.
     let reason = decided.reason.filter(|_| decided.outcome != Outcome::Refuse);
     let mut reasons: Vec<Reason> = reason.into_iter().collect();
     let memory = want.cx.worker.pages.memory();
@@ -437,13 +438,13 @@ fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
     reasons
 }
 
-/// The fields, by which a page was chosen, that stand in the way of this visitor.
+/// The fields that selected a page and prevent this visitor from getting it.
 fn unsent(want: &Want<'_>, page: &Entry) -> Vec<String> {
     let fields = page.vary.iter().filter(|name| want.is_unsent(page, name));
     fields.map(ToString::to_string).collect()
 }
 
-/// The page that a request would find, whoever asks.
+/// The page that a request would find, for any visitor.
 async fn found(want: &Want<'_>) -> Option<Arc<Entry>> {
     let worker = want.cx.worker;
     let found =

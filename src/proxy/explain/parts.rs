@@ -28,20 +28,20 @@ use crate::store::StoreError;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
 
-/// The class of cookies that nobody has named.
+/// The class of cookies that are missing from the configuration.
 pub(super) const UNKNOWN: &str = "unknown";
 
-/// Bytes as text that is shown.
+/// Bytes as text to show.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A URL as it may be shown.
+/// A URL in the form that may be shown.
 pub(super) fn url(scheme: Scheme, site: &str, uri: &Uri) -> String {
     format!("{}://{site}{}", scheme.as_str(), target(uri))
 }
 
-/// A target as it may be shown: without session ids, and without the values of its query.
+/// A target in the form that may be shown: without session ids and query values.
 pub(super) fn target(uri: &Uri) -> String {
     let path = query::path_without_session_id(uri.path());
     match uri.query() {
@@ -86,7 +86,7 @@ pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> Route {
             Share::None => "none",
         }
         .to_owned(),
-        // One that the query names is as little shown as the query's other values.
+        // An item from the query is hidden like the other values of the query.
         item: item.filter(|item| is_in_path(cx, item)).map(|item| item.as_str().to_owned()),
         settings: said.map(|(name, _)| name.to_owned()).collect(),
     }
@@ -180,7 +180,7 @@ fn words<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<String> {
     names.map(ToString::to_string).collect()
 }
 
-/// The request that would fill the cache, where `page` is what is held.
+/// The request that would fill the cache, if `page` is stored.
 pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
     let cx = want.cx;
     let (request, loss) = origin_request::fill(cx, want.class, want.sent());
@@ -208,7 +208,7 @@ pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
 
 const PURGED: &str = "purged";
 
-/// What time and purges make of a page, in a word.
+/// The state of a page by time and purges, as a word.
 fn standing(want: &Want<'_>, page: &Entry) -> &'static str {
     match want.cx.worker.pages.standing(page, want.now()) {
         Standing::Current => "fresh",
@@ -270,7 +270,7 @@ pub(super) fn page(want: &Want<'_>, page: &Entry) -> Page {
     }
 }
 
-/// What named a lifetime, as the app or the operator would write it.
+/// The field or setting that named a lifetime, as the app or the operator would write it.
 fn source(source: LifetimeSource, headers: &HeaderMap, now: u64) -> String {
     let said = match source {
         LifetimeSource::Default => return "[cache] default_ttl".to_owned(),
@@ -290,7 +290,7 @@ fn source(source: LifetimeSource, headers: &HeaderMap, now: u64) -> String {
     format!("{field}: {word}")
 }
 
-/// What would become of an html page of which the app says nothing.
+/// What would become of an HTML page without caching fields from the app.
 pub(super) fn silent(want: &Want<'_>) -> Silent {
     let cx = want.cx;
     let (request, _) = origin_request::fill(cx, want.class, want.sent());

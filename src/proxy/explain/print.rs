@@ -1,13 +1,13 @@
-//! An explanation for people: a heading, and short sentences behind it.
+//! Prints an explanation for people: headings, with short sentences after them.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use super::explanation::{Explanation, Fill, Key, Outcome, Page, Route, Silent, Tier, Visitor};
 
-/// How far the sentences stand from the left, behind their headings.
+/// The indentation of the sentences after their headings.
 const INDENT: usize = 10;
 
-/// Lines under headings; a heading that is empty is the one above.
+/// Lines with their headings. Consecutive lines with one heading print it once.
 type Lines = Vec<(&'static str, String)>;
 
 impl Display for Explanation {
@@ -212,7 +212,7 @@ fn silent(told: &Silent) -> String {
     }
 }
 
-/// Adds a word behind another, if there is one.
+/// Appends `before` and `word`, unless `word` is empty.
 fn add(line: &mut String, before: &str, word: &str) {
     if !word.is_empty() {
         line.push_str(before);
@@ -224,7 +224,7 @@ fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Text of others: what could speak to a terminal is escaped.
+/// Text of foreign origin. Control characters are escaped, so that it cannot control the terminal.
 struct Shown<'t>(&'t str);
 
 impl Display for Shown<'_> {

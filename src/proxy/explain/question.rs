@@ -1,4 +1,4 @@
-//! What is asked: a request that nobody sends, as words of an operator.
+//! The question of an operator: a request to explain, which is never sent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -16,17 +16,17 @@ use crate::proxy::connection::client::{Client, Secured};
 use crate::proxy::pulse::Pulse;
 use crate::proxy::settings::Settings;
 
-/// The most fields of a request, its cookies as one.
+/// The most fields of a request, with all cookies as one field.
 const FIELDS_MAX: usize = 256;
-/// The most bytes of a question: twice the head of a request by default. The thread that explains has
-/// other work.
+/// The largest question in bytes: twice the default limit of a request's head. The limit protects the
+/// thread that explains, which also serves requests.
 const BYTES_MAX: usize = 64 * 1024;
-/// A visitor from nowhere (RFC 5737): no peer that is trusted by itself.
+/// A client at a documentation address (RFC 5737), which is never trusted by default.
 const SOMEBODY: Peer = Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
-/// Where he is accepted.
+/// The local address at which that client is accepted.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A request to be explained.
+/// A request to explain.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Question {
@@ -38,11 +38,11 @@ pub struct Question {
     pub cookies: Vec<String>,
     /// Fields: a name and a value.
     pub headers: Vec<(String, String)>,
-    /// The visitor's address; `None`: somebody's, whom nobody has named.
+    /// The client's address; `None`: the address is not specified.
     pub from: Option<IpAddr>,
 }
 
-/// Cookies and fields may be secrets.
+/// Leaves out cookies and fields, which may be secrets.
 impl std::fmt::Debug for Question {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Question").field("method", &self.method).finish_non_exhaustive()
@@ -52,44 +52,44 @@ impl std::fmt::Debug for Question {
 /// Why a question cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum Unclear {
-    /// The URL.
+    /// The URL is invalid.
     #[error("write the whole URL, such as http://example.com/path, percent-encoded")]
     Url,
-    /// The method.
+    /// The method is invalid.
     #[error("that is no method")]
     Method,
-    /// A cookie; which one is not told, for it may be a secret.
+    /// A cookie is invalid. The error does not quote it, because it may be a secret.
     #[error("write each cookie by itself, as NAME=VALUE")]
     Cookie,
-    /// A field.
+    /// A field is invalid.
     #[error("write a field as \"Name: value\"")]
     Field,
-    /// A `Host`.
+    /// A `Host` was given.
     #[error("the URL says the Host")]
     Host,
-    /// Too many fields.
+    /// There are too many fields.
     #[error("at most {FIELDS_MAX} fields and {FIELDS_MAX} cookies are looked at")]
     TooMany,
-    /// Too much to look at.
+    /// The question is too large.
     #[error("at most {BYTES_MAX} bytes are looked at")]
     TooLarge,
 }
 
-/// A request as it would come.
+/// The request as it would arrive.
 pub(super) struct Imagined {
     pub(super) head: Parts,
     pub(super) client: Rc<Client>,
-    /// The length of its body, where that is known.
+    /// The length of the body, if known.
     pub(super) length: Option<u64>,
     pub(super) has_body: bool,
-    /// Whether it was to come by https, and no proxy is trusted to say so.
+    /// Whether the request should come by https but no proxy is trusted to say so.
     pub(super) lost_https: bool,
-    /// `scheme://host`, as it was written.
+    /// `scheme://host`, as the question has it.
     pub(super) site: String,
 }
 
 impl Question {
-    /// The request that is meant.
+    /// Builds the request that the question describes.
     pub(super) fn imagine(&self, settings: &Settings) -> Result<Imagined, Unclear> {
         if self.bytes() > BYTES_MAX {
             return Err(Unclear::TooLarge);
@@ -165,7 +165,7 @@ impl Question {
             if name == HOST {
                 return Err(Unclear::Host);
             }
-            // What has no name would be told in its place.
+            // A pair without a name would be shown whole, as if it were a name.
             let is_nameless = |pair: &str| !pair.trim().is_empty() && !is_cookie(pair.trim());
             if name == COOKIE && line.split(';').any(is_nameless) {
                 return Err(Unclear::Cookie);
@@ -183,7 +183,7 @@ impl Question {
     }
 }
 
-/// One cookie, and not several.
+/// Whether the text is exactly one cookie.
 fn is_cookie(text: &str) -> bool {
     let is_named = text.split_once('=').is_some_and(|(name, _)| !name.is_empty());
     is_named && !text.contains(|c: char| c == ';' || c.is_control())

@@ -1,4 +1,4 @@
-//! Reasons as sentences, and what would help against them.
+//! Reasons as sentences, and configuration that would help against them.
 
 use super::explanation::Hint;
 use crate::telemetry::reason::Reason;
@@ -102,17 +102,17 @@ fn of_the_response(reason: Reason) -> &'static str {
     }
 }
 
-/// What a hint has to know of a request.
+/// The properties of a request that hints depend on.
 pub(super) struct Circumstances<'a> {
-    /// The cookies that nobody has named, each once.
+    /// The cookies that are missing from the configuration, each once.
     pub(super) unknown_cookies: &'a [String],
-    /// The fields by which it asks for a fragment.
+    /// The fields by which the request asks for a fragment.
     pub(super) fragments: &'a [String],
-    /// The fields of `Vary` that stand in the way.
+    /// The fields of `Vary` that prevent a hit.
     pub(super) unsent: &'a [String],
 }
 
-/// What would help against a reason.
+/// The hints against a reason.
 pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
     match reason {
         Reason::UnknownCookie => against_cookies(about.unknown_cookies),
@@ -136,7 +136,7 @@ pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
     }
 }
 
-/// Where a single key helps, whatever the request is.
+/// The single setting that helps against a reason, whatever the request is.
 fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
     Some(match reason {
         Reason::Route => ("[[route]] share", "share = \"anonymous\" where it may be shared"),
@@ -183,7 +183,7 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Against tokens of which nobody has told us whose they are.
+/// Hints against tokens whose user is unknown to the proxy.
 fn against_sessions_of_the_app() -> Vec<Hint> {
     vec![
         hint(
@@ -218,7 +218,7 @@ fn against_cookies(names: &[String]) -> Vec<Hint> {
     ]
 }
 
-/// Against fields that a fill does not send as the request does. Of a login none may be sent.
+/// Hints against fields that a fill leaves out or changes. Fields with credentials are never suggested.
 fn against_vary(about: &Circumstances<'_>) -> Vec<Hint> {
     const NEVER: [&str; 3] = ["cookie", "authorization", "accept-encoding"];
     let mut hints = Vec::new();
@@ -271,7 +271,7 @@ fn against_the_app(reason: Reason) -> Vec<Hint> {
     }
 }
 
-/// Names as a list in the configuration has them.
+/// Names, formatted as a list in the configuration.
 fn list<'n>(names: impl Iterator<Item = &'n String>) -> String {
     names.map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }

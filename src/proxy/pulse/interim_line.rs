@@ -1,4 +1,4 @@
-//! The way of interim responses from a request's origin connection to its client's socket.
+//! Transfers interim responses from a request's origin connection to its client's socket.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,18 @@ use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
 
-/// The most bytes of them that wait for a client's socket.
+/// The most bytes of interim responses that wait for a client's socket.
 const WAITING_MAX: usize = 16 * 1024;
 
-/// What waits for a client's socket.
+/// Interim responses that wait for a client's socket.
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: BytesMut,
     waker: Option<Waker>,
 }
 
-/// The way from a request's origin connection to its client's socket. One for each request: what comes
-/// for one that is over finds nobody.
+/// Transfers the interim responses of one request from the origin connection to the client's socket.
+/// Each request has its own line, so that responses to a finished request are dropped.
 #[derive(Clone, Debug, Default)]
 pub(in crate::proxy) struct Line(Arc<Mutex<Waiting>>);
 
@@ -26,7 +26,7 @@ impl Line {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a head for the socket; false where it has no room.
+    /// Queues a head for the socket; false if the queue is full.
     pub(in crate::proxy) fn leave(&self, head: &[u8]) -> bool {
         let mut waiting = self.waiting();
         if waiting.bytes.len() + head.len() > WAITING_MAX {
@@ -39,7 +39,7 @@ impl Line {
         true
     }
 
-    /// What is to be sent now. Wakes whoever asks when there is more.
+    /// Takes the bytes to send now. Wakes the caller's task when there are more.
     #[must_use]
     pub(in crate::proxy) fn take(&self, waker: &Waker) -> Bytes {
         let mut waiting = self.waiting();
@@ -48,11 +48,11 @@ impl Line {
     }
 }
 
-/// Where a connection's socket finds the line of the request in work.
+/// Gives a connection's socket the line of the request in progress.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Receiver {
     line: RefCell<Option<Line>>,
-    /// The connection's task: a request that another task answers is not seen to begin by the socket.
+    /// The connection's task. The socket does not notice when another task starts to answer a request.
     socket: RefCell<Option<Waker>>,
 }
 
@@ -66,7 +66,7 @@ impl Receiver {
 
     pub(in crate::proxy) fn take(&self, waker: &Waker) -> Bytes {
         let mut socket = self.socket.borrow_mut();
-        // PERF: it is the same task all along, as a rule.
+        // PERF: it usually is the same task.
         if !socket.as_ref().is_some_and(|socket| socket.will_wake(waker)) {
             *socket = Some(waker.clone());
         }

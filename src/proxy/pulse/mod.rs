@@ -1,4 +1,4 @@
-//! The state of a client's connection, shared by its socket and by what answers on it.
+//! The state of a client's connection, shared by its socket and by the service that answers on it.
 
 pub(in crate::proxy) mod interim_line;
 
@@ -15,42 +15,42 @@ use crate::origin::Read;
 /// What the connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// For the rest of a head, or for the very first one.
+    /// The rest of a head, or the first head.
     Head,
-    /// For another request.
+    /// Another request.
     Idle,
-    /// For us: a request is being answered.
+    /// The response to a request in progress.
     Answer,
 }
 
-/// The connection's state, shared by its socket and by whoever answers on it.
+/// The connection's state, shared by its socket and by the service that answers on it.
 #[derive(Debug)]
 pub struct Pulse {
-    /// Requests that are being answered.
+    /// The number of requests in progress.
     open: Cell<usize>,
-    /// Since when the rest of a head is waited for.
+    /// Since when the rest of a head is awaited.
     head_since: Cell<Option<Instant>>,
-    /// Since when nothing is.
+    /// Since when the connection is idle.
     idle_since: Cell<Instant>,
-    /// Whether we are told of heads, and need not guess by the bytes that come.
+    /// Whether a parser reports heads, so that they need not be guessed from incoming bytes.
     is_told: Cell<bool>,
     timed_out: Cell<bool>,
     looks_whole: Cell<bool>,
-    /// Interim responses to the request in work.
+    /// Interim responses to the request in progress.
     interims: Receiver,
-    /// Whether a write does not move.
+    /// Whether a write is blocked.
     stalled: Cell<bool>,
-    /// Whether the last request's body was read whole, which may be on its way still when that was
-    /// answered; `None`: it has none.
+    /// How far the last request's body was read; it may still be arriving after the response. `None`:
+    /// the request has no body.
     body: RefCell<Option<Rc<Cell<Read>>>>,
-    /// Whether it is chunked.
+    /// Whether that body is chunked.
     is_chunked: Cell<bool>,
-    /// Whether no request is taken from it any more.
+    /// Whether the connection accepts no more requests.
     is_over: Cell<bool>,
 }
 
 impl Pulse {
-    /// A connection that was just accepted.
+    /// The state of a connection that was just accepted.
     #[must_use]
     pub fn new() -> Rc<Self> {
         let now = Instant::now();
@@ -69,23 +69,23 @@ impl Pulse {
         })
     }
 
-    /// Interim responses to the request in work come on `line`.
+    /// Takes interim responses to the request in progress from `line`.
     pub(in crate::proxy) fn listen(&self, line: Line) {
         self.interims.set(Some(line));
     }
 
-    /// No more of them come: the response itself is there, or never will be.
+    /// Ends the interim responses: the final response has arrived, or the request has failed.
     pub(in crate::proxy) fn hang_up(&self) {
         self.interims.set(None);
     }
 
-    /// Interim responses that are to be sent now. Wakes whoever asks when there are more.
+    /// Takes the interim responses to send now. Wakes the caller's task when there are more.
     #[must_use]
     pub fn interims(&self, waker: &Waker) -> Bytes {
         self.interims.take(waker)
     }
 
-    /// A request's head is there: the client waits for us.
+    /// A request's head has arrived: the client waits for the response.
     pub fn request_begins(&self) {
         self.open.update(|open| open + 1);
         if !self.is_told.get() {
@@ -93,7 +93,7 @@ impl Pulse {
         }
     }
 
-    /// The response has been handed over: unless others are being answered, we wait for the client.
+    /// The response has been handed over. Unless other requests are in progress, the connection is idle.
     pub fn request_ends(&self) {
         self.open.update(|open| open.saturating_sub(1));
         self.idle_since.set(Instant::now());
@@ -105,43 +105,44 @@ impl Pulse {
         self.timed_out.get()
     }
 
-    /// A response broke off whose end the client knows by the end of the connection only.
+    /// Records that a response broke off whose end is marked only by the end of the connection.
     pub fn response_broke_off(&self) {
         self.looks_whole.set(true);
     }
 
-    /// Whether the connection must not end in the usual way: what came would pass for all.
+    /// Whether the connection must be reset instead of closed. After a normal close, the client would
+    /// take the partial response for a complete one.
     #[must_use]
     pub fn looks_whole(&self) -> bool {
         self.looks_whole.get()
     }
 
-    /// Bytes came from the client: between requests, another's.
+    /// Bytes came from the client. Between requests, they begin the head of another one.
     pub fn bytes_came(&self) {
         if !self.is_told.get() && self.open.get() == 0 && self.head_since.get().is_none() {
             self.head_since.set(Some(Instant::now()));
         }
     }
 
-    /// From now on somebody reads along and tells of heads.
+    /// From now on, a parser reports the heads.
     pub fn heads_are_told(&self) {
         self.is_told.set(true);
     }
 
-    /// The client is in the middle of a head, or of what must come before, and was in that of another
-    /// when bytes came the last time.
+    /// The client is in the middle of a new head, or of what precedes it. At the previous bytes it was
+    /// in the middle of another head.
     pub fn head_begins(&self) {
         self.head_since.set(Some(Instant::now()));
     }
 
-    /// The client is in the middle of a head, maybe the same as before.
+    /// The client is in the middle of a head, possibly the same as before.
     pub fn head_goes_on(&self) {
         if self.head_since.get().is_none() {
             self.head_begins();
         }
     }
 
-    /// The client is in the middle of nothing. The first time is the beginning of its being idle.
+    /// The client is between heads. The first time, this starts the idle time.
     pub fn head_ends(&self) {
         let first = self.head_since.take();
         if first == Some(self.idle_since.get()) {
@@ -149,7 +150,7 @@ impl Pulse {
         }
     }
 
-    /// A write does not move, or does again: a client that takes long to read is not idle meanwhile.
+    /// A write is blocked, or moves again. A client that reads slowly is not idle in the meantime.
     pub fn stalls(&self, stalls: bool) {
         self.stalled.set(stalls);
         if !stalls {
@@ -157,43 +158,44 @@ impl Pulse {
         }
     }
 
-    /// The request that begins has a body, or none; `is_chunked`: trailers may come behind it.
+    /// Records whether the request that begins has a body. `is_chunked`: trailers may follow the body.
     pub fn takes_body(&self, takes: bool, is_chunked: bool) {
-        // Whoever reads the body may not have looked yet at what came behind it.
+        // The previous body's reader may not have seen yet what followed the body.
         if self.is_chunked.replace(is_chunked) && !self.has_read() {
             self.is_over.set(true);
         }
         self.body.replace(takes.then(Rc::default));
     }
 
-    /// Where whoever reads that body, which came over HTTP/1.1, says how far he is.
+    /// The cell in which the reader of that body records its progress. HTTP/1.1 only.
     pub(in crate::proxy) fn body_is_read(&self) -> Option<Rc<Cell<Read>>> {
         self.body.borrow().clone()
     }
 
-    /// Whether that body was read whole, where there is one.
+    /// Whether that body was read completely, or there is none.
     #[must_use]
     pub fn has_read(&self) -> bool {
         self.body.borrow().as_ref().is_none_or(|read| read.get() == Read::Whole)
     }
 
-    /// Whether trailers came behind that body, or may yet.
+    /// Whether trailers followed that body, or may still follow.
     ///
-    /// SECURITY: a line feed alone in them ends them for some, and not for hyper, which takes what follows
-    /// for more of them. So a connection ends behind trailers: what two may read differently must not be
-    /// followed by another request.
+    /// SECURITY: some parsers end trailers at a bare line feed; hyper takes what follows for more
+    /// trailers. A connection therefore ends after trailers: bytes that two parsers may read differently
+    /// must not be followed by another request.
     #[must_use]
     pub fn may_have_trailers(&self) -> bool {
         self.is_chunked.get() && !self.has_read()
     }
 
-    /// Whether no request is taken from the connection any more, one that came all the same included.
+    /// Whether the connection accepts no more requests. A request that has arrived all the same is
+    /// refused.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over.get()
     }
 
-    /// Whether nothing is on its way either way, when no request is being answered.
+    /// Whether no data is in transit in either direction, if no request is in progress.
     #[must_use]
     pub fn may_rest(&self) -> bool {
         !self.stalled.get() && self.has_read()
@@ -209,7 +211,7 @@ impl Pulse {
         }
     }
 
-    /// A deadline ended the connection.
+    /// Records that a deadline ended the connection.
     pub fn ran_out_of_time(&self) {
         self.timed_out.set(true);
     }

@@ -1,6 +1,7 @@
-//! Log-ins and log-outs of an app that keeps its own sessions: by its cookies, and by rules on its requests.
+//! Detects log-ins and log-outs of an app that keeps its own sessions, by its cookies and by rules on
+//! its requests.
 //!
-//! What the app says of a visitor when it is asked is in `verify`.
+//! What the app answers when it is asked about a visitor is handled in `verify`.
 
 use ::http::header::{LOCATION, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
@@ -24,8 +25,8 @@ impl Success {
     fn holds(&self, cx: &RequestContext<'_>, status: StatusCode, headers: &HeaderMap) -> bool {
         let now = cx.now as u64;
         let is_session = |name| cx.worker.settings.cookies.is_session(name);
-        // SECURITY: a session's that he came with may have been planted, and many apps send it again with each
-        // answer.
+        // SECURITY: a session cookie that came with the request may have been planted, and many apps
+        // send it again with each response. It is no evidence of a log-in.
         let is_new =
             |pair| !cookies(&cx.head.headers).any(|came| came == pair) || !is_session(pair.0);
         let sets = |pattern: &Pattern| {
@@ -78,11 +79,11 @@ fn form_value(body: &[u8], field: &str) -> Option<Vec<u8>> {
         let at = pair.iter().position(|&byte| byte == b'=')?;
         (decoded(&pair[..at]) == field.as_bytes()).then(|| decoded(&pair[at + 1..]))
     });
-    // Of two an app may take either.
+    // With two fields of one name, an app may take either.
     values.next().filter(|_| values.next().is_none())
 }
 
-/// What an answer of the app means for a session of its own.
+/// What a response of the app means for a session of its own.
 pub(super) fn read(
     cx: &RequestContext<'_>,
     status: StatusCode,
@@ -106,7 +107,7 @@ pub(super) fn read(
     let is_told = watched.logout.as_ref().is_some_and(logs_out);
     let came = cookies(&cx.head.headers).filter(|(name, _)| rules.is_session(name));
     let came: Vec<_> = came.collect();
-    // A stale one of several may go while the session goes on.
+    // One of several cookies may be deleted as stale while the session continues.
     let is_cleared =
         rules.leading(&came).is_some_and(|name| !after.iter().any(|(left, _)| *left == name));
     if !is_cleared && !is_told {
@@ -123,20 +124,21 @@ pub(super) async fn log_out(
     AppLogOut { left, is_told }: AppLogOut,
 ) -> Result<Change, Error> {
     let was_somebody = end(cx, &left, is_told).await?;
-    // From who is nobody apps take stale cookies, and that is no log-out.
+    // Apps also delete stale cookies of logged-out visitors. That is not a log-out.
     if is_told || was_somebody {
         cx.visitor_token.end(&Around::of(cx)).await;
     }
     Ok(Change::Watched { user: None })
 }
 
-/// Ends the visitor's session. A token that his browser has forgotten, for it is not in the session cookies
-/// that he has left, is barred where the app could take it for somebody's still. Returns whether he may have
-/// been somebody: who logs out as a rule says (`is_told`) may be, whatever is remembered of him, for a log-in that
-/// another proxy saw while the store was away is known to that one alone.
+/// Ends the visitor's session. `left` holds the session cookies that remain in the browser. A token that
+/// is no longer among them is revoked if the app could still accept it.
+///
+/// Returns whether the visitor may have been logged in. A log-out by a rule (`is_told`) always counts as
+/// such, because a log-in that another proxy saw while the store was away is known to that proxy only.
 async fn end(cx: &RequestContext<'_>, left: &[StoredToken], is_told: bool) -> Result<bool, Error> {
     let (worker, visitor) = (cx.worker, &cx.visitor);
-    // What is remembered here may be from before his log-in at another proxy, a second ago.
+    // The answer remembered here may be older than a log-in at another proxy a second ago.
     let is_nobody = visitor.class == VisitorClass::Anonymous
         && !is_told
         && match &visitor.carried {
@@ -163,7 +165,7 @@ async fn end(cx: &RequestContext<'_>, left: &[StoredToken], is_told: bool) -> Re
     Ok(true)
 }
 
-/// Whose session a log-in begins, by its rule. `None`: the app is asked, or nothing is found.
+/// The user of a log-in, by its rule. `None`: the app is asked later, or no user is found.
 fn named(
     cx: &RequestContext<'_>,
     rule: &LoginRule,
@@ -178,13 +180,13 @@ fn named(
         Some(said) => cx.heard.user(said),
     };
     if user.is_none() {
-        tracing::warn!("a log-in by [session.login] does not say whose it is: user finds nothing");
+        tracing::warn!("a log-in by [session.login] is ignored: the setting `user` finds no user in it");
     }
     user
 }
 
-/// Begins a session under the token that the visitor has from now on. The app has logged the user in: where
-/// the store is away the visitor is unknown here, and no more.
+/// Begins a session under the token that the visitor has from now on. The app has logged the user in
+/// already. If the store is away, the log-in is not recorded and the visitor stays unknown here.
 pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> Change {
     let (worker, AppLogIn { user, token: next }) = (cx.worker, began);
     let old = cx.visitor.token.clone().filter(|old| *old != next);
@@ -197,13 +199,13 @@ pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> Change {
             cx.visitor_token.joined(&Around::of(cx), &next, &user);
             worker.sheet.count(Count::LogIns);
         }
-        Err(error) => tracing::debug!(%error, "a log-in to the app could not be stored"),
+        Err(error) => tracing::debug!(%error, "storing a log-in to the app failed"),
     }
     Change::Watched { user: Some(user) }
 }
 
-/// What a log-in holds for: the cookies that the visitor has now, where the app is asked about them, else the
-/// domain to which the app gives its cookie, or the host.
+/// The scope of a log-in: the visitor's cookies after the response if the app is asked about them,
+/// otherwise the domain of the app's cookie, or the host.
 fn bond(cx: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
     let has = session_cookies::session_cookies_after(cx, headers);
     if cx.worker.settings.verify.is_some() {
@@ -212,13 +214,14 @@ fn bond(cx: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> Bon
     let (rules, sessions) = (&cx.worker.settings.cookies, &cx.worker.sessions);
     let host = &cx.admitted.site;
     let name = host.split_once(':').map_or(host.as_str(), |(name, _)| name);
-    // SECURITY: of the cookie that gives the token alone. Another, or one that only goes, says nothing of it.
+    // SECURITY: only the cookie that gives the token counts. Another cookie, or one that is deleted,
+    // says nothing about the token.
     let leading = rules.leading(&has);
     let gives = |value| rules.token.token(value).is_some_and(|it| sessions.stored(&it) == *next);
     let domains = apply_set_cookie::set_for_domains(headers, name, cx.now as u64)
         .filter(|(name, value, _)| leading == Some(*name) && gives(value))
         .map(|(_, _, domain)| domain);
-    // Each is the end of the host's name: the shortest holds the others.
+    // Each domain is a suffix of the host's name, so the shortest one covers the others.
     let widest = domains.min_by_key(String::len);
     widest.map_or_else(|| Bond::of_host(host), |domain| Bond::of_domain(&domain))
 }

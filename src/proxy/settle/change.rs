@@ -1,17 +1,17 @@
-//! What an answer means for the visitor's session, and what was changed of it.
+//! What a response means for the visitor's session, and what was changed in it.
 
 use ::http::HeaderValue;
 
 use crate::ident::{StoredToken, User};
 
-/// What an answer means for the visitor's session.
+/// What a response means for the visitor's session.
 #[derive(Debug)]
 pub(in crate::proxy) enum SessionEffect {
-    /// Nothing.
+    /// The session is unaffected.
     None,
-    /// The app names the user of a session that we make.
+    /// The app names the user of a session that the proxy creates.
     LogIn(User),
-    /// The app ends the session that we have made.
+    /// The app ends the session that the proxy created.
     LogOut,
     /// The app has begun a session of its own.
     AppLogIn(AppLogIn),
@@ -30,26 +30,26 @@ pub(in crate::proxy) struct AppLogIn {
 /// A session that the app has ended.
 #[derive(Debug)]
 pub(in crate::proxy) struct AppLogOut {
-    /// The tokens that the visitor has left.
+    /// The tokens that remain in the visitor's browser.
     pub(super) left: Vec<StoredToken>,
-    /// Whether a rule says so, and not only a cookie that goes.
+    /// Whether a rule detected the log-out. Otherwise only a deleted cookie indicates it.
     pub(super) is_told: bool,
 }
 
-/// What was changed of the visitor's session.
+/// What was changed in the visitor's session.
 pub(super) enum Change {
     Nothing,
-    /// Whose session it is from now on, and the cookie that says so.
+    /// The session's new token and user, and the cookie that carries the token.
     LoggedIn {
         token: StoredToken,
         user: User,
         cookie: Option<HeaderValue>,
     },
-    /// The cookie that ends it.
+    /// The cookie that ends the session.
     LoggedOut {
         cookie: Option<HeaderValue>,
     },
-    /// The app has begun or ended a session of its own; whose it is from now on, if anybody's.
+    /// The app has begun or ended a session of its own. `user` is its user from now on, if any.
     Watched {
         user: Option<User>,
     },

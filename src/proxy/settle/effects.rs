@@ -1,4 +1,4 @@
-//! What the origin's answer to a request means: read once, from the request and the head of the answer.
+//! Reads the effects of the origin's response, once, from the request and the head of the response.
 
 use ::http::{HeaderMap, StatusCode};
 
@@ -8,26 +8,26 @@ use super::{app_session, item_and_cart, session, session_cookies, user_purge};
 use crate::ident::{CookieHash, Item};
 use crate::proxy::context::{RequestContext, RequestKind};
 
-/// What an answer means beside its bytes.
+/// What a response means besides its content.
 #[derive(Debug)]
 pub(in crate::proxy) struct Effects {
-    /// For the visitor's session.
+    /// The effect on the visitor's session.
     pub(super) session: SessionEffect,
-    /// The counts that it sets in the visitor's cart.
+    /// The counts to set in the visitor's cart.
     pub(super) cart: Vec<(Item, i64)>,
-    /// The item that was viewed, by the app's word.
+    /// The item that was viewed, as the app states it.
     pub(super) item: Option<Item>,
-    /// The session cookies of which the app's word is void.
+    /// The session cookies for which the app's remembered answer is void.
     pub(super) voided: Vec<CookieHash>,
-    /// Whether the pages that are the visitor's own end, also where the session stays.
+    /// Whether the visitor's own pages are purged although the session continues.
     pub(super) ends_own_pages: bool,
     /// The pages and rows that the request has changed.
     pub(super) changed: Option<Changed>,
 }
 
 impl Effects {
-    /// Reads an answer. A fragment's answer changes neither session nor cart: its page's head, in which the
-    /// client would be told of that, has left already.
+    /// Reads a response. A fragment's response changes neither session nor cart: the head of its page,
+    /// which would carry the cookie for the client, has been sent already.
     pub(in crate::proxy) fn read(
         cx: &RequestContext<'_>,
         status: StatusCode,

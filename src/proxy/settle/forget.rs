@@ -1,4 +1,4 @@
-//! Pages and rows are forgotten: here at once, and in the store while the client waits a little.
+//! Removes changed pages and rows: here at once, and in the store while the client waits briefly.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::ident::{PageKey, Row};
 use crate::proxy::context::WorkerContext;
 use crate::store::{PageStore, RowStore, StoreError};
 
-/// How long an answer waits until the pages that its request changed are gone from the store.
+/// How long a response waits for the store to delete the pages that its request changed.
 const DELETE_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Has pages and rows forgotten, here at once, and in the store while the visitor waits a little.
+/// Removes pages and rows, here at once, and in the store while the client waits briefly.
 pub(in crate::proxy) async fn forget(
     worker: &WorkerContext,
     gone: &[PageKey],
@@ -29,25 +29,25 @@ pub(in crate::proxy) async fn forget(
     match tokio::time::timeout(DELETE_PATIENCE, forgetting).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::debug!(%error, "what was changed stays in the store for its time")
+            tracing::debug!(%error, "deleting changed pages from the store failed")
         }
         Err(_) => {
-            tracing::debug!("the store is slow: what was changed may stay there for its time")
+            tracing::debug!("the store is slow: changed pages may stay there until they expire")
         }
     }
 }
 
-/// Forgets rows whose source has changed; they are read again soon.
+/// Removes rows whose source has changed. They are read again soon.
 async fn outdate(worker: &WorkerContext, rows: &[Row]) -> Result<(), StoreError> {
     for row in rows {
-        // Behind the store, and also where it is given up: this is the end of what we remember.
+        // The memory follows the store, also if the call is cancelled: the row must not stay in memory.
         let _forgetting = Forgetting(worker, row);
         worker.store.outdate_row(row, unix_now()).await?;
     }
     Ok(())
 }
 
-/// Forgets a row in memory when it is dropped.
+/// Removes a row from memory when dropped.
 struct Forgetting<'r>(&'r WorkerContext, &'r Row);
 
 impl Drop for Forgetting<'_> {

@@ -13,17 +13,17 @@ use crate::ident::Item;
 use crate::policy::route::{self, Route};
 use crate::proxy::context::RequestContext;
 
-/// What an unsafe request has changed, as far as its answer says.
+/// What an unsafe request has changed, according to its response.
 #[derive(Debug)]
 pub(in crate::proxy) struct Changed {
-    /// The targets on this site: the request's own, and those that the answer names.
+    /// The targets on this site: the request's own, and those that the response names.
     pub(in crate::proxy) targets: Vec<String>,
     /// Whether rows have changed.
     pub(in crate::proxy) changes_rows: bool,
 }
 
 impl Changed {
-    /// What the answer to a request says of it; `None`: nothing has changed.
+    /// Reads from the response what the request has changed. `None`: nothing.
     pub(super) fn read(
         cx: &RequestContext<'_>,
         status: StatusCode,
@@ -50,12 +50,14 @@ pub(super) fn aims_of_unanswered(cx: &RequestContext<'_>, target: &str) -> Vec<A
     aims
 }
 
-/// RFC 9111 §4.4: what an unsafe request changed is forgotten before its answer goes out, rows as
-/// well. By its key it is deleted, which other forms of the page, and other processes, learn as a purge.
-/// Pages of segments and of users are found by no key here, and go by the purge of their URL; and all that
-/// is the visitor's `owned` goes with it.
-/// A row is read by nobody in particular, so that it is forgotten only where the answer says that the
-/// change was made: a redirection to a log-in page does not.
+/// RFC 9111 §4.4: removes what an unsafe request changed, rows included, before its response goes out.
+///
+/// Pages are deleted by key. Other forms of a page and other processes learn of it as a purge. The keys
+/// of segment and user pages are not known here; the purge of their URL removes them. The visitor's own
+/// pages, `owned`, are purged with them.
+///
+/// A row is shared by all visitors. It is therefore removed only if the response shows that the change
+/// was made. A redirect to a log-in page does not show that.
 pub(super) async fn invalidate(cx: &RequestContext<'_>, changed: &Changed, owned: Vec<Aim>) {
     let Changed { targets, changes_rows } = changed;
     let changes_rows = *changes_rows;
@@ -78,13 +80,13 @@ pub(super) async fn invalidate(cx: &RequestContext<'_>, changed: &Changed, owned
     forget(cx.worker, &gone, &aims, &rows).await;
 }
 
-/// Whether an unsafe request that was answered so has changed rows.
+/// Whether an unsafe request with this status has changed rows.
 fn has_changed_rows(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::SEE_OTHER
 }
 
-/// The route under which a request for a target on this request's site falls, and its item. Pages' keys
-/// hold what the GET's says, and not what the changing request's says.
+/// The route and item of a request for a target on this request's site. The keys of pages depend on the
+/// route of a GET, which may differ from the route of the unsafe request.
 fn route_of<'c>(
     cx: &'c RequestContext<'_>,
     method: &Method,
@@ -102,13 +104,14 @@ fn route_of<'c>(
     (route, item)
 }
 
-/// The purge of what an unsafe request changed: its targets are gone, and what its route names is stale.
+/// The purge of what an unsafe request changed: its targets are removed, and what its route names
+/// becomes stale.
 fn aims(cx: &RequestContext<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
     let changed = targets.iter().map(|target| aim(cx, target, true));
     changed.chain(named(cx, route)).collect()
 }
 
-/// The purge of what a route names.
+/// The purge of the paths that a route names.
 fn named(cx: &RequestContext<'_>, route: &Route) -> Vec<Aim> {
     let site = &cx.admitted.site;
     let named = route.purges.iter().map(|branch| match branch.is_whole {

@@ -1,5 +1,5 @@
-//! What an app that cooperates tells of the visitor's item and cart: `Anteroom-Item` and
-//! `Anteroom-Cart` on the response to his own forwarded request.
+//! Reads `Anteroom-Item` and `Anteroom-Cart`, by which a cooperating app states the visitor's item and
+//! cart on the response to a forwarded request.
 
 use ::http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode;
@@ -15,12 +15,12 @@ use crate::store::{CartAnswer, CartOwner, StoreError};
 static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
 static CART: HeaderName = HeaderName::from_static("anteroom-cart");
 
-/// The item that was viewed, by the app's word.
+/// The item that was viewed, as the app states it.
 pub(in crate::proxy) fn item(cx: &RequestContext<'_>, headers: &HeaderMap) -> Option<Item> {
     let value = headers.get(&ITEM).filter(|_| cx.rules().sessions)?;
     let item = decoded(value.as_bytes());
     if item.is_none() {
-        tracing::warn!("the origin's Anteroom-Item is no item id; it is ignored");
+        tracing::warn!("the origin's Anteroom-Item is not a valid item id; it is ignored");
     }
     item
 }
@@ -30,8 +30,8 @@ pub(super) fn cart(cx: &RequestContext<'_>, headers: &HeaderMap) -> Vec<(Item, i
     if cx.rules().sessions { counts(headers) } else { Vec::new() }
 }
 
-/// Puts them into the cart, in the store before the response goes out; `change` is what the same response
-/// did to the session. Returns whether the cart was changed.
+/// Writes the counts to the cart, in the store before the response goes out. `change` is what the same
+/// response did to the session. Returns whether the cart was changed.
 pub(super) async fn fill_cart(
     cx: &RequestContext<'_>,
     counts: Vec<(Item, i64)>,
@@ -55,15 +55,16 @@ pub(super) async fn fill_cart(
         if matches!(change, Change::Nothing) && cx.route.visitor_token {
             return fill_without_login(cx, counts).await;
         }
-        tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in");
+        tracing::debug!("the origin's Anteroom-Cart is ignored: the visitor is not logged in");
         return Ok(false);
     };
     let is_guess = whose.user.is_none() && !worker.settings.cookies.minted;
     let answer = match worker.sessions.add_to_cart(&worker.store, &whose, counts).await {
-        // Such a cookie need not be a log-in's, and the app has done its part: its answer goes out.
+        // The cookie may not belong to a log-in, and the app has processed the request. Its response
+        // goes out.
         Err(StoreError::Away) if is_guess => {
             tracing::debug!(
-                "the origin's Anteroom-Cart is ignored: nobody can say who is logged in"
+                "the origin's Anteroom-Cart is ignored: the store cannot say whether the visitor is logged in"
             );
             return Ok(false);
         }
@@ -72,7 +73,7 @@ pub(super) async fn fill_cart(
     match answer {
         CartAnswer::Changed(_) => Ok(true),
         CartAnswer::NotLoggedIn => {
-            tracing::debug!("the origin's Anteroom-Cart is ignored: nobody is logged in any more");
+            tracing::debug!("the origin's Anteroom-Cart is ignored: the visitor is no longer logged in");
             Ok(false)
         }
         CartAnswer::Full => {
@@ -82,7 +83,7 @@ pub(super) async fn fill_cart(
     }
 }
 
-/// The same for a visitor without a login, who may be given a token for it.
+/// The same for a visitor without a login, for whom a token may be created.
 async fn fill_without_login(
     cx: &RequestContext<'_>,
     counts: Vec<(Item, i64)>,
@@ -90,17 +91,17 @@ async fn fill_without_login(
     let change = setting(counts);
     let why = match cx.visitor_token.change_cart(&Around::of(cx), cx.visitor, &change).await {
         Ok(CartAnswer::Changed(_)) => return Ok(true),
-        Ok(CartAnswer::NotLoggedIn) => "nobody knows who he is",
+        Ok(CartAnswer::NotLoggedIn) => "the visitor is unknown",
         Ok(CartAnswer::Full) => "the cart is full",
         Err(Unchanged::Store(error)) => return Err(error),
-        Err(Unchanged::TooMany(_)) => "his address has been given too many tokens",
+        Err(Unchanged::TooMany(_)) => "the client's address has been given too many tokens",
         Err(Unchanged::NotGiven) => "no token could be made",
     };
     tracing::debug!(why, "the origin's Anteroom-Cart is ignored");
     Ok(false)
 }
 
-/// The members that can be read, over all lines.
+/// The valid members of all lines.
 fn counts(headers: &HeaderMap) -> Vec<(Item, i64)> {
     let lines = headers.get_all(&CART).iter();
     let members = lines.flat_map(|line| line.as_bytes().split(|&b| b == b','));
@@ -114,7 +115,7 @@ fn counts(headers: &HeaderMap) -> Vec<(Item, i64)> {
     counts
 }
 
-/// `<item>;count=<n>`, the item percent-encoded.
+/// Parses `<item>;count=<n>`, with the item percent-encoded.
 fn count(member: &[u8]) -> Option<(Item, i64)> {
     let (item, parameter) = list::divide(member, b';');
     let (name, value) = list::divide(parameter?, b'=');

@@ -1,8 +1,9 @@
-//! What the origin's answer means for the visitor's session, cart and pages, and the one place that carries it out.
+//! What the origin's response means for the visitor's session, cart and pages, and the one place that
+//! carries it out.
 //!
-//! `effects` reads it from the head of the answer, and changes nothing. [`settle`] carries it out, in order,
-//! before the answer goes out: the session, the cart, and the invalidation, which comes also where the
-//! session could not be written.
+//! `effects` reads it from the head of the response, and changes nothing. [`settle`] carries it out, in
+//! order, before the response goes out: the session, the cart, and the invalidation. The invalidation
+//! also runs when the session could not be written.
 
 mod app_session;
 mod change;
@@ -25,7 +26,7 @@ use super::deliver::own::Settled;
 use super::error::Error;
 use crate::ident::Item;
 
-/// Carries out what an answer means.
+/// Carries out what a response means.
 pub(in crate::proxy) async fn settle(
     cx: &RequestContext<'_>,
     effects: Effects,
@@ -40,7 +41,7 @@ pub(in crate::proxy) async fn settle(
     if matches!(done, Ok((_, true))) {
         aims.extend(user_purge::aims(cx));
     }
-    // The origin has changed its pages, whatever became of the session.
+    // The origin has changed its pages, whether or not the session could be written.
     match &changed {
         Some(changed) => invalidate::invalidate(cx, changed, aims).await,
         None if !aims.is_empty() => forget::forget(cx.worker, &[], &aims, &[]).await,
@@ -50,7 +51,8 @@ pub(in crate::proxy) async fn settle(
     Ok(Settled { cookie: change.cookie(), item, has_filled_cart })
 }
 
-/// The session first: a cart belongs to whom it leaves. Returns whether the cart was changed, too.
+/// Writes the session, then the cart, because the cart belongs to the session that results. Returns
+/// whether the cart was changed, too.
 async fn session_and_cart(
     cx: &RequestContext<'_>,
     session: SessionEffect,

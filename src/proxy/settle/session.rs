@@ -1,5 +1,5 @@
-//! Log-in and log-out by an app that cooperates: `Anteroom-Login` and `Anteroom-Logout` on the
-//! response to a visitor's own forwarded request.
+//! Log-in and log-out by a cooperating app: `Anteroom-Login` and `Anteroom-Logout` on the response to a
+//! forwarded request.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -19,7 +19,7 @@ use crate::telemetry::metrics::Count;
 static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 
-/// What the app says of the session that we make. A log-out outweighs a log-in.
+/// What the app states about the proxy's session. A log-out outweighs a log-in.
 pub(super) fn read(cx: &RequestContext<'_>, minted: &Minted, headers: &HeaderMap) -> SessionEffect {
     if headers.contains_key(&LOGOUT) {
         return SessionEffect::LogOut;
@@ -31,7 +31,7 @@ pub(super) fn read(cx: &RequestContext<'_>, minted: &Minted, headers: &HeaderMap
     })
 }
 
-/// Carries it out, in the store before the response goes out.
+/// Carries out the effect, in the store before the response goes out.
 pub(super) async fn carry_out(
     cx: &RequestContext<'_>,
     effect: SessionEffect,
@@ -66,7 +66,7 @@ async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<Change, Error> {
     if let Some(old) = old {
         worker.visits.rename(old, &stored, &user);
     }
-    // Nobody has logged these out: the log-in takes their place.
+    // These sessions were not logged out: the log-in replaces them.
     end(cx, cx.visitor.rivals.iter().map(|rival| (rival, Ending::Dismissed))).await?;
     cx.visitor_token.joined(&Around::of(cx), &stored, &user);
     let cookie = cookie(cx).and_then(|cookie| cookie.set(&token, is_https(cx)));
@@ -81,21 +81,21 @@ fn is_https(cx: &RequestContext<'_>) -> bool {
     cx.admitted.scheme == Scheme::Https
 }
 
-/// Whom the app names.
+/// The user that the app names.
 fn named(value: &HeaderValue) -> Option<User> {
     match login_field::read(value.as_bytes()) {
         Ok(user) => Some(user),
-        // A name that holds a semicolon would be another's in front of it.
+        // A name with a raw semicolon would be cut there and could match another user's name.
         Err(Unread::Attributes) => {
             tracing::warn!(
-                "what stands behind the name in the origin's Anteroom-Login is no name=value, too much \
-                 or too long; nobody is logged in: percent-encode a semicolon in a name as %3B"
+                "the origin's Anteroom-Login is ignored: the text after the user name is not name=value, too \
+                 much or too long; percent-encode a semicolon in a user name as %3B"
             );
             None
         }
         Err(Unread::Name) => {
             tracing::warn!(
-                "the origin's Anteroom-Login is empty or over 256 bytes; nobody is logged in"
+                "the origin's Anteroom-Login is ignored: it is empty or over 256 bytes"
             );
             None
         }

@@ -1,4 +1,5 @@
-//! What a response does to the visitor's session cookies, and what the app has said of them before.
+//! What a response does to the visitor's session cookies, and to the app's remembered answers about
+//! them.
 
 use std::rc::Rc;
 
@@ -9,8 +10,9 @@ use crate::http::set_cookie;
 use crate::ident::CookieHash;
 use crate::proxy::context::RequestContext;
 
-/// Under what it is remembered what the app said of a visitor whose session the response may have changed:
-/// to an unsafe request, or one that sets a session cookie, for that as well.
+/// The keys of the app's remembered answers that a response may have made wrong. These are the request's
+/// cookies if the method is unsafe or the response sets a session cookie, and in the second case also
+/// the cookies after the response.
 pub(super) fn voided(cx: &RequestContext<'_>, headers: &HeaderMap) -> Vec<CookieHash> {
     if cx.worker.settings.verify.is_none() || !cx.rules().sessions {
         return Vec::new();
@@ -27,7 +29,7 @@ pub(super) fn voided(cx: &RequestContext<'_>, headers: &HeaderMap) -> Vec<Cookie
     voided
 }
 
-/// Forgets what the app said.
+/// Removes the app's remembered answers.
 pub(super) async fn void(cx: &RequestContext<'_>, voided: &[CookieHash]) {
     let worker = cx.worker;
     if let (Some(verify), false) = (&worker.settings.verify, voided.is_empty()) {
@@ -35,13 +37,13 @@ pub(super) async fn void(cx: &RequestContext<'_>, voided: &[CookieHash]) {
     }
 }
 
-/// Under what it is remembered what the app said of a visitor with these session cookies.
+/// The key of the app's remembered answer about a visitor with these session cookies.
 pub(in crate::proxy) fn hash_of(cx: &RequestContext<'_>, cookies: &[(&[u8], &[u8])]) -> CookieHash {
     let token = &cx.worker.settings.cookies.token;
     token.hash((&cx.route.site, &cx.admitted.site), cookies)
 }
 
-/// The same behind a change of which nobody knows whether it was made.
+/// Removes the remembered answer later, after a change that may or may not have been made.
 pub(in crate::proxy) fn void_later(cx: &RequestContext<'_>) {
     let worker = Rc::clone(cx.worker);
     let (Some(verify), Some(carried)) = (worker.settings.verify.clone(), cx.visitor.carried) else {
@@ -63,7 +65,7 @@ pub(in crate::proxy) fn changes<'c>(
     apply_set_cookie::changes((came, headers), path, is_session, cx.now as u64)
 }
 
-/// The session cookies that the visitor will have when he has followed a response.
+/// The session cookies that the browser has after it has processed a response.
 pub(in crate::proxy) fn session_cookies_after<'c>(
     cx: &'c RequestContext<'_>,
     headers: &'c HeaderMap,

@@ -1,4 +1,4 @@
-//! Sessions end: here at once, and in the store before the answer goes out.
+//! Ends sessions: here at once, and in the store before the response goes out.
 
 use futures_util::future::join_all;
 
@@ -7,7 +7,7 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
 use crate::session::Ending;
 
-/// Ends sessions, all side by side: here at once, in the store now or as soon as it can be reached.
+/// Ends sessions, concurrently: here at once, and in the store now or as soon as it can be reached.
 pub(super) async fn end<'t>(
     cx: &RequestContext<'_>,
     tokens: impl Iterator<Item = (&'t StoredToken, Ending)>,

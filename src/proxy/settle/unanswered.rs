@@ -1,11 +1,12 @@
-//! An unsafe request that is never answered, for the origin failed or the client left.
+//! Handles an unsafe request that is never answered, because the origin failed or the client
+//! disconnected.
 
 use super::{invalidate, session_cookies, user_purge};
 use crate::proxy::context::RequestContext;
 
-/// A change that the origin was asked for, and may have made: it has not lived to say so, or nobody was
-/// left to hear it. Its page is stale then, and so is what its route names. No more than that, for it may
-/// not have been a change at all.
+/// A change that the origin may have made without a response that confirms it, or for a client that has
+/// disconnected. When dropped, it marks the request's page and what its route names as stale. It purges
+/// no more than that, because the change may not have been made.
 pub(in crate::proxy) struct Unanswered<'c> {
     cx: &'c RequestContext<'c>,
     is_over: bool,
@@ -16,7 +17,8 @@ impl<'c> Unanswered<'c> {
         Self { cx, is_over: cx.head.method.is_safe() }
     }
 
-    /// What the answer says of it is carried out, or it has not reached the origin.
+    /// Marks the request as settled: the response's effects are carried out, or the request did not
+    /// reach the origin.
     pub(in crate::proxy) fn over(mut self) {
         self.is_over = true;
     }

@@ -1,7 +1,8 @@
-//! Pages that are one user's own: whose they are, and by what they end.
+//! Purges pages that belong to one user: selects the owner, and the events that end them.
 //!
-//! They end as purges do, by a number in a slot that stands for the user: one step, however many they are,
-//! here before the answer goes out and elsewhere within the second in which all purges are learnt.
+//! They end like other purges, by a number in a slot that stands for the user. This is one step for any
+//! number of pages. It takes effect here before the response goes out, and elsewhere within the second
+//! in which all purges are learnt.
 
 use ::http::HeaderMap;
 
@@ -16,11 +17,12 @@ use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::store::CartOwner;
 use crate::telemetry::access_log::VisitorClass;
 
-/// Of several tokens so many are taken for his: each is a mark in the store.
+/// The most rival tokens that are taken for the visitor's. Each one is a mark in the store.
 const RIVALS_MAX: usize = 4;
 
-/// The purge of all that is the visitor's own: he has changed something. His user goes, with all sessions;
-/// where nobody knows who he is, the sessions that he may hold. Of who is nobody nothing is kept.
+/// The purge of all that belongs to a visitor, after the visitor changed something. For a known user it
+/// covers the user and all sessions; for an unknown visitor, the sessions that may be the visitor's.
+/// Nothing is stored for an anonymous visitor.
 pub(in crate::proxy) fn aims(cx: &RequestContext<'_>) -> Vec<Aim> {
     let visitor = &cx.visitor;
     if visitor.class == VisitorClass::Anonymous {
@@ -44,7 +46,7 @@ fn aims_at<'t>(
     user.into_iter().chain(sessions).map(|scope| scope.aim(true)).collect()
 }
 
-/// He has changed his cart, which his pages may show: they go before he hears of it.
+/// Purges the pages that may show a cart, before the client learns that the cart was changed.
 pub(in crate::proxy) async fn has_changed_cart(worker: &WorkerContext, whose: &CartOwner) {
     let aims = aims_at(worker, whose.user.as_ref(), std::iter::once(&whose.token));
     if !aims.is_empty() {
@@ -52,8 +54,8 @@ pub(in crate::proxy) async fn has_changed_cart(worker: &WorkerContext, whose: &C
     }
 }
 
-/// Whether a response changes the session of an app that keeps its own by its cookies. Many apps renew them
-/// with every answer.
+/// Whether a response changes the session of an app that keeps its own, judged by the session cookies.
+/// Many apps renew them with every response.
 pub(super) fn changes_session(cx: &RequestContext<'_>, headers: &HeaderMap) -> bool {
     let renews = cx.head.method.is_safe() && cx.visitor.known().is_some();
     let is_change = |change: Changed<'_>| !renews || matches!(change, Changed::Gone(_));
@@ -62,7 +64,8 @@ pub(super) fn changes_session(cx: &RequestContext<'_>, headers: &HeaderMap) -> b
             || session_cookies::changes(cx, headers).into_iter().any(is_change))
 }
 
-/// The purge where a response logs the visitor in or out: of who it was, and of who it is from now on.
+/// The purge for a response that logs the visitor in or out. It covers the previous user and the new
+/// one.
 pub(super) fn aims_of(cx: &RequestContext<'_>, change: &Change, ends_own_pages: bool) -> Vec<Aim> {
     match change {
         Change::Nothing if ends_own_pages => aims(cx),

@@ -1,4 +1,4 @@
-//! The visit: `update_token` and the item that was viewed, recorded behind the response.
+//! The visit: `update_token` and the item that was viewed, recorded after the response.
 
 use ::http::{Method, Response};
 
@@ -8,7 +8,8 @@ use crate::proxy::deliver::body::Body;
 use crate::proxy::stage::upgrade;
 use crate::telemetry::metrics::Count;
 
-/// Records the visit, and what was viewed, for the session or for the token of a visitor without a login.
+/// Records the visit, and what was viewed, for the session or for the token of a visitor without a
+/// login.
 pub(in crate::proxy) async fn record(
     cx: &RequestContext<'_>,
     item: Option<Item>,
@@ -19,8 +20,8 @@ pub(in crate::proxy) async fn record(
     cx.visitor_token.remember(cx, viewed).await;
 }
 
-/// The item that was viewed. It counts as viewed when a GET of it was answered 200 or 304, but not by a
-/// prefetch, not by a WebSocket, and not where `{item}` names a row.
+/// The item that was viewed. It counts as viewed if a GET of it was answered with 200 or 304. A
+/// prefetch, a WebSocket, and a route where `{item}` names a row do not count.
 fn viewed(cx: &RequestContext<'_>, item: Option<Item>, response: &Response<Body>) -> Option<Item> {
     let prefetch = cx.head.headers.contains_key("sec-purpose");
     let seen = cx.head.method == Method::GET
@@ -28,12 +29,12 @@ fn viewed(cx: &RequestContext<'_>, item: Option<Item>, response: &Response<Body>
         && !prefetch
         && !upgrade::is_extended(cx.head)
         && cx.route.rows.is_none();
-    // What the app says of its own page outweighs what the route makes of its address.
+    // What the app states about its page outweighs the item in the URL.
     response.extensions().get::<Item>().cloned().or(item).filter(|_| seen)
 }
 
-/// Records the visit behind the response: of a known visitor with `update_token`'s guarded form, of others only
-/// that an item was viewed.
+/// Records the visit after the response: of a known visitor with the guarded form of `update_token`, of
+/// others only the view of an item.
 fn note_visit(cx: &RequestContext<'_>, item: Option<Item>) {
     let visits = &cx.worker.visits;
     let Some((token, user)) = cx.visitor.known() else {

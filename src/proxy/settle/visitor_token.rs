@@ -1,9 +1,10 @@
-//! Tokens of visitors without a login: what a request brings, when one is made, and what becomes of it when
-//! somebody logs in or out.
+//! Tokens of visitors without a login: the token that a request carries, when a token is made, and what
+//! becomes of it at a log-in or log-out.
 //!
-//! The cookie is ours alone. It is taken off each request before anybody looks at cookies, so that no origin
-//! sees it, no key holds it, and nobody is known or unknown by it. What a response says of it is added when the
-//! response is whole, to that one response: no page is stored with it, and no one who waits gets it.
+//! The cookie belongs to the proxy. It is removed from each request before any cookie is evaluated. The
+//! origin does not see it, it is no part of a key, and it does not identify a visitor. A response's
+//! `Set-Cookie` for it is added when the response is complete, to this response only. It is never stored
+//! with a page or sent to a request that waits for the same page.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -24,10 +25,10 @@ use crate::store::{
 };
 use crate::telemetry::metrics::Count;
 
-/// How long a visitor waits for the store to hand on, or forget, what his token has.
+/// How long a response waits for the store to hand over or delete the data of a token.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What making or ending a token goes by.
+/// What is needed to make or end a token.
 #[derive(Clone, Copy)]
 pub(in crate::proxy) struct Around<'a> {
     pub(in crate::proxy) worker: &'a WorkerContext,
@@ -48,7 +49,7 @@ impl<'a> Around<'a> {
         self.worker.settings.visitor_tokens.as_ref()
     }
 
-    /// A new token with its cookie.
+    /// Makes a new token and its cookie.
     fn mint(&self) -> Result<New, Unchanged> {
         let tokens = self.tokens().ok_or(Unchanged::NotGiven)?;
         let limit = tokens.limit.as_ref().ok_or(Unchanged::NotGiven)?;
@@ -61,13 +62,13 @@ impl<'a> Around<'a> {
         Ok(New { token: VisitorToken::of(&minted), cookie: cookie.ok_or(Unchanged::NotGiven)? })
     }
 
-    /// The `Set-Cookie` value that takes the cookie away.
+    /// The `Set-Cookie` value that deletes the cookie.
     fn clear(&self) -> Option<HeaderValue> {
         self.tokens()?.cookie.clear(self.scheme == Scheme::Https)
     }
 }
 
-/// A token that nobody has yet.
+/// A token that has not been given out yet.
 struct New {
     token: VisitorToken,
     cookie: HeaderValue,
@@ -76,27 +77,28 @@ struct New {
 /// Why a cart was not changed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::proxy) enum Unchanged {
-    /// The address was given too many tokens; the time after which there is one more.
+    /// The address was given too many tokens. The next one is available after this time.
     #[error("too many tokens for one address")]
     TooMany(Duration),
-    /// None could be made.
+    /// A token could not be made.
     #[error("no token could be made")]
     NotGiven,
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl VisitorTokenState {
-    /// The token that goes to a session, where tokens are given at all, and it is not known to be gone.
+    /// The token to merge into a session, if tokens are in use and the token is not known to be gone.
     fn to_merge(&self, worker: &WorkerContext) -> Option<VisitorToken> {
         let gives = worker.settings.visitor_tokens.as_ref().is_some_and(|all| all.limit.is_some());
         self.any().filter(|token| gives && !worker.visitor_visits.is_gone(token))
     }
 
-    /// Records the visit behind the response, with what was viewed; makes a token where there is none and there
-    /// is something to remember. Where none can be made, the page is served as ever. Two views at once by
-    /// somebody new make two: his browser keeps one, and the other is cleaned in its time.
+    /// Records the visit after the response, with the item that was viewed. If the visitor has no token
+    /// and there is something to remember, a token is made. If that fails, the page is served as usual.
+    /// Two concurrent views by a new visitor make two tokens; the browser keeps one, and the other
+    /// expires.
     pub(in crate::proxy) async fn remember(&self, cx: &RequestContext<'_>, viewed: Option<Item>) {
         if !cx.route.visitor_token {
             return;
@@ -129,7 +131,7 @@ impl VisitorTokenState {
                 if matches!(error, Unchanged::Store(_)) {
                     around.tokens().inspect(|tokens| tokens.rest());
                 }
-                tracing::debug!(%error, "a visitor is given no token");
+                tracing::debug!(%error, "a visitor gets no token");
             }
         }
     }
@@ -140,8 +142,9 @@ impl VisitorTokenState {
         (state.token, state.cookie) = (Some(token), Some(cookie));
     }
 
-    /// Changes the cart of a visitor without a login, in the store when it returns; makes a token where there
-    /// is none, or the store does not have his. [`CartAnswer::NotLoggedIn`]: he may have none.
+    /// Changes the cart of a visitor without a login; the store holds the change when this returns.
+    /// Makes a token if the visitor has none or the store does not know it. [`CartAnswer::NotLoggedIn`]:
+    /// the visitor may not have one.
     pub(in crate::proxy) async fn change_cart(
         &self,
         around: &Around<'_>,
@@ -169,7 +172,7 @@ impl VisitorTokenState {
         Ok(answer)
     }
 
-    /// What he has before a log-in to a session that takes the place of `session`.
+    /// What the visitor has before a log-in to a session that replaces `session`.
     pub(in crate::proxy) fn before(
         &self,
         worker: &WorkerContext,
@@ -178,7 +181,7 @@ impl VisitorTokenState {
         Before { session, visitor: self.to_merge(worker) }
     }
 
-    /// A log-in has given to a session what his token had.
+    /// Ends the token after a log-in, which has moved the token's data to a session.
     pub(in crate::proxy) fn joined(&self, around: &Around<'_>, session: &StoredToken, user: &User) {
         self.clear_all(around);
         let Some(token) = self.to_merge(around.worker) else { return };
@@ -190,14 +193,14 @@ impl VisitorTokenState {
         self.clear(around);
     }
 
-    /// Gives what his token has to the session of a visitor who is known: he has logged in without an answer
-    /// that we saw. Where the store cannot do it now, it is done with a later request.
+    /// Moves the token's data to the session of a known visitor, for a log-in that the proxy did not
+    /// see. If the store cannot do it now, a later request does it.
     pub(in crate::proxy) async fn settle(&self, around: &Around<'_>, visitor: &Visitor) {
         let token = self.to_merge(around.worker);
         let Some((token, (session, user))) = token.zip(visitor.known()) else { return };
         let merging = around.worker.store.merge_visitor(&token, session, user);
         match timeout(PATIENCE, merging).await {
-            // There may be nothing because it was merged a moment ago, and the answer came too late.
+            // `Nothing` may mean that it was merged a moment ago and the store's answer came too late.
             Ok(Ok(Merged::Done | Merged::Nothing)) => {
                 self.joined(around, session, user);
                 let terms = around.worker.sessions.terms(around.now);
@@ -211,8 +214,8 @@ impl VisitorTokenState {
         }
     }
 
-    /// A log-out: who comes next to that browser begins with nothing. Where the store cannot be told, nobody
-    /// has the token any more, and it is cleaned in its time.
+    /// Ends the token at a log-out, so that the next user of the browser starts with nothing. If the
+    /// store cannot be reached, the token is out of use all the same, and expires there.
     pub(in crate::proxy) async fn end(&self, around: &Around<'_>) {
         self.clear_all(around);
         let Some(token) = self.any() else { return };
@@ -223,11 +226,12 @@ impl VisitorTokenState {
             timeout(PATIENCE, around.worker.store.forget_visitor(&token)).await,
             Ok(Ok(()))
         ) {
-            tracing::debug!("a visitor's token lies in the store for its time");
+            tracing::debug!("deleting a visitor's token from the store failed");
         }
     }
 
-    /// Where several cookies came, of which none counts: whichever is left would, later.
+    /// Deletes the cookie if it came twice. None of several cookies counts, but a single one that
+    /// remains would count later.
     fn clear_all(&self, around: &Around<'_>) {
         if self.0.borrow().is_twice {
             self.clear(around);

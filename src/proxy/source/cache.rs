@@ -1,4 +1,4 @@
-//! Answering from the page cache: look up, join the one fetch, or begin it.
+//! Answers from the page cache: looks the page up, and joins or starts the one fetch of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
 
 impl Want<'_> {
-    /// Joins the one fetch of the page under `key`, or begins it.
+    /// Joins the one fetch of the page under `key`, or starts it.
     fn join(&self, key: PageKey) -> Join {
         let pages = &self.cx.worker.pages;
         let scopes = || {
@@ -49,15 +49,15 @@ impl Want<'_> {
     }
 }
 
-/// How long a visitor waits for a fetch that carries the session of another user of his segment.
+/// How long a request waits for a fetch that carries the session of another user of the segment.
 const WAITS_FOR_ANOTHER: Duration = Duration::from_secs(2);
-/// How long a visitor waits for the origin who could be given a stale page.
+/// How long a request waits for the origin when a stale page is available.
 const RESCUE_AFTER: Duration = Duration::from_secs(2);
-/// For how long the origin is not asked for a page at which it failed, in seconds, while that may be
-/// served stale.
+/// After a failure, the origin is not asked for the same page for this long, in seconds, while a stale
+/// page may be served.
 const FAILING_TTL: u64 = 1;
 
-/// Answers from the cache where that may be, else forwards.
+/// Answers from the cache if possible, otherwise forwards the request.
 pub(in crate::proxy) async fn answer(
     cx: &RequestContext<'_>,
     body: Option<Incoming>,
@@ -90,7 +90,7 @@ pub(in crate::proxy) async fn answer(
             }
             Ok(Answer::Stored(response))
         }
-        // The fetch asked for codings that are not this visitor's.
+        // The fetch asked for codings that this client does not accept.
         Fetched::Own(came, reason)
             if cx.worker.recompressor.is_on()
                 && !class.is_personal()
@@ -109,23 +109,23 @@ pub(in crate::proxy) async fn answer(
     }
 }
 
-/// Begins to fetch a page anew behind the answer, unless somebody does already.
+/// Starts to revalidate a page in the background, unless a fetch of it is under way.
 fn renew(want: &Want<'_>, held: &StaleCandidate) {
     let Join::Lead(flight) = want.join(held.key) else { return };
-    // The page may have landed between the look-up and the joining.
+    // The page may have been stored between the lookup and the join.
     match want.cx.worker.pages.in_memory(&want.key, || want.sent(), want.now()) {
         Some(landed) => EndGuard(flight).0.answer(&landed),
-        // Nobody listens.
+        // The client has its answer; the receiver is not needed.
         None => drop(begin(want, flight, Some(held))),
     }
 }
 
-/// What the one fetch, or waiting for it, has led to.
+/// The result of the one fetch, or of waiting for it.
 enum Fetched {
     Answer(Response<Body>),
-    /// The visitor's own response, unshared.
+    /// The response belongs to this visitor and is not shared.
     Own(OriginResponse, Reason),
-    /// Nothing that this visitor may have: he asks for himself.
+    /// This visitor cannot use the result: the request is forwarded.
     Forward(Reason),
     Failed(Error),
 }
@@ -135,7 +135,7 @@ impl Fetched {
         answer.map_or_else(Self::Forward, Self::Answer)
     }
 
-    /// The same of one whose body is on its way, and may have broken off before it began.
+    /// The same for an answer whose body is still arriving. The transfer may fail before the first byte.
     async fn begun(answer: Result<Response<Body>, Reason>) -> Self {
         let mut response = match answer {
             Ok(response) => response,
@@ -148,8 +148,8 @@ impl Fetched {
     }
 }
 
-/// Begins the one fetch of a page, or waits for it. Where it fails, or takes too long, a page that is
-/// held is the answer if it may be.
+/// Starts the one fetch of a page, or waits for it. If it fails or takes too long, a stale page is the
+/// answer where one may be served.
 async fn fetch(
     want: &Want<'_>,
     held: Option<&StaleCandidate>,
@@ -171,8 +171,8 @@ async fn fetch(
         if !matches!(fetched, Fetched::Forward(Reason::Twin)) {
             return fetched;
         }
-        // What has come was another user's: one of those who wait is asked for next, and where he is given
-        // the same, it is for all of them.
+        // The page belongs to another user. One of the waiting requests now asks the origin, too. If it
+        // gets the same page, the page is shared with the whole segment.
         match want.join(key) {
             Join::Lead(flight) => lead(want, flight, held, record).await,
             Join::Wait(seat) => wait(want, seat, record).await,
@@ -184,7 +184,8 @@ async fn fetch(
         let mut fetching = std::pin::pin!(fetching);
         match tokio::time::timeout(RESCUE_AFTER, &mut fetching).await {
             Ok(fetched) => Some(fetched),
-            // What is answered to his session is his, however late it comes.
+            // The response to a request with the visitor's session belongs to the visitor, however late
+            // it arrives.
             Err(_) if !want.class.is_personal() && rescues(want, held) => None,
             Err(_) => Some(fetching.await),
         }
@@ -204,8 +205,8 @@ async fn fetch(
     }
 }
 
-/// Whether a page that is held may stand in for the origin's answer now: it may have been purged, or
-/// have grown old, while that was waited for.
+/// Whether a stale page may still replace the origin's answer. It may have been purged or become too old
+/// in the meantime.
 fn rescues(want: &Want<'_>, held: &StaleCandidate) -> bool {
     let now = unix_now() as u64;
     match want.cx.worker.pages.standing(&held.entry, now) {
@@ -233,7 +234,7 @@ async fn hit(
     Ok(stored::ready(want.cx, &ready, &hit_status(want, entry, from)))
 }
 
-/// A page that is fresh no more, as the answer all the same.
+/// Answers with a stale page.
 async fn stale(
     want: &Want<'_>,
     held: &StaleCandidate,
@@ -245,8 +246,8 @@ async fn stale(
     Ok(stored::ready(want.cx, &ready, &stale_status(want, entry)))
 }
 
-/// A page that is on its way: as it comes or, where this visitor cannot read that, when it has landed.
-/// Where it does not land, he asks for himself.
+/// Answers with a page that is still arriving: as it arrives or, if this client cannot read that form,
+/// when it is complete. If it does not complete, the request is forwarded.
 async fn coming(
     want: &Want<'_>,
     head: &Arc<Entry>,
@@ -256,7 +257,7 @@ async fn coming(
     let (cx, coder) = (want.cx, &want.cx.worker.recompressor);
     match coder.live(want.class, &cx.head.headers, &head.headers) {
         Live::AsItComes => Ok(stored::stored(cx, head, status, Body::flight(seat, length))),
-        // A seat that is not read would hold up those that are.
+        // An unread seat would hold up the readers of the same fetch.
         Live::Never => Err(Reason::Vary),
         Live::Whole => {
             if !coder.arrival(seat).await {
@@ -271,7 +272,7 @@ async fn coming(
     }
 }
 
-/// Whether a page that is held must not be shown any more.
+/// Whether a stored page must not be served any more.
 fn is_gone(want: &Want<'_>, held: &StaleCandidate) -> bool {
     want.cx.worker.pages.purged.standing(&held.entry.marks) == Standing::Gone
 }
@@ -297,10 +298,10 @@ fn begin(
     cx.worker.filler.begin(flight, order)
 }
 
-/// Why the origin is asked although something may be stored.
+/// The reason that `Cache-Status` gives for asking the origin although a page may be stored.
 fn why(want: &Want<'_>, held: Option<&StaleCandidate>) -> Forward {
     match held {
-        // One that was purged is stale, however young it is.
+        // A purged page is stale, however young it is.
         Some(held)
             if held.entry.is_fresh(unix_now() as u64)
                 && want.cx.worker.pages.purged.is_current(&held.entry.marks) =>
@@ -312,7 +313,7 @@ fn why(want: &Want<'_>, held: Option<&StaleCandidate>) -> Forward {
     }
 }
 
-/// Begins the fetch, and answers from it.
+/// Starts the fetch, and answers from it.
 async fn lead(
     want: &Want<'_>,
     flight: Arc<Flight>,
@@ -320,7 +321,7 @@ async fn lead(
     record: &mut RequestRecord,
 ) -> Fetched {
     let cx = want.cx;
-    // The page may have landed between the look-up and the joining.
+    // The page may have been stored between the lookup and the join.
     if let Some(entry) = cx.worker.pages.in_memory(&want.key, || want.sent(), want.now())
         && want.suits(&entry).is_ok()
         && want.wish.is_met_by(&entry, want.now())
@@ -332,10 +333,10 @@ async fn lead(
     record.origin_answered();
     match led {
         Ok(Led::Shared { head: entry, seat, length, stored, waits, cookies }) => {
-            // What is answered to his session is the answer to his request, as it came.
+            // The response to a request with the visitor's session answers this request, as it came.
             let is_his = want.class.is_personal();
             if let (false, Err(reason)) = (is_his, want.suits(&entry)) {
-                // A seat that is not read would hold up those that are.
+                // An unread seat would hold up the readers of the same fetch.
                 drop(seat);
                 return Fetched::Forward(reason);
             }
@@ -384,7 +385,7 @@ async fn lead(
     }
 }
 
-/// A page that the origin has just called right.
+/// Answers with a page that the origin has just validated.
 async fn validated(
     want: &Want<'_>,
     entry: Arc<Entry>,
@@ -399,13 +400,13 @@ async fn validated(
     Ok(response)
 }
 
-/// A page that has just been kept.
+/// Answers with a page that has just been stored.
 async fn landed(
     want: &Want<'_>,
     entry: Arc<Entry>,
     mut status: CacheStatus<'_>,
 ) -> Result<Response<Body>, Reason> {
-    // Forms belong to the page that memory has, which may be another one by now.
+    // Recoded forms belong to the page in memory, which may have been replaced in the meantime.
     let kept = want.cx.worker.pages.in_memory(&want.key, || want.sent(), want.now());
     let kept = kept.filter(|kept| want.suits(kept).is_ok());
     let is_kept = kept.is_some();
@@ -415,8 +416,9 @@ async fn landed(
     Ok(stored::ready(want.cx, &ready, &status))
 }
 
-/// The verdict on another request's fetch. Of one that carries another user's session it is not waited for
-/// long, and nothing follows from its failure: an app may keep him waiting, and answer others.
+/// Waits for the verdict on another request's fetch. If the fetch carries another user's session, the
+/// wait is short and a failure has no consequence: an app may delay one user's request and answer the
+/// others.
 async fn verdict(want: &Want<'_>, seat: &mut Seat) -> Verdict {
     let verdict = match want.class {
         ShareClass::Segment => tokio::time::timeout(WAITS_FOR_ANOTHER, seat.verdict()).await,
@@ -439,7 +441,7 @@ async fn wait(want: &Want<'_>, mut seat: Seat, record: &mut RequestRecord) -> Fe
         Verdict::Pending => return Fetched::Forward(Reason::Origin),
     };
     if let Err(reason) = may_be_given(want, &seat, &entry) {
-        // A seat that is not read would hold up those that are.
+        // An unread seat would hold up the readers of the same fetch.
         drop(seat);
         return Fetched::Forward(reason);
     }
@@ -457,20 +459,22 @@ async fn wait(want: &Want<'_>, mut seat: Seat, record: &mut RequestRecord) -> Fe
         record.outcome(Outcome::HitFlight, None);
     }
     match Fetched::begun(answer).await {
-        // Somebody else's session may be why it broke off, and nothing of it was sent yet.
+        // The other user's session may be the cause of the failure, and nothing has been sent to the
+        // client yet.
         Fetched::Failed(_) if want.class.is_personal() => Fetched::Forward(Reason::Origin),
         fetched => fetched,
     }
 }
 
-/// Whether who waits for a page may have what has come, or why he is forwarded.
+/// Whether a waiting request may use the page that arrived; the error is the reason to forward the
+/// request.
 fn may_be_given(want: &Want<'_>, seat: &Seat, entry: &Entry) -> Result<(), Reason> {
     let same = variant_key(&want.key, &entry.vary, want.sent())
         == variant_key(&want.key, &entry.vary, seat.sent());
-    // A purge by a tag of which nobody knew yet that the page has it.
+    // The page may have been purged by a tag that was not known to belong to it before.
     let is_old = seat.is_later() && !want.cx.worker.pages.purged.is_current(&entry.marks);
     match (same, is_old) {
-        // The guard may have read it for longer than it is fresh.
+        // The leak guard may have taken longer to read the page than the page stays fresh.
         (true, false) if !entry.is_fresh(want.now()) => Err(Reason::Stale),
         (true, false) => want.suits(entry),
         (true, true) => Err(Reason::Invalidated),

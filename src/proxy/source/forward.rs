@@ -1,4 +1,4 @@
-//! Forwarding: the visitor's own request to the origin, and the origin's answer to it.
+//! Forwards the visitor's own request to the origin, and returns the origin's response.
 
 use ::http::HeaderMap;
 use hyper::body::Incoming;
@@ -17,7 +17,7 @@ use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::{Crumb, Outcome};
 use crate::telemetry::reason::Reason;
 
-/// Forwards a request as it came, for `reason`.
+/// Forwards a request as it came. `reason` says why.
 pub(in crate::proxy) async fn forward(
     cx: &RequestContext<'_>,
     mut body: Option<Incoming>,
@@ -47,7 +47,8 @@ pub(in crate::proxy) async fn forward(
     Ok(Answer::Own(came, reason))
 }
 
-/// Counts the cookies that kept a request from the cache: it came with them, or its page sets them.
+/// Counts the cookies that kept a request from the cache: cookies of the request, or cookies that the
+/// page sets.
 pub(in crate::proxy) fn count_blocking(
     cx: &RequestContext<'_>,
     headers: &HeaderMap,
@@ -73,9 +74,9 @@ pub(in crate::proxy) fn count_blocking(
     }
 }
 
-/// The origin connection for a request. One that a log-in binds goes with the client's connection,
-/// unless that is a trusted proxy's, which carries many visitors, or carries many requests at a time: then
-/// with this request alone.
+/// Selects the origin connection for a request. A connection that a log-in is bound to is pinned to the
+/// client's connection. If the client's connection belongs to a trusted proxy, which carries many
+/// visitors, or carries several requests at a time, the origin connection serves this request alone.
 fn which_connection(cx: &RequestContext<'_>) -> Keep {
     let logs_in = logs_connection_in(&cx.head.headers);
     let slot = cx.client.bound.clone();

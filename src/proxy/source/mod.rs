@@ -1,4 +1,5 @@
-//! Where an answer comes from: the cache, a row, or the origin. A source changes nothing of the visitor's.
+//! Sources of answers: the cache, a row, or the origin. A source leaves the visitor's session and cart
+//! unchanged.
 
 mod cache;
 mod forward;
@@ -17,7 +18,7 @@ use crate::cache::rules::verdict::Access;
 use crate::ident::Item;
 use crate::telemetry::reason::Reason;
 
-/// Asks the source that a request is decided to be answered from.
+/// Answers a request from the source that was decided.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
     (access, item): (Access, Option<&Item>),

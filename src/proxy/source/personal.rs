@@ -1,7 +1,8 @@
-//! Whom a page is fetched for, and what of the visitor's own must not stand in a page that others are given, as far as his request says.
+//! Describes the user that a page is fetched for, and the personal data in the request that a shared
+//! page must not contain.
 //!
-//! A fill is sent without it; the guard looks for it all the same. Where it is found is told in
-//! `cache::rules::personal_data`.
+//! A fill is sent without this data; the leak guard looks for it all the same.
+//! `cache::rules::personal_data` searches the page.
 
 use ::http::HeaderMap;
 use ::http::header::AUTHORIZATION;
@@ -18,14 +19,14 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::origin_request;
 
-/// What is looked for in the page that a request fetches to be kept for `class`; nothing where its route
-/// says so, or where the page is the visitor's alone.
+/// The personal data to look for in a page that this request fetches for `class`. There is none if the
+/// route turns the leak guard down, or if the page is the visitor's alone.
 pub(in crate::proxy) fn traces(cx: &RequestContext<'_>, class: ShareClass) -> Traces {
     let mut traces = Traces::default();
     if cx.route.leak_guard != LeakGuard::Full || class == ShareClass::User {
         return traces;
     }
-    // Secrets first: there is room for so many texts.
+    // Secrets come first, because the number of texts is limited.
     let rules = &cx.worker.settings.cookies;
     let is_session = |name| matches!(rules.class(name, cx.route), CookieClass::Session(_));
     let sessions = cookies(&cx.head.headers).filter(|(name, _)| is_session(name));
@@ -33,7 +34,7 @@ pub(in crate::proxy) fn traces(cx: &RequestContext<'_>, class: ShareClass) -> Tr
     credentials(&cx.head.headers, &mut traces);
     if let Some(user) = cx.visitor.user() {
         traces.user(user.as_bytes());
-        // What a whole segment has in common is nobody's own.
+        // An attribute that selects the segment is shared by the segment, so it is not personal.
         let keyed = &cx.route.segment.attributes;
         let is_keyed = |name: &str| class == ShareClass::Segment && keyed.iter().any(|n| n == name);
         let own = user.attributes().filter(|(name, _)| !is_keyed(name));
@@ -42,7 +43,7 @@ pub(in crate::proxy) fn traces(cx: &RequestContext<'_>, class: ShareClass) -> Tr
     traces
 }
 
-/// Whom a fill tells the origin of.
+/// The user that a fill names to the origin.
 pub(in crate::proxy) fn person(cx: &RequestContext<'_>) -> Option<Person> {
     let (session, user) = cx.visitor.known()?;
     let identity = origin_request::identity(cx).clone();
@@ -50,7 +51,7 @@ pub(in crate::proxy) fn person(cx: &RequestContext<'_>) -> Option<Person> {
     Some(Person { witness, identity, session: session.clone() })
 }
 
-/// What `Authorization` says: a user and his password (RFC 7617), or a token.
+/// Adds the content of `Authorization`: a user and a password (RFC 7617), or a token.
 fn credentials(headers: &HeaderMap, traces: &mut Traces) {
     for line in headers.get_all(AUTHORIZATION) {
         let mut words = line.as_bytes().splitn(2, |byte| *byte == b' ').map(<[u8]>::trim_ascii);

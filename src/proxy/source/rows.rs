@@ -1,4 +1,4 @@
-//! Answering from a row that is refreshed in the background: the same for everyone.
+//! Answers from a row that is refreshed in the background and is the same for every visitor.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::proxy::stage::upgrade;
 use crate::row::KeptRow;
 use crate::telemetry::metrics::{Count, Outcome};
 
-/// Conditions and parts that only the app answers.
+/// Conditions and ranges that only the app can answer.
 const BY_THE_APP: [HeaderName; 3] = [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE];
 
-/// The row that a request names; `None` where the request is for the origin: no route with rows,
-/// another method, a row that is not there, or a store that is away.
+/// Answers with the row that a request names. `None`: the request goes to the origin, because the route
+/// has no rows, the method is another one, the row does not exist, or the store is away.
 pub(in crate::proxy) async fn answer(
     cx: &RequestContext<'_>,
     item: Option<&Item>,
@@ -36,7 +36,7 @@ pub(in crate::proxy) async fn answer(
     Some(respond(cx, &kept))
 }
 
-/// The content of that row.
+/// The content of the row that a request names.
 pub(in crate::proxy) async fn find(
     cx: &RequestContext<'_>,
     item: Option<&Item>,
@@ -51,7 +51,7 @@ pub(in crate::proxy) async fn find(
     if upgrade::asked(cx.head, has_body).is_some() {
         return None;
     }
-    // Seldom asked of a row; the app knows the answer.
+    // Rare for rows, and the app can answer them.
     if BY_THE_APP.iter().any(|name| cx.head.headers.contains_key(name)) {
         return None;
     }
@@ -60,7 +60,7 @@ pub(in crate::proxy) async fn find(
         Look::Peek => worker.rows.peek(&worker.store, &row).await,
     };
     found.unwrap_or_else(|error| {
-        tracing::debug!(%error, "a row could not be looked up");
+        tracing::debug!(%error, "looking up a row failed");
         worker.sheet.count(Count::StoreReadErrors);
         None
     })
@@ -69,13 +69,13 @@ pub(in crate::proxy) async fn find(
 fn respond(cx: &RequestContext<'_>, kept: &KeptRow) -> Response<Body> {
     let KeptRow { json, refreshed, tag } = kept;
     let mut headers = HeaderMap::with_capacity(8);
-    // Hex digits in quotes are a field value.
+    // Hex digits in quotes are a valid field value.
     if let Ok(value) = HeaderValue::from_str(tag) {
         headers.insert(ETAG, value);
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Some(refreshed) = refreshed {
-        // A clock that is behind another's finds it new.
+        // If this clock is behind the refreshing process's clock, the age is 0.
         headers.insert(AGE, HeaderValue::from((cx.now - refreshed).max(0.0) as u64));
     }
     headers::put_status(cx.worker, &mut headers, &status());
@@ -95,12 +95,12 @@ fn respond(cx: &RequestContext<'_>, kept: &KeptRow) -> Response<Body> {
     response
 }
 
-/// What `Cache-Status` says of a row.
+/// The `Cache-Status` of a row.
 pub(in crate::proxy) fn status() -> CacheStatus<'static> {
     CacheStatus { ttl: None, ..CacheStatus::hit(0, "rows") }
 }
 
-/// Whether `If-None-Match` names the tag, by the weak comparison (RFC 9110 §13.1.2).
+/// Whether `If-None-Match` names the tag, by weak comparison (RFC 9110 §13.1.2).
 fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
     list::members(headers, &IF_NONE_MATCH)
         .any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())

@@ -1,13 +1,13 @@
-//! Upgrades: a visitor asks to speak another protocol with the origin, WebSocket for one, and the
+//! Upgrades: a client asks to speak another protocol with the origin, such as WebSocket, and the
 //! connection becomes a tunnel (RFC 9110 §7.8).
 //!
-//! Such a request is always the visitor's own: it is forwarded, on an origin connection of its own.
-//! SECURITY: what a client says behind such a request is for the new protocol. Where none comes of it,
-//! nobody may take it for another request; so the client's connection ends with the answer, whoever of us
-//! gives that.
+//! Such a request is never served from the cache. It is forwarded on an origin connection of its own.
+//! SECURITY: the bytes that a client sends after such a request belong to the new protocol. If the
+//! upgrade fails, they must not be read as another request. The client's connection therefore closes
+//! after the answer, whether the origin or the proxy gives it.
 //!
-//! Over HTTP/2 WebSocket is asked for by an extended CONNECT, and its stream alone becomes the tunnel
-//! (RFC 8441). The origin is asked as over HTTP/1.1.
+//! Over HTTP/2, a client asks for WebSocket with an extended CONNECT, and only its stream becomes the
+//! tunnel (RFC 8441). The origin is asked as over HTTP/1.1.
 
 use ::http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TE, TRAILER};
 use ::http::{HeaderMap, Response, StatusCode};
@@ -33,8 +33,8 @@ use crate::proxy::stage::upgrade::{Extended, asked};
 use crate::telemetry::metrics::{Count, Outcome};
 use crate::telemetry::reason::Reason;
 
-/// A place for one more tunnel, in all and for the visitor's address. A proxy of ours that does not say
-/// for whom it asks is not counted, and neither is who has no address.
+/// Reserves a place for one more tunnel, in total and for the client's address. A client without an
+/// address is not counted by address, and neither is a trusted proxy that does not name its client.
 fn place(cx: &RequestContext<'_>) -> Option<Place> {
     let settings = &cx.worker.settings;
     let mut place = cx.worker.tunnels.enter(settings.tunnels)?;
@@ -43,7 +43,8 @@ fn place(cx: &RequestContext<'_>) -> Option<Place> {
     counted.is_none_or(|peer| place.count_for(peer, settings.tunnels_per_address)).then_some(place)
 }
 
-/// Forwards a request for another protocol; it was found to be one, and has no body.
+/// Forwards a request for another protocol. The caller has checked that it is one, and that it has no
+/// body.
 pub(in crate::proxy) async fn answer(
     cx: &RequestContext<'_>,
     body: Incoming,
@@ -70,9 +71,9 @@ pub(in crate::proxy) async fn answer(
     record.outcome(Outcome::Bypass, Some(Reason::Upgrade));
     let stream = cx.head.extensions.get::<Extended>().map(|Extended(stream)| stream.clone());
     match answer {
-        // Over HTTP/2 a success would mean that the tunnel is open (RFC 8441 §5).
+        // Over HTTP/2, a 2xx response would mean that the tunnel is open (RFC 8441 §5).
         Upgraded::Http(came) if stream.is_some() && came.response.status().is_success() => {
-            // It has answered: what it did is done.
+            // The origin has answered, so the request is not left unanswered.
             cx.set_reached(false);
             let what = "it answers a handshake with a page";
             Err(Error::Origin(OriginError::Malformed(what)))
@@ -92,7 +93,7 @@ pub(in crate::proxy) async fn answer(
     }
 }
 
-/// The 101 as the client gets it. It changes nobody's session: what it says of one is left out.
+/// The 101 response as the client gets it. It changes no session: fields about sessions are removed.
 fn agreed(fields: HeaderMap, protocol: &Protocol) -> Response<Body> {
     let mut response = told(fields);
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -100,7 +101,7 @@ fn agreed(fields: HeaderMap, protocol: &Protocol) -> Response<Body> {
     response
 }
 
-/// The same over HTTP/2 (RFC 8441 §5): the key was ours.
+/// The same over HTTP/2 (RFC 8441 §5). The key was made by the proxy, so the client gets no proof of it.
 fn extended(fields: HeaderMap) -> Response<Body> {
     let mut response = told(fields);
     response.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);

@@ -1,4 +1,4 @@
-//! Admission: what must not go on is refused here; later stages trust what has passed.
+//! Admission refuses every request that must not go on. Later stages rely on these checks.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::settings::Settings;
 
-/// A request that may go on, as far as its head and its client's address say.
+/// A request that has passed the checks of its head and of its client's address.
 pub(in crate::proxy) struct AdmittedRequest {
     pub(in crate::proxy) head: Box<Parts>,
     pub(in crate::proxy) has_body: bool,
@@ -24,7 +24,7 @@ pub(in crate::proxy) struct AdmittedRequest {
     pub(in crate::proxy) admitted: Box<Admitted>,
 }
 
-/// Admits a request, or says why it is refused.
+/// Admits a request, or returns the error that refuses it.
 pub(in crate::proxy) fn admit(
     settings: &Settings,
     client: &Client,
@@ -42,7 +42,8 @@ pub(in crate::proxy) fn admit(
     Ok(AdmittedRequest { head, has_body, now, admitted: Box::new(admitted) })
 }
 
-/// Checks a request's head; `address` is its client's, and `length` its body's, where they are known.
+/// Checks a request's head. `address` is the client's address and `length` the body's length, where they
+/// are known.
 fn check(
     settings: &Settings,
     client: &Client,
@@ -94,7 +95,7 @@ fn check(
     Ok(Admitted { by_proxy, host, site, scheme, address, path })
 }
 
-/// Whether `Expect` names nothing, or the one thing that there is to be expected (RFC 9110 §10.1.1).
+/// Whether `Expect` is empty or names `100-continue`, the only expectation defined (RFC 9110 §10.1.1).
 fn is_continue(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.is_empty() || line.eq_ignore_ascii_case(b"100-continue")

@@ -1,4 +1,4 @@
-//! The cache lookup: what memory and the store have for a request, and what is done about it.
+//! The cache lookup: finds what memory and the store hold for a request, and decides what to do with it.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -25,12 +25,13 @@ use crate::telemetry::reason::Reason;
 /// A request that the cache may serve.
 pub(in crate::proxy) struct Want<'c> {
     pub(in crate::proxy) cx: &'c RequestContext<'c>,
-    /// With whom the page would be shared: part of the key, and of what may fill it.
+    /// The visitors with whom the page is shared. The class is part of the key and limits what may fill
+    /// the page.
     pub(in crate::proxy) class: ShareClass,
     pub(in crate::proxy) key: PageKey,
-    /// What the visitor asks of its freshness.
+    /// The freshness that the request's directives ask for.
     pub(in crate::proxy) wish: Wish,
-    /// What a fill would send. PERF: a hit on a page without variants never needs it.
+    /// The fields that a fill would send. PERF: a hit on a page without variants never needs them.
     pub(in crate::proxy) sent: OnceCell<HeaderMap>,
 }
 
@@ -47,14 +48,15 @@ impl<'c> Want<'c> {
         self.sent.get_or_init(|| origin_request::fill_fields(self.cx, self.class))
     }
 
-    /// Whether a fetch that carries this visitor's session would lack something of his request. It is his own
-    /// request then, as it came: no answer to his session is thrown away, for it may have changed that.
+    /// Whether a fill with this visitor's session would lose a field of the visitor's request. Such a
+    /// request is forwarded as it came. The response to a request with a session is always delivered,
+    /// because it may have changed the session.
     pub(in crate::proxy) fn loses_own(&self) -> bool {
         let is_personal = self.class.is_personal();
         is_personal && origin_request::fill(self.cx, self.class, self.sent()).1 == Loss::Visitor
     }
 
-    /// The key under which a page that was found is fetched anew.
+    /// The key under which a page that was found is fetched again.
     pub(in crate::proxy) fn key_of(&self, entry: &Entry) -> PageKey {
         match entry.vary.as_slice() {
             [] => self.key,
@@ -62,8 +64,9 @@ impl<'c> Want<'c> {
         }
     }
 
-    /// Whether a page that is fresh no more is the answer while it is fetched anew (RFC 5861 §3). Nothing is
-    /// asked for with a visitor's session behind his back: its answer would be seen by nobody.
+    /// Whether a stale page is the answer while it is revalidated (RFC 5861 §3). A personal page is
+    /// never revalidated in the background, because no client would see the response to that request
+    /// with the visitor's session.
     pub(in crate::proxy) fn is_answered_meanwhile(&self, entry: &Entry) -> bool {
         !self.class.is_personal()
             && self.wish.is_met_by(entry, self.now())
@@ -74,14 +77,14 @@ impl<'c> Want<'c> {
         self.cx.now as u64
     }
 
-    /// Whether a cookie is the session's of a visitor who is known to be nobody: with it he is given what is
-    /// given without.
+    /// Whether a cookie is the session cookie of a visitor who is known to be logged out. Such a visitor
+    /// gets the same page with the cookie as without it.
     pub(in crate::proxy) fn is_nobodys(&self, cookie: &[u8]) -> bool {
         self.cx.visitor.sharing == Who::Anonymous
             && self.cx.worker.settings.cookies.is_session(cookie)
     }
 
-    /// Whether this visitor may be given that page, or why he is forwarded.
+    /// Whether this visitor may get the page; the error is the reason to forward the request.
     pub(in crate::proxy) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
         let headers = &self.cx.head.headers;
         if entry.source == LifetimeSource::Default && !accept_names_pages(headers) {
@@ -93,24 +96,27 @@ impl<'c> Want<'c> {
         Ok(())
     }
 
-    /// Whether he came with a field, by which a page was chosen, that a fill does not send as he does; or
-    /// would be told of in one, in which a fill tells of nobody.
+    /// Whether a field that selected the page differs between this request and a fill. This is so if the
+    /// request carries a field that a fill leaves out or changes, or if the proxy would add the field
+    /// with this visitor's data.
     pub(in crate::proxy) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
         let headers = &self.cx.head.headers;
         match *name {
             COOKIE => self.lost_cookies().any(|cookie| !self.is_nobodys(cookie)),
-            // In the key, as are the two that say the same of the visitor's side.
+            // Part of the key, as are the two fields that state the scheme and host of the client's
+            // side.
             HOST => false,
             _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
-            // Looked at when the page is made ready for him.
+            // Checked when the page is prepared for the client.
             ACCEPT_ENCODING if self.cx.worker.recompressor.is_on() => false,
-            // Who takes no coding that a fill asks for may have what is in none.
+            // A client that accepts none of the codings that a fill asks for can still get an unencoded
+            // page.
             ACCEPT_ENCODING => {
                 headers.contains_key(name)
                     && !self.sent().contains_key(name)
                     && entry.headers.contains_key(CONTENT_ENCODING)
             }
-            // We are who says that, and of him something else.
+            // The proxy itself sets this field, and sets it to another value for this visitor.
             _ if origin_request::is_told(self.cx, self.class, name) => true,
             _ => headers.contains_key(name) && !self.sent().contains_key(name),
         }
@@ -118,8 +124,9 @@ impl<'c> Want<'c> {
 }
 
 impl<'c> Want<'c> {
-    /// The cookies that no fill sends, and by which his page may be another. Where all that is personal is
-    /// filled in, by the operator's word, the session's are none of these.
+    /// The cookies that a fill leaves out and that may change the visitor's page. On an `everyone` route
+    /// with fragments, the operator states that fragments hold all personal content. The session cookies
+    /// are then not counted here.
     pub(in crate::proxy) fn lost_cookies(&self) -> impl Iterator<Item = &'c [u8]> {
         let cx = self.cx;
         let rules = &cx.worker.settings.cookies;
@@ -132,34 +139,34 @@ impl<'c> Want<'c> {
     }
 }
 
-/// A page that is fresh no more, or not fresh enough for him, and suits the visitor.
+/// A page that suits the visitor but is stale, or not fresh enough for the request's directives.
 pub(in crate::proxy) struct StaleCandidate {
     pub(in crate::proxy) entry: Arc<Entry>,
-    /// The key under which it is fetched anew.
+    /// The key under which the page is fetched again.
     pub(in crate::proxy) key: PageKey,
-    /// Whether it may be served where the origin fails.
+    /// Whether the page may be served when the origin fails.
     pub(in crate::proxy) rescues: bool,
 }
 
-/// What is done about a request that the cache may serve.
+/// What the proxy does with a request that the cache may serve.
 pub(in crate::proxy) enum Step {
-    /// The page is the answer.
+    /// Serve this page.
     Hit(Arc<Entry>, From),
-    /// He asks for himself.
+    /// Forward the request for this visitor alone.
     Forward(Reason),
-    /// The same for a HEAD, whatever stale page is held.
+    /// Forward a HEAD request. A stale page may be at hand.
     Head(Option<StaleCandidate>),
-    /// He takes nothing but what is stored, and there is nothing for him (RFC 9111 §5.2.1.7).
+    /// Refuse: the request accepts only a stored response, and there is none (RFC 9111 §5.2.1.7).
     NotStored,
-    /// A page that is fresh no more is the answer; `renews`: while it is fetched anew (RFC 5861 §3), and
-    /// else because the origin failed at it a moment ago (§4).
+    /// Serve a stale page. With `renews`, the page is revalidated in the background (RFC 5861 §3);
+    /// without it, the origin failed for this page a moment ago (§4).
     Stale { held: StaleCandidate, renews: bool },
-    /// The page is fetched, or a fetch under way is waited for.
+    /// Fetch the page, or wait for a fetch that is under way.
     Fetch { held: Option<StaleCandidate>, key: PageKey },
 }
 
-/// Looks for the page, and decides what is done. `forwarded_for`: why he is forwarded unless the page is
-/// static by proof.
+/// Looks the page up and decides what to do. `forwarded_for` is the reason to forward the request unless
+/// the page is static by proof.
 pub(in crate::proxy) async fn decide(
     want: &Want<'_>,
     forwarded_for: Option<Reason>,
@@ -167,7 +174,8 @@ pub(in crate::proxy) async fn decide(
 ) -> Step {
     let cx = want.cx;
     let found = match find(want, look).await {
-        // What the origin calls public when it answers a login is for strangers, too.
+        // A response to a logged-in visitor that the origin marks `public` is valid for anonymous
+        // visitors, too.
         absent @ Lookup::Absent(_)
             if want.class == ShareClass::Anonymous && cx.route.trust_public =>
         {
@@ -187,8 +195,8 @@ pub(in crate::proxy) async fn decide(
         Weighed::Fetch(held, key) => (held, key),
     };
     if cx.head.method == Method::HEAD {
-        // Its answer is the visitor's own, and changes nothing that others get: it cannot make a page
-        // fresh, and one that it contradicts is stale as it is (RFC 9111 §4.3.5).
+        // The response to a HEAD is for this client alone and leaves stored pages unchanged. It cannot
+        // make a page fresh, and a page that it contradicts is stale already (RFC 9111 §4.3.5).
         return Step::Head(held);
     }
     let memory = cx.worker.pages.memory();
@@ -208,7 +216,8 @@ pub(in crate::proxy) async fn decide(
     }
 }
 
-/// Whether something static is asked for, and is kept for strangers as something that is so by proof.
+/// Whether the request is for a static resource that is stored for anonymous visitors and is static by
+/// proof.
 pub(in crate::proxy) async fn is_kept_for_strangers(cx: &RequestContext<'_>, look: Look) -> bool {
     let may_be = cx.worker.filler.policy.static_for_all
         && media::asks_for_static(&cx.head.headers, cx.head.uri.path());
@@ -220,15 +229,15 @@ pub(in crate::proxy) async fn is_kept_for_strangers(cx: &RequestContext<'_>, loo
     entry.static_proof && want.wish.is_met_by(&entry, want.now()) && want.suits(&entry).is_ok()
 }
 
-/// What is done about what was found.
+/// What follows from the page that was found.
 enum Weighed {
     Hit(Arc<Entry>, From),
     Forward(Reason),
     Fetch(Option<StaleCandidate>, PageKey),
 }
 
-/// Whether what was found is the answer. `forwarded_for`: why this visitor may be given only what is
-/// static by proof, and fills nothing.
+/// Decides whether the page that was found is the answer. `forwarded_for` is the reason why this visitor
+/// gets only pages that are static by proof, and fills none.
 fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weighed {
     let suits = |entry: &Entry| want.suits(entry).is_ok();
     let (held, key, reason) = match found {
@@ -256,11 +265,11 @@ fn weigh(want: &Want<'_>, found: Lookup, forwarded_for: Option<Reason>) -> Weigh
     }
 }
 
-/// Looks in memory and in the store; a store that fails has nothing.
+/// Looks in memory and in the store. A store error counts as a miss.
 async fn find(want: &Want<'_>, look: Look) -> Lookup {
     let worker = want.cx.worker;
     let pages = &worker.pages;
-    // PERF: what a fill would send is made only where it is needed. A peek has time.
+    // PERF: the fields of a fill are built only when they are needed. A peek is not on the hot path.
     if look == Look::Use
         && let Some(entry) = pages.in_memory(&want.key, || want.sent(), want.now())
     {
@@ -268,13 +277,13 @@ async fn find(want: &Want<'_>, look: Look) -> Lookup {
     }
     let looked_up = pages.look(&worker.store, &want.key, want.sent(), want.now(), look).await;
     looked_up.unwrap_or_else(|error| {
-        tracing::debug!(%error, "a page could not be looked up");
+        tracing::debug!(%error, "looking up a page in the store failed");
         worker.sheet.count(Count::StoreReadErrors);
         Lookup::Absent(want.key)
     })
 }
 
-/// What `Cache-Status` says of a hit.
+/// The `Cache-Status` of a hit.
 pub(in crate::proxy) fn hit_status(
     want: &Want<'_>,
     entry: &Entry,
@@ -287,7 +296,7 @@ pub(in crate::proxy) fn hit_status(
     CacheStatus::hit(entry.ttl(want.now()), detail)
 }
 
-/// The same of a page that is stale.
+/// The `Cache-Status` of a hit on a stale page.
 pub(in crate::proxy) fn stale_status(want: &Want<'_>, entry: &Entry) -> CacheStatus<'static> {
     CacheStatus::hit(entry.ttl(want.now()), "stale")
 }

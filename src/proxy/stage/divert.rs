@@ -1,4 +1,5 @@
-//! Which requests the proxy answers itself: purges, those that are sent to https, and those under `/_anteroom/`.
+//! Selects the requests that the proxy answers itself: purges, redirects to https, and requests under
+//! `/_anteroom/`.
 
 use super::limit::CountedRequest;
 use crate::http::host::Scheme;
@@ -6,18 +7,18 @@ use crate::http::{lenient, path};
 use crate::proxy::connection::client::{Client, Redirect};
 use crate::proxy::settings::{PurgeMethod, Settings};
 
-/// The first segment of the paths that are the proxy's own.
+/// The first segment of the paths that belong to the proxy.
 pub(in crate::proxy) const PREFIX: &str = "_anteroom";
 
-/// What answers a request, where no source does.
+/// How the proxy answers a request itself, if it does.
 pub(in crate::proxy) enum Diverted<'w> {
-    /// It purges the page at its URL.
+    /// The request purges the page at its URL.
     Purge(&'w PurgeMethod, CountedRequest),
-    /// It is sent to https.
+    /// The client is redirected to https.
     Redirect(&'w Redirect, CountedRequest),
-    /// It is for the proxy's own endpoints.
+    /// The request goes to one of the proxy's own endpoints.
     Endpoint(CountedRequest),
-    /// Nothing: a source answers it.
+    /// A source answers the request.
     No(CountedRequest),
 }
 
@@ -39,17 +40,17 @@ pub(super) fn divert<'w>(
     Diverted::No(request)
 }
 
-/// Whether a path lies under the proxy's own prefix, or could to a lenient origin.
+/// Whether a path lies under the proxy's own prefix, or could for a lenient origin.
 pub(in crate::proxy) fn is_own(path: &str) -> bool {
     lenient::may_begin_with(path, PREFIX)
 }
 
-/// How a request is sent to https, where it is.
+/// The redirect to https that applies to a request, if any.
 fn redirect<'c>(client: &'c Client, request: &CountedRequest) -> Option<&'c Redirect> {
     let redirect = client.entry.redirect.as_ref()?;
-    // A trusted proxy may have taken it by https: sent there again it would go round for ever.
+    // A trusted proxy may have received the request by https. A redirect would then loop.
     let is_plain = request.admitted.scheme == Scheme::Http;
-    // SECURITY: a path that the app may read as another one is no exception.
+    // SECURITY: a path that the app may decode to another path gets no exception.
     let is_excepted = || {
         !path::is_odd(request.head.uri.path())
             && redirect.except.iter().any(|path| path.matches(&request.admitted.path).is_some())

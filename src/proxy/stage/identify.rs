@@ -1,4 +1,4 @@
-//! The visitor: what the cookies say, and who the store says it is.
+//! Identifies the visitor, from the request's cookies and from what the store knows about them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::Count;
 use crate::telemetry::reason::Reason;
 
-/// A request of a visitor, charged to its session.
+/// A request with its visitor, charged to the visitor's session.
 pub(in crate::proxy) struct IdentifiedRequest<'w> {
     request: AdmittedRequest,
     route: &'w Arc<Route>,
@@ -36,7 +36,7 @@ pub(in crate::proxy) struct IdentifiedRequest<'w> {
     visitor: Visitor,
 }
 
-/// Finds out who sent a request, and charges the request to the session.
+/// Identifies the visitor of a request, and charges the request to the session.
 pub(in crate::proxy) async fn identify<'w>(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
@@ -57,7 +57,7 @@ pub(in crate::proxy) async fn identify<'w>(
     Ok(IdentifiedRequest { request, route, item, visitor })
 }
 
-/// The visitor of a request on a route. A client that showed a certificate is never anonymous.
+/// The visitor of a request on a route. A client that presented a certificate is never anonymous.
 pub(in crate::proxy) async fn visitor(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
@@ -75,32 +75,32 @@ pub(in crate::proxy) async fn visitor(
 }
 
 impl<'w> IdentifiedRequest<'w> {
-    /// The request.
+    /// The request that was identified.
     pub(in crate::proxy) fn request(&self) -> &AdmittedRequest {
         &self.request
     }
 
-    /// The head, for what its route has to have asked of the page.
+    /// The head, for changes that the route requires before the page is requested.
     pub(in crate::proxy) fn head_mut(&mut self) -> &mut Parts {
         &mut self.request.head
     }
 
-    /// Whether it has a body.
+    /// Whether the request has a body.
     pub(in crate::proxy) fn has_body(&self) -> bool {
         self.request.has_body
     }
 
-    /// The route.
+    /// The route that serves the request.
     pub(in crate::proxy) fn route(&self) -> &'w Arc<Route> {
         self.route
     }
 
-    /// The item that it names on its route.
+    /// The item that the request names on its route.
     pub(in crate::proxy) fn item(&self) -> Option<&Item> {
         self.item.as_ref()
     }
 
-    /// The context in which it is answered.
+    /// The context in which the request is answered.
     pub(in crate::proxy) fn context<'a>(
         &'a self,
         worker: &'a Rc<WorkerContext>,
@@ -114,20 +114,20 @@ impl<'w> IdentifiedRequest<'w> {
     }
 }
 
-/// Session cookies of one name that a log-out ends, at most: each is a call to the store.
+/// The most session cookies of one name that a log-out ends. Each one costs a call to the store.
 const RIVALS_MAX: usize = 32;
 
 /// What the cookies alone say.
 enum Carried {
     Nothing,
     Token(Token, Option<CookieHash>),
-    /// One that is no token.
+    /// A session cookie whose value is not a token.
     Malformed,
-    /// Several of one name, of which these are tokens.
+    /// Several session cookies of one name. These of their values are tokens.
     Rivals(Vec<Token>),
 }
 
-/// Recognises the visitor of a request to a host, as `Admitted::site` says it.
+/// Identifies the visitor of a request. `host` is `Admitted::site`.
 pub(in crate::proxy) async fn recognise(
     worker: &Rc<WorkerContext>,
     (head, host): (&Parts, &str),
@@ -192,7 +192,7 @@ pub(in crate::proxy) async fn recognise(
                 Ok(None) if rules.minted => nobody(Some(token), in_url.or(unknown_cookie)),
                 Ok(None) => Visitor::unknown(in_url.unwrap_or(Reason::UnknownToken), Some(token)),
                 Err(error) => {
-                    tracing::debug!(%error, "a token could not be looked up");
+                    tracing::debug!(%error, "looking up a token failed");
                     worker.sheet.count(Count::StoreReadErrors);
                     let reason = in_url.unwrap_or(Reason::StoreAway);
                     let unknown = Visitor::unknown(reason, Some(token));
@@ -203,7 +203,7 @@ pub(in crate::proxy) async fn recognise(
     }
 }
 
-/// Whose a token is at a host.
+/// Looks up the user of a token at a host.
 async fn user_at(
     worker: &WorkerContext,
     (token, host): (&StoredToken, &str),
@@ -214,12 +214,13 @@ async fn user_at(
         Look::Use => worker.sessions.check_token(&worker.store, token, now).await?,
         Look::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
     };
-    // SECURITY: users of an app may choose its tokens, and what it says of one holds at its host alone.
+    // SECURITY: an app's users may choose its tokens. What an app says about a token therefore holds at
+    // its host only.
     Ok(found.filter(|user| user.is_known_at(host)))
 }
 
-/// How far a known visitor is one of many. Who has not been confirmed may be one and the same as another
-/// user; and a cookie that nobody has named, the app may know him by.
+/// Whether a known visitor shares pages with others. An unconfirmed user may be the same as another
+/// user, and the app may recognise a visitor by a cookie that is missing from the configuration.
 fn with_whom(user: &User, has_unknown: bool) -> Who {
     if !user.is_confirmed() {
         Who::Apart(Reason::Unconfirmed)
@@ -230,7 +231,7 @@ fn with_whom(user: &User, has_unknown: bool) -> Who {
     }
 }
 
-/// A visitor without a login, unless something else makes him unknown.
+/// A visitor without a login, or an unknown visitor if there is a reason for that.
 fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
     match unknown {
         Some(reason) => Visitor::unknown(reason, token),
@@ -238,27 +239,28 @@ fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
     }
 }
 
-/// Whether an app that looks for a session elsewhere than we do may find one that was logged out. Where the
-/// store is away it may.
+/// Whether the request carries a revoked token that an app could find where the proxy does not look. The
+/// result is `false` while the store is away.
 async fn brings_barred(worker: &WorkerContext, head: &Parts, now: f64) -> bool {
     let barred = Suspects::of(worker, &head.headers).are_barred(worker, now).await;
     barred.unwrap_or_else(|error| {
-        tracing::debug!(%error, "it could not be looked up whether a token is barred");
+        tracing::debug!(%error, "looking up whether a token is revoked failed");
         false
     })
 }
 
-/// The cookies, sorted.
+/// The result of sorting the cookies.
 struct Sorted {
-    /// The session's.
+    /// What the session cookies say.
     carried: Carried,
-    /// Whether there is one that nobody knows.
+    /// Whether a cookie is missing from the configuration.
     has_unknown: bool,
-    /// Whether an app may find its session in another place than we do.
+    /// Whether an app may find its session in another cookie than the proxy does.
     is_odd: bool,
 }
 
-/// Sorts the cookies. `verifies`: the app is asked about its session cookies, by the hash of all of them.
+/// Sorts the cookies. With `verifies`, the app is asked about its session cookies, by the hash of all of
+/// them.
 fn sort(
     rules: &CookieRules,
     (head, host): (&Parts, &str),
@@ -283,7 +285,7 @@ fn sort(
             CookieClass::Harmless | CookieClass::Keyed => {}
         }
     }
-    // A head has room for thousands of them: sorted, that costs little.
+    // A head has room for thousands of cookies. Sorting finds duplicates cheaply.
     came.sort_unstable();
     let twice = came.windows(2).any(|pair| pair[0].0 == pair[1].0);
     let carried = match best {
@@ -303,7 +305,7 @@ fn sort(
     Sorted { carried, has_unknown, is_odd }
 }
 
-/// Those of the values that are tokens, up to a bound.
+/// The values that are tokens, `RIVALS_MAX` at most.
 fn tokens<'h>(from: &TokenFrom, values: impl Iterator<Item = &'h [u8]>) -> Vec<Token> {
     values.filter_map(|value| from.token(value)).take(RIVALS_MAX).collect()
 }

@@ -1,7 +1,7 @@
-//! The limits: which clients a route serves, and how many of their requests.
+//! Limits decide which clients a route serves, and how many requests of each.
 //!
-//! A request is charged at four places: to its address among all requests and on its route, and to its
-//! session for both. What a stage returns is the proof that the request was charged there.
+//! A request is charged four times: to its address and to its session, each for all requests and for its
+//! route. The value that a stage returns is the proof of the charge.
 
 use std::net::IpAddr;
 
@@ -13,10 +13,10 @@ use crate::proxy::context::{Mode, WorkerContext, asked};
 use crate::proxy::error::Error;
 use crate::proxy::visitor::Visitor;
 
-/// A request that its route serves, charged to its address among all requests.
+/// A request that its route serves, charged to its address for all requests.
 pub(in crate::proxy) struct CountedRequest {
     request: AdmittedRequest,
-    /// Whether it is charged among all requests: a fragment was, with its page.
+    /// Whether the request counts among all requests. A fragment does not: it was counted with its page.
     pub(super) counts_in_all: bool,
 }
 
@@ -43,7 +43,7 @@ impl CountedRequest {
     }
 }
 
-/// Counts a request among all requests of its address. Purges by those that may purge are not counted.
+/// Counts a request among all requests of its address. A purge from a client that may purge is exempt.
 pub(super) fn count(
     worker: &WorkerContext,
     client: &Client,
@@ -60,7 +60,7 @@ pub(super) fn count(
     Ok(CountedRequest { request, counts_in_all: true })
 }
 
-/// Whether the route of a request serves its address.
+/// Whether the request's route serves its address.
 pub(in crate::proxy) fn serves(worker: &WorkerContext, request: &AdmittedRequest) -> bool {
     let AdmittedRequest { head, admitted, .. } = request;
     let asked = asked(head, admitted);
@@ -71,10 +71,10 @@ fn may_come(worker: &WorkerContext, request: &AdmittedRequest) -> Result<(), Err
     serves(worker, request).then_some(()).ok_or(Error::Denied)
 }
 
-/// A request as the limits see it.
+/// A request as the rate limits see it.
 pub(in crate::proxy) struct RateCheck<'a> {
     worker: &'a WorkerContext,
-    /// The client's address.
+    /// The client's address, if known.
     address: Option<IpAddr>,
     has_body: bool,
 }
@@ -96,8 +96,8 @@ impl RateCheck<'_> {
         self.take(limit, Who::at(address))
     }
 
-    /// Counts the request for its session, where that is known, else for its address: who makes tokens
-    /// up gains nothing.
+    /// Counts the request for its session if that is known, otherwise for its address. Made-up tokens
+    /// therefore gain nothing.
     pub(in crate::proxy) fn count_visitor(
         &self,
         limits: &Limits,
@@ -113,7 +113,8 @@ impl RateCheck<'_> {
         session.or_else(|| self.address.map(Who::at)).map_or(Ok(()), |who| self.take(limit, who))
     }
 
-    /// Not where the operator says so, and not a proxy of ours that does not say for whom it asks.
+    /// Whether an address is counted. Exempt addresses are not, nor is a trusted proxy that does not
+    /// name its client.
     fn counts(&self, address: IpAddr) -> bool {
         let settings = &self.worker.settings;
         let is_exempt = is_in(Some(address), &settings.rates.exempt);
@@ -125,7 +126,7 @@ impl RateCheck<'_> {
         self.worker.sheet.limited(&limit.name);
         if limit.is_to_be_told() {
             let (route, client) = (&*limit.name, self.address.map(tracing::field::display));
-            tracing::warn!(route, client, "a rate limit is reached; told once a minute");
+            tracing::warn!(route, client, "a rate limit is reached; logged at most once a minute");
         }
         Err(Error::TooMany { retry, has_body: self.has_body })
     }

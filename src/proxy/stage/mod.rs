@@ -1,8 +1,9 @@
-//! The stages of a request's life before a source answers it, in order.
+//! The stages that a request passes before a source answers it, in order.
 //!
-//! Each stage takes what the one before it returned, so that an order that leaks does not compile:
-//! [`Received`] → [`AdmittedRequest`] → [`CountedRequest`] → [`RoutedRequest`] → [`IdentifiedRequest`] → `Access`.
-//! In peek mode nothing is counted, asked, remembered or used: `anteroom explain` runs these very stages.
+//! Each stage takes what the stage before it returned, so that a wrong order does not compile:
+//! [`Received`] → [`AdmittedRequest`] → [`CountedRequest`] → [`RoutedRequest`] → [`IdentifiedRequest`] →
+//! `Access`. Peek mode runs the same stages for `anteroom explain`. It counts, remembers and uses up
+//! nothing, and sends no question to the app.
 
 pub(in crate::proxy) mod admit;
 pub(in crate::proxy) mod cache_lookup;
@@ -26,11 +27,11 @@ use super::context::{Mode, WorkerContext};
 use super::error::Error;
 use super::record::RequestRecord;
 
-/// How far a request came.
+/// How far a request has come.
 pub(in crate::proxy) enum Reached<'w> {
-    /// The proxy answers it itself.
+    /// The proxy answers the request itself.
     Diverted(Diverted<'w>),
-    /// A source answers it.
+    /// A source answers the request.
     Identified(IdentifiedRequest<'w>),
 }
 

@@ -1,4 +1,4 @@
-//! The first stage: a request of any HTTP version is made to look alike, and the client's address is found.
+//! The first stage gives requests of all HTTP versions the same form, and finds the client's address.
 
 use std::net::IpAddr;
 
@@ -15,20 +15,20 @@ use crate::proxy::error::Error;
 use crate::proxy::settings::Settings;
 use crate::proxy::visitor_token::VisitorTokenState;
 
-/// A request whose head is read, and of which nothing was checked yet.
+/// A request whose head has been read and not checked yet.
 pub(in crate::proxy) struct Received {
-    /// PERF: boxed, as it goes from stage to stage.
+    /// PERF: boxed, because it moves from stage to stage.
     pub(in crate::proxy) head: Box<Parts>,
-    /// The length of its body, where that is known.
+    /// The length of the body, if known.
     pub(in crate::proxy) length: Option<u64>,
     pub(in crate::proxy) has_body: bool,
-    /// The client's address, where it has one.
+    /// The client's address, if known.
     pub(in crate::proxy) address: Option<IpAddr>,
     /// Unix time in seconds.
     pub(in crate::proxy) now: f64,
 }
 
-/// Receives a request. The cookie of its visitor's token is taken off, so that no later stage sees it.
+/// Receives a request. The visitor token's cookie is removed, so that later stages cannot see it.
 pub(in crate::proxy) fn receive<B: http_body::Body>(
     settings: &Settings,
     client: &Client,
@@ -50,7 +50,7 @@ pub(in crate::proxy) fn receive<B: http_body::Body>(
 }
 
 impl Received {
-    /// A request with this head, and a body of this length, if there is one.
+    /// Builds a received request from a head and, if there is a body, the body's length.
     pub(in crate::proxy) fn of(
         settings: &Settings,
         client: &Client,
@@ -64,14 +64,14 @@ impl Received {
     }
 }
 
-/// Gives every target a path, and lets a request of HTTP/2 look like one of HTTP/1.1. Who stands before a
-/// proxy or a load balancer may have spoken another scheme to that.
+/// Gives every target a path, and an HTTP/2 request the form of HTTP/1.1. The scheme is checked only for
+/// direct clients: a client behind a proxy or load balancer may have used another scheme there.
 fn even_out(settings: &Settings, client: &Client, head: &mut Parts) -> Result<(), Error> {
     give_path(head)?;
     if head.version != Version::HTTP_2 {
         return Ok(());
     }
-    // Extended CONNECT (RFC 8441) would part from plain CONNECT here.
+    // A plain CONNECT. Extended CONNECT (RFC 8441) was rewritten before.
     if head.method == Method::CONNECT {
         return Err(Error::Tunnel);
     }
@@ -84,14 +84,14 @@ fn even_out(settings: &Settings, client: &Client, head: &mut Parts) -> Result<()
     })
 }
 
-/// A target without a path means the root (RFC 9110 §4.2.3), and says so from here on: in the request line
-/// to the origin, in what is signed, in the key and in a redirect.
+/// Replaces a missing path by the root (RFC 9110 §4.2.3). From here on, the path is explicit in the
+/// request line to the origin, in signatures, in the key and in redirects.
 fn give_path(head: &mut Parts) -> Result<(), Error> {
     const NO_PATH: Error = Error::BadRequest("the target has no path");
     let is_whole = match (head.uri.path_and_query(), head.uri.scheme()) {
         (None, _) => head.method == Method::CONNECT,
         (Some(_), None) => !head.uri.path().is_empty(),
-        // Of "/" and nothing at all the same is said here.
+        // An empty path is reported as "/" here, too.
         (Some(target), Some(_)) => {
             target.as_str().len() > 1 && target.as_str().starts_with('/') || target == "*"
         }
@@ -100,7 +100,7 @@ fn give_path(head: &mut Parts) -> Result<(), Error> {
         return Ok(());
     }
     let query = head.uri.query().map(|query| format!("/?{query}"));
-    // RFC 9113 §8.3.1: `:path` has one, unlike a URL.
+    // RFC 9113 §8.3.1: unlike a URL, `:path` always includes a path.
     let is_missing = query.is_some() || head.uri.scheme().is_none();
     if is_missing && head.version == Version::HTTP_2 {
         return Err(NO_PATH);
@@ -115,7 +115,7 @@ fn give_path(head: &mut Parts) -> Result<(), Error> {
     Ok(())
 }
 
-/// The client's address, where he has one: that of his connection, or what a trusted proxy says.
+/// The client's address: that of the connection, or the one that a trusted proxy states.
 fn address(settings: &Settings, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
     forwarded::client_address(client.peer, headers, &settings.trusted_proxies)
 }

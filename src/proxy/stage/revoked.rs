@@ -1,8 +1,8 @@
-//! Whether a visitor brings a token that was logged out, in whatever cookie an app may read it from.
+//! Whether a request carries a revoked token, in any cookie from which an app may read it.
 //!
-//! The token itself is looked up when the app is asked about it (`verify`). An app that believes in it still
-//! would also find it in a second cookie of that name, under another spelling of the name, or written
-//! otherwise: percent-encoded, or with a string's escapes.
+//! The token itself is looked up when the app is asked about it (`verify`). An app that still accepts a
+//! revoked token could also find it in a second cookie of that name, under another spelling of the name,
+//! or in another form: percent-encoded, or with the escapes of a quoted string.
 
 use ::http::HeaderMap;
 use futures_util::future::try_join_all;
@@ -14,14 +14,14 @@ use crate::proxy::context::WorkerContext;
 use crate::proxy::cookie_rules::CookieRules;
 use crate::store::{BarStore as _, StoreError};
 
-/// The most tokens that are looked up for one request. Who brings more is taken for one who brings a barred
-/// one: no browser does.
+/// The most tokens that are looked up for one request. Browsers never send more. A request with more is
+/// treated as if one of them were revoked.
 const SUSPECTS_MAX: usize = 128;
 
 /// The tokens that an app may find in a request.
 #[derive(Debug)]
 pub(in crate::proxy) enum Suspects {
-    /// These.
+    /// All of them.
     Few(Vec<StoredToken>),
     /// More than are looked up.
     Many,
@@ -43,7 +43,7 @@ impl Suspects {
         Self::Few(tokens.iter().map(|token| worker.sessions.stored(token)).collect())
     }
 
-    /// Whether one of them is barred; `now` is Unix time in seconds.
+    /// Whether one of the tokens is revoked. `now` is Unix time in seconds.
     pub(in crate::proxy) async fn are_barred(
         &self,
         worker: &WorkerContext,
@@ -55,7 +55,7 @@ impl Suspects {
     }
 }
 
-/// All that an app may read as tokens.
+/// Everything that an app may read as a token.
 fn read<'h>(rules: &'h CookieRules, headers: &'h HeaderMap) -> impl Iterator<Item = Token> + 'h {
     cookies(headers)
         .filter(|(name, _)| rules.may_be_session(name))
@@ -63,8 +63,8 @@ fn read<'h>(rules: &'h CookieRules, headers: &'h HeaderMap) -> impl Iterator<Ite
         .filter_map(|value| rules.token.token(&value))
 }
 
-/// What apps make of a cookie's value: as it is, percent-decoded (PHP, Rails), or with a quoted string's
-/// escapes resolved (Python, Java).
+/// The forms in which apps read a cookie's value: as it is, percent-decoded (PHP, Rails), or with a
+/// quoted string's escapes resolved (Python, Java).
 fn writings(value: &[u8]) -> Vec<Vec<u8>> {
     let mut written = vec![value.to_vec()];
     if value.contains(&b'%') || value.contains(&b'+') {
@@ -78,7 +78,8 @@ fn writings(value: &[u8]) -> Vec<Vec<u8>> {
     written
 }
 
-/// Without backslashes: before three octal digits they mean a byte, else what stands behind them.
+/// Removes backslash escapes. Before three octal digits a backslash encodes a byte; otherwise it stands
+/// for the character after it.
 fn unescaped(mut value: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(value.len());
     while let [first, rest @ ..] = value {

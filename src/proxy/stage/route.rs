@@ -1,4 +1,4 @@
-//! The route of a request, and the limits that it has there for its address.
+//! Finds the route of a request, and applies the route's limits to the client's address.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(in crate::proxy) struct RoutedRequest<'w> {
     pub(super) counts_in_all: bool,
     pub(super) route: &'w Arc<Route>,
     pub(super) limits: Vec<&'w Limits>,
-    /// The item that it names there.
+    /// The item that the request names on its route.
     pub(super) item: Option<Item>,
 }
 
@@ -46,12 +46,12 @@ pub(in crate::proxy) fn route<'w>(
 }
 
 impl<'w> RoutedRequest<'w> {
-    /// The route.
+    /// The route that serves the request.
     pub(in crate::proxy) fn route(&self) -> &'w Arc<Route> {
         self.route
     }
 
-    /// The same request on a route that is shared otherwise, as a fragment may be.
+    /// The same request on a route with other sharing, as for a fragment.
     pub(in crate::proxy) fn on<'r>(self, route: &'r Arc<Route>) -> RoutedRequest<'r>
     where
         'w: 'r,

@@ -1,4 +1,4 @@
-//! Which requests ask for another protocol, WebSocket for one (RFC 9110 §7.8, RFC 8441).
+//! Finds requests that ask for another protocol, such as WebSocket (RFC 9110 §7.8, RFC 8441).
 
 use ::http::header::SEC_WEBSOCKET_KEY;
 use ::http::request::Parts;
@@ -7,12 +7,12 @@ use hyper::upgrade::OnUpgrade;
 
 use crate::http::upgrade::{self, Protocol};
 
-/// Marks a request that was an extended CONNECT for WebSocket, with the stream that it came on.
+/// Marks a request that was an extended CONNECT for WebSocket, and holds the stream that it arrived on.
 #[derive(Clone)]
 pub(in crate::proxy) struct Extended(pub(in crate::proxy) OnUpgrade);
 
-/// Lets an extended CONNECT for WebSocket look like a handshake of HTTP/1.1, with a key of ours. Any other
-/// CONNECT stays what it is.
+/// Rewrites an extended CONNECT for WebSocket as an HTTP/1.1 handshake, with a key that the proxy makes
+/// up. Any other CONNECT stays as it is.
 pub(in crate::proxy) fn even_out(head: &mut Parts) {
     if head.version != Version::HTTP_2 || head.method != Method::CONNECT {
         return;
@@ -27,14 +27,14 @@ pub(in crate::proxy) fn even_out(head: &mut Parts) {
     head.headers.insert(SEC_WEBSOCKET_KEY, upgrade::websocket_key(fastrand::u128(..)));
 }
 
-/// Whether a request was an extended CONNECT: a success would tell its client that the tunnel is open
-/// (RFC 8441 §5).
+/// Whether a request was an extended CONNECT. A 2xx response would tell its client that the tunnel is
+/// open (RFC 8441 §5).
 pub(in crate::proxy) fn is_extended(head: &Parts) -> bool {
     head.extensions.get::<Extended>().is_some()
 }
 
-/// The protocol that a request asks for, where it may have it. One with a body is answered in HTTP, and
-/// so is a WebSocket that is not asked for with GET (RFC 6455 §4.1).
+/// The protocol that a request asks for, if the proxy may switch to it. A request with a body is
+/// answered in HTTP, and so is a WebSocket handshake with a method other than GET (RFC 6455 §4.1).
 pub(in crate::proxy) fn asked(head: &Parts, has_body: bool) -> Option<Protocol> {
     if has_body {
         return None;
@@ -53,7 +53,7 @@ fn asked_over_http1(version: Version, method: &Method, headers: &HeaderMap) -> O
     (!protocol.is_websocket() || *method == Method::GET).then_some(protocol)
 }
 
-/// Whether a request asks that its very connection become another protocol's, whatever comes of it.
+/// Whether a request asks to switch its own connection to another protocol, whatever the outcome.
 pub(in crate::proxy) fn asks_for_connection<B: http_body::Body>(request: &Request<B>) -> bool {
     let asked = asked_over_http1(request.version(), request.method(), request.headers());
     asked.is_some() && request.body().is_end_stream()

@@ -1,7 +1,7 @@
-//! `[session.verify]`: asks the app who a visitor is, by a request of ours with his own cookies.
+//! `[session.verify]`: identifies a visitor by asking the app, in a request with the visitor's cookies.
 //!
-//! What was said is remembered by `session::Verified`. The question is a task of its own: others wait for
-//! it who have the same cookies, and it goes on when its visitor leaves.
+//! `session::Verified` remembers the answers. Each question runs in its own task. Requests with the same
+//! cookies wait for it together, and it continues when the visitor disconnects.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,30 +32,31 @@ use crate::session::{Answer, Asks, Ending, Join, Lead, Remembered, Told};
 use crate::store::{BarStore, StoreError};
 use crate::telemetry::metrics::Count;
 
-/// The largest answer that is read, in bytes as it comes.
+/// The largest body that is read, in bytes before decoding.
 const BODY_MAX: usize = 512 << 10;
-/// The largest answer without coding, in bytes.
+/// The largest decoded body, in bytes.
 const PLAIN_MAX: usize = 2 << 20;
-/// A question is over by so much behind its time at the latest.
+/// A question ends at most this long after its timeout.
 const QUESTION_OVER: Duration = Duration::from_secs(5);
-/// When this much of an answer's time is over, the app is asked anew behind a request.
+/// After this share of an answer's lifetime, the app is asked again in the background.
 const RENEWED_AFTER: f64 = 0.8;
 
-/// What of a visitor's request is said in a question about him: his cookies, and what apps hold a session
-/// against. Anything else could make another question of it, or another visitor of him.
+/// The fields that are copied from the visitor's request into a question: the cookies, and what apps
+/// check a session against. Any other field could change the question or the visitor that the app
+/// recognises.
 static ASKED: [HeaderName; 4] = [COOKIE, USER_AGENT, ACCEPT_LANGUAGE, ACCEPT_ENCODING];
 
-/// Whether the app may be asked, and in whose name.
+/// Whether the app may be asked, and on behalf of which client.
 #[derive(Clone, Copy)]
 pub(in crate::proxy) enum Asking<'a> {
-    /// It may.
+    /// The app may be asked.
     Of(&'a Rc<Client>, &'a Admitted),
-    /// It is only looked what is known.
+    /// Only what is known already is used.
     No,
 }
 
 impl Asking<'_> {
-    /// How the store is looked into.
+    /// How the store is read.
     pub(in crate::proxy) fn look(self) -> Look {
         match self {
             Self::Of(..) => Look::Use,
@@ -64,7 +65,7 @@ impl Asking<'_> {
     }
 }
 
-/// Of whom something is to be known.
+/// The visitor to identify.
 #[derive(Clone, Copy)]
 pub(in crate::proxy) struct Whose<'a> {
     pub(in crate::proxy) head: &'a Parts,
@@ -74,16 +75,17 @@ pub(in crate::proxy) struct Whose<'a> {
     pub(in crate::proxy) now: f64,
 }
 
-/// Who a visitor is.
+/// What is known about a visitor.
 pub(in crate::proxy) enum Verdict {
     Known(User),
     Nobody,
-    /// Nobody, of whom the app must not hear that he comes with the cookies of somebody.
+    /// A logged-out visitor whose cookies belong to a revoked session. They must be withheld from the
+    /// app.
     Barred,
     Unknown,
 }
 
-/// Finds out who a visitor is: by what is remembered, else by asking the app.
+/// Identifies a visitor by a remembered answer, or by asking the app.
 pub(in crate::proxy) async fn verify(
     worker: &Rc<WorkerContext>,
     verify: &Arc<Verify>,
@@ -91,8 +93,9 @@ pub(in crate::proxy) async fn verify(
     asking: Asking<'_>,
 ) -> Result<Verdict, StoreError> {
     let verdict = find_out(worker, verify, whose, asking).await?;
-    // SECURITY: who is unknown is passed on as he comes, and the app may believe in what was logged out,
-    // whether it was not asked, has not said, or another proxy has remembered its answer first.
+    // SECURITY: an unknown visitor's cookies are forwarded, and the app may still accept a revoked token
+    // among them. This can happen if the app was not asked, if its answer was unclear, or if another
+    // proxy stored an earlier answer first.
     let is_unknown = matches!(verdict, Verdict::Unknown);
     if is_unknown && Suspects::of(worker, &whose.head.headers).are_barred(worker, whose.now).await?
     {
@@ -116,7 +119,7 @@ async fn find_out(
             if let Asking::Of(client, admitted) = asking {
                 worker.verified.count_use(&whose.carried);
                 if is_due {
-                    // Nobody waits for it.
+                    // The renewal runs in the background.
                     drop(ask(worker, verify, whose, (client, admitted), Asks::Renewal));
                 }
             }
@@ -135,8 +138,8 @@ async fn find_out(
         tracing::warn!(
             asked,
             "most visitors whom [session.verify] asked about were seen once: the session cookie seems \
-             to change with every answer; where a part of it stays, name it by [session] token_from = \
-             \"sha256\" and part"
+             to change with every answer; if a part of it stays the same, name that part with [session] \
+             token_from = \"sha256\" and part"
         );
     }
     Ok(match wait(told, verify.timeout).await {
@@ -147,7 +150,7 @@ async fn find_out(
     })
 }
 
-/// Whether what is remembered still holds: a user's session may have been ended here.
+/// Whether a remembered answer still holds: the proxy may have ended the user's session since.
 async fn stands(
     worker: &WorkerContext,
     answer: Answer,
@@ -164,7 +167,8 @@ async fn stands(
         Look::Use => worker.sessions.check_token(&worker.store, token, now).await?,
         Look::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
     };
-    // SECURITY: the store has what was learnt last of a token, maybe at another host or of other cookies.
+    // SECURITY: the store holds what was learnt last about a token, possibly at another host or from
+    // other cookies.
     Ok(found.filter(|found| found.is_same(&user)).map(|_| Verdict::Known(user)))
 }
 
@@ -174,8 +178,7 @@ async fn wait(mut told: watch::Receiver<Option<Told>>, patience: Duration) -> To
     told.as_ref().cloned().flatten()
 }
 
-/// Joins those who wait for the app's word, or begins to ask. `None`: of too many visitors it is asked
-/// already.
+/// Joins a question that is under way, or starts one. `None`: too many questions are under way.
 fn ask(
     worker: &Rc<WorkerContext>,
     verify: &Arc<Verify>,
@@ -207,7 +210,7 @@ fn ask(
     }
 }
 
-/// The head of a request in which a visitor would ask himself.
+/// The head of a question, as the visitor would send it.
 fn question_head(of: &Parts, verify: &Verify) -> Parts {
     let (mut head, ()) = Request::new(()).into_parts();
     head.method = Method::GET;
@@ -220,7 +223,8 @@ fn question_head(of: &Parts, verify: &Verify) -> Parts {
     head
 }
 
-/// The request as it goes to the app, and the way there. `None`: it would go to an app without sessions.
+/// The question as it is sent to the app, and the upstream to send it to. `None`: the target belongs to
+/// an app that takes no part in sessions.
 fn question(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
@@ -234,12 +238,12 @@ fn question(
     let parts = (head, &admitted, route, &visitor);
     let cx =
         RequestContext::new(worker, client, parts, &visitor_token, (now, RequestKind::Question));
-    // An app that has no part in sessions is not believed about them.
+    // An app that takes no part in sessions is not a source of truth about them.
     if !cx.rules().sessions {
         return None;
     }
     let mut request = origin_request::question(&cx);
-    // The answer is about his cookies, with whatever certificate they come.
+    // The answer depends on the cookies alone, whatever certificate the client presents.
     for (name, _) in cx.certificate().iter().flat_map(|shown| shown.fields()) {
         request.headers_mut().remove(name);
     }
@@ -252,15 +256,15 @@ struct Question {
     verify: Arc<Verify>,
     upstream: Rc<Upstream>,
     token: StoredToken,
-    /// The session cookies that are asked about: what is learnt of the token is learnt of them.
+    /// The session cookies in question. What is learnt about the token holds for these cookies.
     bond: Bond,
-    /// The token in all its writings, and the others that came with it.
+    /// The token in all its forms, and the other tokens of the request.
     suspects: Suspects,
     asks: Asks,
 }
 
 impl Question {
-    /// Asks, and has the answer remembered. `None`: nobody knows.
+    /// Asks the app and stores the answer. `None`: the answer is unclear.
     async fn carry_out(&self, lead: &Lead, request: Request<Outgoing>) -> Told {
         let (sheet, store) = (&self.worker.sheet, &self.worker.store);
         let before = lead.before(store).await.ok()?;
@@ -293,13 +297,13 @@ impl Question {
         };
         let remembered = Remembered { answer: answer.clone(), asked };
         let ttl = self.verify.every;
-        // First: what was voided meanwhile must not bring a session back.
+        // Stored first, so that an answer that was voided meanwhile cannot restore a session.
         let kept = lead.remember(store, before.as_ref(), remembered, ttl).await;
         match kept {
             Ok(true) => self.heed(&answer, asked).await.map(|()| answer),
             Ok(false) => None,
             Err(error) => {
-                tracing::debug!(%error, "what the app said of a visitor is not remembered");
+                tracing::debug!(%error, "the app's answer about a visitor could not be stored");
                 None
             }
         }
@@ -309,7 +313,7 @@ impl Question {
         let carried = request.headers().clone();
         let sent = self.upstream.send(request, Keep::Pool(None), Some(self.token.as_str())).await;
         let came = sent.inspect_err(|error| {
-            tracing::debug!(%error, "the app could not be asked who a visitor is");
+            tracing::debug!(%error, "the request of [session.verify] to the app failed");
         });
         let (head, body) = came.ok()?.response.into_parts();
         if head.status.is_server_error() {
@@ -324,7 +328,7 @@ impl Question {
         told.filter(|told| fits(told, rules, (&carried, &head.headers), path))
     }
 
-    /// Brings the session in line with what the app said. `None`: that could not be done.
+    /// Applies the app's answer to the session. `None`: that failed.
     async fn heed(&self, answer: &Answer, now: f64) -> Option<()> {
         let Self { worker, token, .. } = self;
         let visitor_token = worker.sessions.peek_token(&worker.store, token, now).await.ok()?;
@@ -335,12 +339,13 @@ impl Question {
                 let adopted = worker.sessions.adopt(&worker.store, token, user, now).await;
                 adopted
                     .inspect_err(|error| {
-                        tracing::debug!(%error, "a session of the app's own could not be stored");
+                        tracing::debug!(%error, "storing a session of the app failed");
                     })
                     .ok()
             }
-            // Who has lost one of several cookies is somebody else to the app; and at another host the token may
-            // be nobody's. The log-in that was learnt of other cookies is theirs.
+            // To the app, a visitor who lost one of several cookies is another visitor, and at another
+            // host the token may have no user. A log-in that was learnt from other cookies belongs to
+            // those.
             Answer::Nobody
                 if visitor_token
                     .is_some_and(|visitor_token| visitor_token.is_bound_to(self.bond)) =>
@@ -361,13 +366,13 @@ impl Question {
         }
         worker.visits.forget(token);
         worker.sheet.count(Count::LogOuts);
-        // The app has ended it, for whatever reason: its visitor has not logged out here.
+        // The app has ended the session. This is not a log-out by the visitor.
         worker.sessions.put_out(&worker.store, token, Ending::Dismissed).await.ok()
     }
 }
 
 impl Verify {
-    /// How long it is marked that an answer was voided: longer than any question about it takes.
+    /// How long the mark of a voided answer is kept: longer than any question about it takes.
     pub(in crate::proxy) fn mark_time(&self) -> Duration {
         self.every.max(self.timeout + QUESTION_OVER)
     }
@@ -377,8 +382,8 @@ impl Verify {
         !matches!(self.nobody, Sign::Status(_)) || finders.into_iter().any(Finder::reads_body)
     }
 
-    /// Who an answer says that the visitor is. That he is nobody outweighs a name: some apps name him who is
-    /// nobody by his address.
+    /// The visitor that a response describes. The sign for a logged-out visitor outweighs a name,
+    /// because some apps name a logged-out visitor by the IP address.
     fn judge(&self, seen: Seen<'_>) -> Told {
         if self.nobody.is_borne(seen) {
             return Some(Answer::Nobody);
@@ -398,19 +403,20 @@ impl Verify {
     }
 }
 
-/// Says that a user comes without his attributes: pages by segment are others then.
+/// Logs that a user's attributes were dropped. The user gets the segment pages of a user without
+/// attributes.
 fn tell_of_loss(said: &[(String, String)]) {
     let lost = said.iter().find(|(name, value)| !is_attribute(name, value));
     let attribute = lost.map_or("", |(name, _)| name);
     tracing::warn!(
         attribute,
-        "an attribute that [session.verify] finds is over 128 bytes or holds control characters: its user \
-         has none at all; told once"
+        "an attribute that [session.verify] finds is over 128 bytes or holds control characters: all \
+         attributes of its user are dropped; logged once"
     );
 }
 
-/// Whether an answer may speak of another session than that which was asked about: it sets a session
-/// cookie anew. That it takes one away says that the visitor is nobody, and nothing else.
+/// Whether an answer may describe the session that was asked about. An answer that sets a new session
+/// cookie may describe another one. An answer that clears the cookie fits only a logged-out visitor.
 fn fits(
     told: &Answer,
     rules: &CookieRules,
@@ -426,7 +432,8 @@ fn fits(
         && (is_nobody || !is_cleared)
 }
 
-/// The body without coding. `None`: it is too large, broken, or in a coding that we do not read.
+/// Reads the body and decodes it. `None`: the body is too large or broken, or its coding is not
+/// supported.
 async fn read(mut body: OriginBody, headers: &HeaderMap) -> Option<Vec<u8>> {
     let coding = Coding::of(headers)?;
     let mut whole = Vec::new();

@@ -1,8 +1,8 @@
-//! Asking for the content of a hole: a request of the visitor's own, by the way of all his requests, which
-//! ends here instead of on a socket.
+//! Requests the content of a fragment, by a request of the visitor's own. It takes the same path as all
+//! requests of the visitor, and ends here instead of at a socket.
 //!
-//! Of the answer its body counts and nothing else: cookies in it, and what the app says to us beside it, are
-//! dropped, for the page's head has left already.
+//! Only the body of the response is used. Its cookies and the fields addressed to the proxy are dropped,
+//! because the page's head has been sent already.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -44,38 +44,39 @@ use crate::proxy::stage::divert;
 use crate::proxy::visitor::Visitor;
 use crate::telemetry::metrics::Count;
 
-/// How deep content is looked into for holes of its own: includes within includes.
+/// The depth up to which content is searched for fragments of its own: includes within includes.
 const DEPTH_MAX: usize = 3;
 
-/// Who asks for the contents of a page's holes.
+/// Requests the contents of a page's fragments.
 pub(super) struct Asker {
     requests: Rc<dyn Subrequests>,
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
-    /// The head of the requests, but for their targets.
+    /// The head of the requests, except for their targets.
     head: Parts,
-    /// The target of the page, or of the part of it, whose holes these are: others are resolved against it.
+    /// The target of the page, or of the content, that holds the fragments. Relative sources are
+    /// resolved against it.
     base: String,
     admitted: Admitted,
-    /// The page's own.
+    /// The page's route.
     route: Arc<Route>,
-    /// What the page's answer does to the visitor's cookies.
+    /// What the page's response does to the visitor's cookies.
     aftermath: Rc<Aftermath>,
-    /// The token by which he has what he has without a login, behind that answer.
+    /// The visitor's token without a login, after that response.
     token: Option<VisitorToken>,
-    /// The page's charset, into which contents are brought.
+    /// The page's charset. Contents are converted to it.
     encoding: &'static Encoding,
     depth: usize,
-    /// What may still be asked for, for the page and all within it.
+    /// The number of fragments that may still be requested for the page, nested ones included.
     left: Rc<Cell<usize>>,
 }
 
-/// What may stand in a hole.
+/// The types that may fill a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
-    /// Html, and plain text, which is escaped.
+    /// HTML, and plain text, which is escaped.
     Html,
-    /// Any text, as it is.
+    /// Any text, unescaped.
     Text,
 }
 
@@ -102,7 +103,7 @@ impl Asker {
         })
     }
 
-    /// The same for holes within the content of a hole that is at `base`.
+    /// An asker for fragments within the content at `base`.
     pub(super) fn within(&self, base: String, encoding: &'static Encoding) -> Rc<Self> {
         Rc::new(Self {
             requests: Rc::clone(&self.requests),
@@ -120,7 +121,7 @@ impl Asker {
         })
     }
 
-    /// The visitor as the page's answer leaves him.
+    /// The visitor, after the page's response.
     pub(super) async fn visitor(&self, route: &Arc<Route>, now: f64) -> Visitor {
         let mut head = self.head.clone();
         self.aftermath.apply(&mut head.headers, head.uri.path());
@@ -131,7 +132,7 @@ impl Asker {
         self.requests.visitor(worker, client, request, Arc::clone(route)).await
     }
 
-    /// Whether the visitor has a session cookie, as the page's answer leaves him.
+    /// Whether the visitor has a session cookie after the page's response.
     pub(super) fn has_session(&self) -> bool {
         let mut headers = self.head.headers.clone();
         self.aftermath.apply(&mut headers, self.head.uri.path());
@@ -139,14 +140,14 @@ impl Asker {
         cookies(&headers).any(|(name, _)| rules.is_session(name))
     }
 
-    /// A text in the page's charset.
+    /// Encodes a text in the page's charset.
     pub(super) fn encoded(&self, text: &str) -> Bytes {
         Bytes::from(self.encoding.encode(text).0.into_owned())
     }
 
-    /// Begins to ask for the contents of all fragments of a page, side by side.
+    /// Starts to request the contents of all fragments of a page, concurrently.
     pub(super) fn places(self: &Rc<Self>, fragments: &[Fragment], visitor: &Rc<Visitor>) -> Places {
-        // Not who he is: a guest whom the app calls nobody may have a cart in his session.
+        // The login does not decide here: a guest without a login may have a cart in the app's session.
         let is_without = fragments.iter().any(|one| one.only_sessions) && !self.has_session();
         let place = |fragment: &Fragment| {
             let slot = match fragment.only_sessions && is_without {
@@ -159,7 +160,7 @@ impl Asker {
         Places(fragments.iter().map(place).collect())
     }
 
-    /// The page, or a part of it, with its fragments filled while it is sent.
+    /// Wraps a page, or nested content, so that its fragments are filled while it is sent.
     pub(super) fn filling(
         self: &Rc<Self>,
         page: Body,
@@ -170,7 +171,7 @@ impl Asker {
         Body::filled(Filling::new(page, knife, places, includes, zip))
     }
 
-    /// Begins to ask for what a fragment names.
+    /// Starts to request the content of a fragment.
     pub(super) fn fragment(
         self: &Rc<Self>,
         fragment: &Fragment,
@@ -198,7 +199,7 @@ impl Asker {
         self.content(&target.ok_or(Unfilled::Elsewhere)?, None, Takes::Text).await
     }
 
-    /// `None`: no more are asked for.
+    /// `None`: the limit is reached.
     fn begin(
         self: &Rc<Self>,
         work: impl Future<Output = Result<Content, Unfilled>> + 'static,
@@ -207,7 +208,7 @@ impl Asker {
         let left = self.left.get();
         if left == 0 || self.depth >= DEPTH_MAX {
             let error = Unfilled::TooMany;
-            tracing::debug!(%error, "a hole is not filled");
+            tracing::debug!(%error, "a fragment is not filled");
             sheet.count(Count::HolesUnfilled);
             return None;
         }
@@ -219,17 +220,17 @@ impl Asker {
                     sheet.count(Count::HolesFilled);
                     return Some(content);
                 }
-                // A stranger's name is missing on every page, and nothing has failed.
+                // A logged-out visitor has no user name to show, so this is not a failure.
                 Ok(Err(Unfilled::Nobody)) => return None,
-                Ok(Err(error)) => tracing::debug!(%error, "a hole is not filled"),
-                Err(_) => tracing::debug!("a hole is not filled: its content took too long"),
+                Ok(Err(error)) => tracing::debug!(%error, "a fragment is not filled"),
+                Err(_) => tracing::debug!("a fragment is not filled: its content took too long"),
             }
             sheet.count(Count::HolesUnfilled);
             None
         })))
     }
 
-    /// What is at `target` for the visitor.
+    /// The content at `target` for the visitor.
     async fn content(
         &self,
         target: &str,
@@ -254,12 +255,12 @@ impl Asker {
         let bytes = recoded::plain(&head.headers, &bytes, most).ok_or(Unfilled::Unreadable)?;
         let from = fragments::encoding(&head.headers).ok_or(Unfilled::Unreadable)?;
         let bytes = self.converted(bytes, from, is_plain);
-        // What grew by that has its place in memory, too.
+        // Conversion may enlarge the content. The larger size is charged, too.
         let worker = if bytes.len() > worker.bytes { self.charge(bytes.len())? } else { worker };
         Ok(Content { bytes, _room: worker })
     }
 
-    /// The bytes as they can stand in the page.
+    /// Converts content to the form in which it can stand in the page.
     fn converted(&self, bytes: Bytes, from: &'static Encoding, is_plain: bool) -> Bytes {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         if !is_plain && from == self.encoding {
@@ -290,7 +291,7 @@ impl Asker {
             if is_over || !charge.grow(part.len(), limits.memory) {
                 return Err(Unfilled::TooLarge);
             }
-            // PERF: what is stored comes in one part, and is not copied.
+            // PERF: a stored body is a single chunk and is not copied.
             if first.is_empty() && rest.is_empty() {
                 first = part;
             } else {
@@ -312,8 +313,9 @@ impl Asker {
         Ok(Content { bytes, _room: worker })
     }
 
-    /// The answer to the visitor's request for `target`. What was asked of the page's request before its route
-    /// holds for this one, too: whether the site is served, and its visitor.
+    /// The response to the visitor's request for `target`. The checks that the page's request passed
+    /// before its route was known also hold for this request: the site is served, and the visitor is
+    /// known.
     async fn answer(&self, target: &str, share: Option<Share>) -> Result<Response<Body>, Unfilled> {
         let worker = &self.worker;
         let is_longer = target.len() > worker.settings.uri_max;
@@ -343,7 +345,7 @@ impl Asker {
     }
 }
 
-/// What fills the includes of a page, or of a part of it.
+/// Fills the includes of a page, or of nested content.
 struct Including(Rc<Asker>);
 
 impl Includes for Including {
@@ -353,7 +355,7 @@ impl Includes for Including {
             let first = this.included(&include.src).await;
             match (first, &include.alt) {
                 (Err(error), Some(alt)) => {
-                    tracing::debug!(%error, "an include is tried by its alt");
+                    tracing::debug!(%error, "an include failed; its alt is tried");
                     this.included(alt).await
                 }
                 (first, _) => first,
@@ -362,8 +364,8 @@ impl Includes for Including {
     }
 }
 
-/// The content of a hole with its own filled, where its route has ESI. What is behind the last depth is not
-/// asked for.
+/// Fills the fragments within a content, if its route uses ESI. Fragments below the maximum depth are
+/// not requested.
 fn fill_within(answered: Subresponse, asker: &Asker) -> Response<Body> {
     let Subresponse { response, route, target } = answered;
     let has_tags = Way::of(&route, &response) == Some(Way::Tags)
@@ -375,8 +377,8 @@ fn fill_within(answered: Subresponse, asker: &Asker) -> Response<Body> {
     response.map(|body| asker.filling(body, (Knife::tags(), Places::default()), None))
 }
 
-/// The head of the visitor's requests for contents: that of his request for the page, as a GET of a whole page
-/// in no coding.
+/// The head of the visitor's requests for contents: that of the page's request, changed to a GET of a
+/// whole resource without content coding.
 fn head(cx: &RequestContext<'_>) -> Parts {
     let mut head = cx.head.clone();
     head.method = Method::GET;
@@ -392,14 +394,15 @@ fn head(cx: &RequestContext<'_>) -> Parts {
     head
 }
 
-/// What a request says that is none for a content.
+/// Whether a field of the page's request does not apply to the request for a content.
 fn is_of_the_page(name: &HeaderName) -> bool {
     let text = name.as_str();
     [CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || OF_A_PART.contains(name)
         || text.starts_with("content-")
         || text.starts_with("if-")
-        // SECURITY: they would make the app read another path or method than was looked at.
+        // SECURITY: with these fields, the app could handle another path or method than the one that was
+        // checked.
         || forwarded::is_detour(text)
         || forwarded::is_other_method(text)
 }

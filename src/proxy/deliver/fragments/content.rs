@@ -1,4 +1,4 @@
-//! The content of a fragment: on its way, or there, and the room that it takes while its page is sent.
+//! The content of a fragment, pending or complete, and the memory that it takes while its page is sent.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,21 +11,21 @@ use tokio::task::JoinHandle;
 use crate::proxy::context::WaitingFragments;
 use crate::proxy::error::Error;
 
-/// The content of a hole.
+/// The content of a fragment.
 pub(super) struct Content {
     pub(super) bytes: Bytes,
     pub(super) _room: Charge,
 }
 
-/// A content on its way. It is called off when this is dropped.
+/// A pending content. Dropping it cancels the request.
 pub(super) struct Coming(pub(super) JoinHandle<Option<Content>>);
 
 impl Coming {
-    /// The content; `None`: it failed.
+    /// Polls the content; `None`: it failed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Content>> {
         Pin::new(&mut self.0).poll(cx).map(|done| {
             done.unwrap_or_else(|error| {
-                tracing::error!(%error, "a hole was not filled");
+                tracing::error!(%error, "the task that fills a fragment failed");
                 None
             })
         })
@@ -38,32 +38,32 @@ impl Drop for Coming {
     }
 }
 
-/// Why a hole is not filled.
+/// Why a fragment is not filled.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unfilled {
-    #[error("its source is no page of this site")]
+    #[error("its source is not a page of this site")]
     Elsewhere,
-    #[error("there is nobody for whom it could be")]
+    #[error("the visitor has no such data")]
     Nobody,
-    #[error("too many holes in one page, or too deep")]
+    #[error("too many fragments in one page, or nested too deep")]
     TooMany,
-    #[error("the store could not say what belongs there")]
+    #[error("the store could not be read")]
     Store,
     #[error(transparent)]
     Refused(#[from] Error),
-    #[error("the answer has the status {0}")]
+    #[error("the response has the status {0}")]
     Status(StatusCode),
-    #[error("the answer is of no type that can stand in a page")]
+    #[error("the response has a type that cannot stand in a page")]
     Type,
-    #[error("the answer cannot be read")]
+    #[error("the response has an unsupported or broken coding or charset")]
     Unreadable,
-    #[error("the answer broke off")]
+    #[error("the response broke off")]
     BrokenOff,
-    #[error("the answer is too large, or there is no room for it")]
+    #[error("the response is too large, or the memory for fragments is used up")]
     TooLarge,
 }
 
-/// Room for a content that waits for its page.
+/// The memory charged for a content that waits for its page.
 pub(super) struct Charge {
     waiting: Rc<WaitingFragments>,
     pub(super) bytes: usize,
@@ -74,7 +74,7 @@ impl Charge {
         Self { waiting: Rc::clone(waiting), bytes: 0 }
     }
 
-    /// Takes room for more; false where there is none.
+    /// Charges more memory; false if the limit is reached.
     pub(super) fn grow(&mut self, bytes: usize, most: usize) -> bool {
         let all = self.waiting.0.get().saturating_add(bytes);
         if all > most {

@@ -1,8 +1,9 @@
-//! Holes: what is each visitor's own in a page that is shared, filled in on the way to him.
+//! Fragments: the personal parts of a shared page, filled in on the way to the client.
 //!
-//! Where the holes are is found by `cache::rules::fragments`. The stored page is never touched: it is read, cut, and put
-//! together for one visitor while it is sent. All that is asked for is asked in his name, by the way that
-//! his own requests go (`ask`); and what cannot be filled shows what the page has there.
+//! `cache::rules::fragments` finds the fragments. The stored page stays unchanged: it is read, cut, and
+//! assembled for one visitor while it is sent. Each content is requested on behalf of the visitor, by
+//! the same path as the visitor's own requests (`ask`). A fragment that cannot be filled shows what the
+//! page contains at its place.
 
 mod ask;
 mod content;
@@ -39,15 +40,16 @@ use crate::proxy::deliver::headers;
 use crate::proxy::origin_request;
 use crate::proxy::stage::upgrade;
 
-/// What the visitor takes of a page with holes.
+/// What the client accepts of a page with fragments.
 pub(in crate::proxy) struct Wanted {
-    /// The codings; `None`: he asks for something else than a page. Should it be one, he gets it as it is,
-    /// and told that it is no other's, so that his browser does not keep it for the page.
+    /// The accepted codings. `None`: the request is not for a page. If the response is a page all the
+    /// same, it is sent unfilled and marked as private, so that the browser does not keep it as the
+    /// page.
     accepted: Option<Accepted>,
 }
 
-/// Makes a request for a page on a route with holes ask for what is cut: the whole of it, whatever part of
-/// it the client has already, and in no coding. `None`: it has no holes.
+/// Adapts a request on a route with fragments so that the response can be cut: it asks for the whole
+/// page, without conditions, ranges and content codings. `None`: the response has no fragments.
 pub(in crate::proxy) fn wanted(route: &Route, head: &mut Parts, has_body: bool) -> Option<Wanted> {
     if !route.has_holes()
         || upgrade::asked(head, has_body).is_some()
@@ -68,20 +70,21 @@ pub(in crate::proxy) fn wanted(route: &Route, head: &mut Parts, has_body: bool) 
     Some(Wanted { accepted })
 }
 
-/// Whether what a request asks for may have holes. Style sheets and the like on the same route have none, and
-/// keep their conditions, ranges and codings.
+/// Whether the requested resource may have fragments. Static files on the same route have none, and keep
+/// their conditions, ranges and codings.
 fn may_be_cut(route: &Route, head: &Parts) -> bool {
     let is_static = || media::asks_for_static(&head.headers, head.uri.path());
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     match route.esi {
         Esi::Always => true,
         Esi::Said => !is_static(),
-        // The answer to a change is the app's own, and may be somebody else's than the request was.
+        // The response to an unsafe request comes from the app itself, and may belong to another user
+        // than the request did.
         Esi::Off => is_read && !is_static() && media::asks_for_page(&head.headers),
     }
 }
 
-/// The response with its holes filled for the visitor, as it is read.
+/// Fills the fragments of a response for the visitor, while the response is read.
 pub(in crate::proxy) async fn fill(
     wanted: &Wanted,
     cx: &RequestContext<'_>,
@@ -97,7 +100,8 @@ pub(in crate::proxy) async fn fill(
     let (Some(accepted), Some(encoding)) = (&wanted.accepted, encoding) else {
         return Response::from_parts(head, body);
     };
-    // What is one visitor's own all over is not compressed: its length would tell (BREACH).
+    // A response that is personal throughout is not compressed: its length would reveal secrets
+    // (BREACH).
     let is_own = body.is_ones_own();
     let is_personal = matches!(cx.route.share, Share::User | Share::Segment);
     let is_shared = !is_own && !is_personal;
@@ -112,7 +116,7 @@ pub(in crate::proxy) async fn fill(
     if cx.head.method == Method::HEAD {
         return Response::from_parts(head, body);
     }
-    // Who logs in or out by this very answer is filled in as whom it leaves him.
+    // If this response logs the visitor in or out, the fragments are filled for the visitor after it.
     let aftermath = match is_own {
         true => Aftermath::of(&head.headers, cx.head.uri.path(), cx.now as u64),
         false => Aftermath::default(),
@@ -139,10 +143,10 @@ pub(in crate::proxy) async fn fill(
     Response::from_parts(head, asker.filling(body, (knife, places), zip))
 }
 
-/// What is kept of markup that has no end, in bytes.
+/// The limit on buffered markup that has no end yet, in bytes.
 const READ_MAX: usize = 1_024 * 1_024;
 
-/// What the page's fields say of one with holes: it is one visitor's, and no two are alike.
+/// Adjusts the fields of a page with fragments: the result is private, and differs from the stored page.
 fn describe(headers: &mut HeaderMap) {
     for name in OF_THE_STORED.iter().chain(&recoded::OF_BYTES) {
         headers.remove(name);
@@ -157,7 +161,7 @@ fn describe(headers: &mut HeaderMap) {
     headers::remove_for_shared_caches(headers);
 }
 
-/// What speaks of the page as it is stored.
+/// The fields that describe the page as it is stored.
 static OF_THE_STORED: [HeaderName; 6] =
     [ETAG, LAST_MODIFIED, CONTENT_LENGTH, ACCEPT_RANGES, EXPIRES, TRAILER];
 

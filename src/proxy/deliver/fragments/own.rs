@@ -1,4 +1,4 @@
-//! Holes that we fill ourselves, with what we know of the visitor.
+//! Fragments that the proxy fills itself, with data about the visitor.
 
 use super::content::Unfilled;
 use crate::http::template::escape_html;
@@ -9,13 +9,12 @@ use crate::proxy::visitor::Visitor;
 use crate::store::{Cart, SessionStore as _, StoreError, VisitorStore as _};
 use crate::telemetry::metrics::Count;
 
-/// A visitor, and the token that he may hold without a login.
+/// A visitor, and the visitor's token without a login, if any.
 type Whose<'v> = (&'v Visitor, Option<&'v VisitorToken>);
 
-/// The html for a visitor.
+/// The HTML of a fragment for a visitor.
 ///
-/// # Errors
-/// Where there is nobody whom it could be for, or the store cannot say.
+/// # Errors When there is no user to show it for, or the store fails.
 pub(super) async fn html(
     fill: &Fill,
     whose: Whose<'_>,
@@ -24,7 +23,7 @@ pub(super) async fn html(
     let mut html = String::new();
     match fill {
         Fill::User => {
-            // What somebody has called himself is shown to nobody as his name.
+            // An unconfirmed name is the visitor's own claim. It is not shown as the user's name.
             let user = whose.0.user().filter(|user| user.is_confirmed());
             let user = user.ok_or_else(|| why_not(whose.0))?;
             escape_html(&String::from_utf8_lossy(user.as_bytes()), &mut html);
@@ -44,7 +43,7 @@ pub(super) async fn html(
     Ok(html)
 }
 
-/// Why there is nothing for a visitor of whom nothing is known.
+/// Why there is nothing for a visitor without known data.
 fn why_not(visitor: &Visitor) -> Unfilled {
     if visitor.is_unsure() { Unfilled::Store } else { Unfilled::Nobody }
 }
@@ -72,7 +71,7 @@ async fn viewed(
 
 fn told<T>(answer: Result<T, StoreError>, worker: &WorkerContext) -> Result<T, Unfilled> {
     answer.map_err(|error| {
-        tracing::debug!(%error, "the store could not say what a hole is filled with");
+        tracing::debug!(%error, "reading the content of a fragment from the store failed");
         worker.sheet.count(Count::StoreReadErrors);
         Unfilled::Store
     })

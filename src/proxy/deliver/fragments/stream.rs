@@ -1,4 +1,4 @@
-//! A page on its way to one visitor: cut, and put together with what is his.
+//! A page on its way to one client: cut, and assembled with the visitor's contents.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use crate::proxy::deliver::body::{Body, BodyError, Filled};
 
 /// How much of a page is cut at a time, in bytes.
 const STRIDE: usize = 32 * 1_024;
-/// How much of a page is read while a hole is waited for, in bytes.
+/// How much of a page is read ahead while a fragment is pending, in bytes.
 const AHEAD: usize = 256 * 1_024;
-/// In how many pieces that may be, nearly: a page may be nothing but tags.
+/// The approximate limit on pieces that are queued ahead, because a page may consist of tags only.
 const LINE_MAX: usize = 1_024;
 
-/// What holes by selector are filled with, by their places.
+/// The contents of fragments that are found by selector, by index.
 #[derive(Default)]
 pub(super) struct Places(pub(super) Vec<Place>);
 
@@ -30,11 +30,11 @@ pub(super) struct Place {
     pub(super) fallback: Option<Bytes>,
 }
 
-/// A content, wherever it is.
+/// The state of a content.
 pub(super) enum Slot {
     Coming(Coming),
     Come(Rc<Content>),
-    /// It failed.
+    /// The request for it failed.
     Failed,
     /// There is none for this visitor.
     None,
@@ -45,7 +45,7 @@ impl Slot {
         coming.map_or(Self::Failed, Self::Coming)
     }
 
-    /// Waits until it is there, or not.
+    /// Waits until the content is complete or has failed.
     fn settle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Self::Coming(coming) = self {
             let content = ready!(coming.poll(cx));
@@ -55,29 +55,29 @@ impl Slot {
     }
 }
 
-/// What stands in line for the visitor.
+/// A queued piece of the page.
 enum Piece {
     Text(Bytes),
     Element { place: usize, own: Bytes },
     Include(Slot),
 }
 
-/// What fills the includes of a page.
+/// Fills the includes of a page.
 pub(super) trait Includes {
-    /// Begins to ask for what an include names. `None`: no more are asked for.
+    /// Starts to request what an include names. `None`: the limit is reached.
     fn include(&self, include: Include) -> Option<Coming>;
 }
 
 /// A page that is filled while it is sent.
 pub(super) struct Filling {
     page: Body,
-    /// What came of it and is not cut yet.
+    /// Data of the page that has arrived and is not cut yet.
     rest: Bytes,
     is_read: bool,
     knife: Knife,
     cuts: VecDeque<Cut>,
     line: VecDeque<Piece>,
-    /// Bytes of the page in the line.
+    /// Bytes of the page in the queue.
     in_line: usize,
     places: Places,
     includes: Box<dyn Includes>,
@@ -108,8 +108,8 @@ impl Filling {
         }
     }
 
-    /// Reads the page for as long as there is nothing to be sent, or something has to be waited for. Tags
-    /// are looked for ahead, so that their contents come side by side.
+    /// Reads the page while there is nothing to send, or while a fragment is pending. Tags are searched
+    /// for ahead, so that their contents are requested concurrently.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let by_tags = matches!(self.knife, Knife::Tags(_));
         while !self.is_read
@@ -121,7 +121,7 @@ impl Filling {
                 match http_body::Body::poll_frame(Pin::new(&mut self.page), cx) {
                     Poll::Pending => return Ok(()),
                     Poll::Ready(Some(frame)) => {
-                        // Trailers speak of the page as it came.
+                        // Trailers describe the unfilled page and are dropped.
                         self.rest = frame?.into_data().unwrap_or_default();
                     }
                     Poll::Ready(None) => {
@@ -155,7 +155,7 @@ impl Filling {
         Ok(())
     }
 
-    /// What is sent of the next piece; nothing where the coder keeps it.
+    /// The output for the next piece; empty if the compressor keeps it.
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
         match self.line.front_mut() {
             Some(Piece::Text(_)) => {}
@@ -196,7 +196,7 @@ impl Filling {
         }
     }
 
-    /// Text of the page.
+    /// Sends text of the page.
     fn text(&mut self, text: Bytes) -> Result<Bytes, BodyError> {
         self.in_line -= text.len();
         if self.zip.is_none() {
@@ -205,7 +205,7 @@ impl Filling {
         self.coded(|zip, out| zip.text(&text, out))
     }
 
-    /// What is the visitor's.
+    /// Sends a content of the visitor's.
     fn apart(&mut self, content: &Bytes) -> Result<Bytes, BodyError> {
         if self.zip.is_none() {
             return Ok(content.clone());
@@ -231,7 +231,7 @@ impl Filled for Filling {
             let part = match self.next(cx) {
                 Poll::Ready(part) => part?,
                 Poll::Pending => {
-                    // What went in before the pause is not held back by it.
+                    // Data from before the pause is sent now.
                     let part = self.coded(|zip, out| zip.flush(out))?;
                     if part.is_empty() {
                         return Poll::Pending;

@@ -1,4 +1,4 @@
-//! Requests for the contents of fragments, and the way by which they come back into the request path.
+//! Requests for the contents of fragments, and the interface by which they re-enter the request path.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::proxy::error::Error;
 use crate::proxy::stage::admit::AdmittedRequest;
 use crate::proxy::visitor::Visitor;
 
-/// A request of the visitor's own for the content of a fragment.
+/// A request on behalf of the visitor for the content of a fragment.
 pub(in crate::proxy) struct Subrequest {
     pub(in crate::proxy) worker: Rc<WorkerContext>,
     pub(in crate::proxy) client: Rc<Client>,
     pub(in crate::proxy) request: AdmittedRequest,
-    /// With whom the content is shared, where the fragment says so.
+    /// The visitors with whom the content is shared, if the fragment states that.
     pub(in crate::proxy) share: Option<Share>,
     /// The page's route.
     pub(in crate::proxy) page: Arc<Route>,
 }
 
-/// The answer to it.
+/// The response to a [`Subrequest`].
 pub(in crate::proxy) struct Subresponse {
     pub(in crate::proxy) response: Response<Body>,
     pub(in crate::proxy) route: Arc<Route>,
-    /// What was asked for, against which the sources in it are resolved.
+    /// The target that was requested. Sources in the response are resolved against it.
     pub(in crate::proxy) target: String,
 }
 
-/// How fragments come back into the request path: behind admission, and unable to change anything.
+/// How fragments re-enter the request path: after admission, and without any effect on session or cart.
 pub(in crate::proxy) trait Subrequests {
     /// Answers a request for a fragment.
     fn answer(&self, request: Subrequest) -> LocalBoxFuture<'static, Result<Subresponse, Error>>;
 
-    /// The visitor of a request on a route.
+    /// Identifies the visitor of a request on a route.
     fn visitor(
         &self,
         worker: Rc<WorkerContext>,
@@ -50,10 +50,10 @@ pub(in crate::proxy) trait Subrequests {
     ) -> LocalBoxFuture<'static, Visitor>;
 }
 
-/// What a request asks for, against which the sources in its answer are resolved (RFC 3986 §5.1.3).
+/// The target of a request. Sources in its response are resolved against it (RFC 3986 §5.1.3).
 pub(in crate::proxy) fn target(cx: &RequestContext<'_>) -> String {
     cx.head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()
 }
 
-/// What a client says of the part of a page that it has, or wants.
+/// The fields by which a client states which part of a page it has or wants.
 pub(super) static OF_A_PART: [HeaderName; 4] = [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE, RANGE];

@@ -1,4 +1,4 @@
-//! How a response is cut, where it has fragments at all.
+//! How a response with fragments is cut.
 
 use ::http::Response;
 
@@ -7,12 +7,12 @@ use crate::http::media::{self, Kind};
 use crate::policy::route::{Esi, Route};
 use crate::proxy::deliver::body::Body;
 
-/// Beside a response: the app says that its tags of ESI are to be carried out.
+/// An extension of a response: the app requests that its ESI tags are processed.
 #[derive(Clone, Copy, Debug)]
 struct Said;
 
-/// Keeps in mind what a response says of ESI, where that counts: the field is taken away where caches between
-/// us and the visitor would keep for others by it what is his.
+/// Records that a response requests ESI. The field itself is removed, because caches between the proxy
+/// and the client could share the visitor's page because of it.
 pub(in crate::proxy) fn note(route: &Route, response: &mut Response<Body>) {
     if route.esi == Esi::Said && esi::is_said(response.headers()) {
         response.extensions_mut().insert(Said);
@@ -27,7 +27,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// How the response to a request on `route` is cut, where it is at all.
+    /// How the response to a request on `route` is cut, if it is.
     pub(super) fn of(route: &Route, response: &Response<Body>) -> Option<Self> {
         let headers = response.headers();
         if !matches!(response.status().as_u16(), 200 | 203 | 404 | 410) {

@@ -1,28 +1,28 @@
-//! A page as gzip, in which what is one visitor's is in the open.
+//! Writes a page as gzip, with the visitor's contents uncompressed.
 //!
-//! SECURITY: compressed together with what somebody else wrote, a secret shows in the length (BREACH). So the
-//! page's text is compressed, and contents of holes stand between it as they are; what follows one refers to
-//! nothing before it.
+//! SECURITY: if a secret is compressed together with text of another author, the length reveals it
+//! (BREACH). The page's text is therefore compressed, and the contents of fragments stand between it in
+//! stored blocks. Text after a content does not refer to anything before it.
 
 use std::io;
 
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
-/// How hard gzip tries, of 9: each page is compressed for one visitor.
+/// The gzip level, of 9. It is low because each page is compressed for one client.
 const LEVEL: u32 = 4;
-/// The largest block that is not compressed (RFC 1951 §3.2.4).
+/// The largest stored block (RFC 1951 §3.2.4).
 const BLOCK_MAX: usize = 0xffff;
-/// The beginning of a gzip member without a name or a time (RFC 1952 §2.3), of an unknown system.
+/// The header of a gzip member without a name or a time (RFC 1952 §2.3), from an unknown system.
 const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
-/// The least room for what comes out, in bytes.
+/// The least room for output, in bytes.
 const ROOM: usize = 512;
 
-/// What makes it.
+/// The gzip writer.
 pub(super) struct Zip {
     raw: Compress,
     crc: Crc,
     has_begun: bool,
-    /// Whether something went in that has not come out.
+    /// Whether there is input that has not been output yet.
     is_dirty: bool,
 }
 
@@ -32,7 +32,7 @@ impl Zip {
         Self { raw, crc: Crc::new(), has_begun: false, is_dirty: false }
     }
 
-    /// Takes text of the page.
+    /// Adds text of the page, compressed.
     pub(super) fn text(&mut self, text: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         self.begin(out);
         self.crc.update(text);
@@ -40,11 +40,11 @@ impl Zip {
         self.run(text, FlushCompress::None, out)
     }
 
-    /// Takes what is one visitor's.
+    /// Adds a content of the visitor's, uncompressed.
     pub(super) fn apart(&mut self, content: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         self.begin(out);
         if self.is_dirty {
-            // Ends at a byte, and forgets what was.
+            // Ends at a byte boundary and resets the window.
             self.run(&[], FlushCompress::Full, out)?;
             self.is_dirty = false;
         }
@@ -59,16 +59,16 @@ impl Zip {
         Ok(())
     }
 
-    /// Lets out what went in: more is not there yet.
+    /// Outputs all input so far, because the next input is pending.
     pub(super) fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         if std::mem::take(&mut self.is_dirty) {
-            // Not by less: what comes next may be somebody's.
+            // A full flush: the next input may be personal.
             self.run(&[], FlushCompress::Full, out)?;
         }
         Ok(())
     }
 
-    /// The end.
+    /// Writes the end of the stream.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         self.begin(out);
         self.run(&[], FlushCompress::Finish, out)?;
@@ -93,7 +93,7 @@ impl Zip {
             rest = &rest[taken..];
             let is_done = match flush {
                 FlushCompress::Finish => status == Status::StreamEnd,
-                // What has room left has nothing more to say.
+                // If room is left in the output, the compressor has nothing more to write.
                 _ => rest.is_empty() && out.len() < out.capacity(),
             };
             if is_done {
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// The parts, of which every second is one visitor's, as gzip.
+    /// The parts as gzip. Every second one is the visitor's.
     fn zipped(parts: &[Vec<u8>]) -> Vec<u8> {
         let (mut zip, mut out) = (Zip::new(), Vec::new());
         for (place, part) in parts.iter().enumerate() {
