@@ -124,7 +124,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether the body is a stream of events that can pause for a long time.
+/// Whether the body is a stream (events or gRPC messages) that can pause for a long time.
 #[must_use]
 pub fn is_live(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(CONTENT_TYPE).iter();
