@@ -36,7 +36,7 @@ use crate::ident::USER_MAX;
 /// | `/login` | the log-in form; a POST of `user` logs that user in |
 /// | `/logout` | a POST logs out |
 /// | `/account` | the personal page |
-/// | `/example` | a page for everybody that asks the proxy for what is the visitor's own |
+/// | `/example` | a page for everyone that requests the visitor's own data from the proxy |
 /// | `/origin-stats` | requests so far, as JSON: `{"total":2,"by_path":{"/":2}}` |
 #[derive(Debug)]
 pub(crate) struct Shop {

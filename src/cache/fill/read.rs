@@ -37,8 +37,8 @@ impl Filler {
     }
 
     /// The same for a body that the leak guard must see whole before it is shared. If it grows too large or
-    /// takes too long, the other requests stop waiting, and it goes to the first visitor alone; if it was
-    /// `withheld`, it goes to no one.
+    /// takes too long, the other requests stop waiting and the first visitor alone gets it. A `withheld` body
+    /// is then refused for the first visitor as well.
     pub(super) async fn read_guarded(
         &self,
         fetch: &Fetch,
