@@ -1,8 +1,8 @@
-//! Which pages were asked for lately: so that those which nobody asks for twice push out no others.
+//! Remembers which pages were requested recently, so that pages that are requested only once do not evict
+//! others.
 //!
-//! A page is noted whenever it comes into memory, not when it is found there. What is kept are bits in
-//! two tables of fixed size, which take turns: a page is known for one to two minutes. Some pages pass
-//! for known that are not: a few in a thousand where very many are noted.
+//! A page is noted when it enters memory, and not on a hit. Two bit tables of fixed size alternate: a page is
+//! known for one to two minutes. False positives occur: a few in a thousand when very many pages are noted.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,29 +10,29 @@ use ahash::RandomState;
 
 use crate::ident::PageKey;
 
-/// For how long a page is known at least, in seconds.
+/// The least time for which a page is known, in seconds.
 const WINDOW: u64 = 60;
-/// Bits of a table: 1 MiB. A power of two.
+/// Bits per table: 1 MiB. A power of two.
 const BITS: usize = 1 << 23;
-/// Bits that stand for a page.
+/// Bits set per page.
 const BITS_OF_PAGE: u64 = 4;
-/// Pages noted in a table, at most: fuller ones would know every page. In a flood of more a minute,
-/// a page is known for a shorter time.
+/// The most pages noted in a table: in a fuller one every page would appear known. If more pages arrive in a
+/// minute, each is known for a shorter time.
 const NOTED_MAX: usize = 1 << 19;
 
-/// The pages that were asked for lately.
+/// The pages that were requested recently.
 #[derive(Debug)]
 pub(in crate::cache) struct Asked {
     hasher: RandomState,
     tables: Mutex<Tables>,
 }
 
-/// The table in which pages are noted, and the one before it.
+/// The table in which pages are noted, and the previous one.
 #[derive(Debug)]
 struct Tables {
     now: Vec<u64>,
     before: Vec<u64>,
-    /// When the first was begun, in Unix time.
+    /// When the current table was begun, in Unix time.
     since: u64,
     noted: usize,
 }
@@ -46,10 +46,10 @@ impl Default for Asked {
 }
 
 impl Asked {
-    /// Notes that a page is asked for, and returns whether it was known.
+    /// Notes that a page is requested, and returns whether it was known.
     pub(in crate::cache) fn note(&self, key: &PageKey, now: u64) -> bool {
         let hash = self.hasher.hash_one(key);
-        // Each half of the hash is one of its own, and together they stand for as many as are wanted.
+        // Each half of the hash is an independent hash; combined they yield as many as are needed.
         let (first, step) = (hash & 0xffff_ffff, hash >> 32 | 1);
         let bits = (0..BITS_OF_PAGE)
             .map(|n| first.wrapping_add(step.wrapping_mul(n)) as usize & (BITS - 1))
@@ -69,7 +69,7 @@ impl Asked {
 }
 
 impl Tables {
-    /// Begins another table where the time of this one is over, or it is full.
+    /// Starts a new table if the current one has expired or is full.
     fn turn(&mut self, now: u64) {
         let age = now.saturating_sub(self.since);
         if age < WINDOW && self.noted < NOTED_MAX {

@@ -1,8 +1,8 @@
-//! The stored form of a page: what is kept of a response, and how it is written.
+//! The stored form of a page: what is kept of a response, and its encoding.
 //!
-//! Where it is stored, and whether it may be, is decided elsewhere. The layout: magic, a version
-//! byte, a kind, then numbers as LEB128 and texts behind their lengths, the body last. A value
-//! without the magic was written by an app in the book's layout, and is a page's plain body.
+//! Where and whether it is stored is decided elsewhere. The layout: magic, a version byte, a kind, then
+//! numbers as LEB128 and texts with a length prefix, the body last. A value without the magic was written by
+//! an app in the book's layout, and is the plain body of a page.
 
 use ::http::header::{ETAG, LAST_MODIFIED};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
@@ -17,33 +17,33 @@ use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
 use crate::store::{Generation, PAGE_MAGIC, PAGE_VERSION};
 
-/// The most variants that an index names.
+/// The most variants in an index.
 pub const VARIANTS_MAX: usize = 256;
 
-/// The most field lines that a stored page has: hyper takes no more from an origin.
+/// The most field lines of a stored page: hyper accepts no more from an origin.
 const LINES_MAX: u64 = 1_024;
 
-/// For how long a page with a validator is kept when it is stale, in seconds: a 304 makes it fresh
-/// again, which costs the origin less than the page.
+/// How long a stale page with a validator is kept, in seconds: a 304 makes it fresh again, which costs the
+/// origin less than the page.
 const VALIDATED_FOR: u64 = 3_600;
 
-/// No text begins with these, and so no plain page does.
+/// No text begins with these bytes, so no plain page does.
 const MAGIC: [u8; 4] = PAGE_MAGIC;
 
-/// The version of the layout. A newer or older one is refused, which is a miss.
+/// The version of the layout. Other versions are refused, which is a cache miss.
 const VERSION: u8 = PAGE_VERSION;
 
 const KIND_PAGE: u8 = 1;
 const KIND_VARIANTS: u8 = 2;
 
-/// What is found under a page key.
+/// A value stored under a page key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// A response.
     Page(Entry),
-    /// The response depends on fields of the request: its variants lie under keys of their own.
+    /// An index of variants: the response depends on request fields, and each variant has its own key.
     Variants(VariantIndex),
-    /// The body that an app stored in the book's layout: a 200 of `text/html`.
+    /// A body that an app stored in the book's layout: a 200 of `text/html`.
     Plain(Bytes),
 }
 
@@ -52,44 +52,43 @@ pub enum Stored {
 pub struct Entry {
     /// The status.
     pub status: u16,
-    /// The reason phrase, where it was not the usual one.
+    /// The reason phrase, if it was not the standard one.
     pub reason: Option<Bytes>,
-    /// The field lines, without those of the connection.
+    /// The field lines, without hop-by-hop fields.
     pub headers: HeaderMap,
-    /// The body, whole.
+    /// The whole body.
     pub body: Bytes,
     /// When the response arrived, in seconds since 1970.
     pub stored_at: u64,
-    /// How old it was then, in seconds (RFC 9111 §4.2.3).
+    /// Its age on arrival, in seconds (RFC 9111 §4.2.3).
     pub initial_age: u64,
-    /// How long it is fresh, in seconds from its origination (RFC 9111 §4.2.1).
+    /// Its freshness lifetime, in seconds from its origination (RFC 9111 §4.2.1).
     pub lifetime: u64,
-    /// What named the lifetime.
+    /// The source of the lifetime.
     pub source: LifetimeSource,
-    /// For how long it may be served when it is stale.
+    /// How long it may be served stale.
     pub stale: Stale,
-    /// Whether visitors with a login may be given it too: an anonymous request filled it with
-    /// something static.
+    /// Whether visitors with a login may get it too: it is static content that an anonymous request fetched.
     pub static_proof: bool,
-    /// Whether its `ETag` is ours: for clients, and nothing that the origin knows.
+    /// Whether its `ETag` was made by this proxy. The origin does not know such a tag.
     pub own_tag: bool,
-    /// The request fields that it depends on, at most [`FIELDS_MAX`].
+    /// The request fields that select it, at most [`FIELDS_MAX`].
     pub vary: Vec<HeaderName>,
-    /// Which purges hit it.
+    /// Which purges apply to it.
     pub marks: Arc<Marks>,
 }
 
-/// For how long a page may be served when it is no longer fresh (RFC 5861), in seconds after the end
-/// of its lifetime. Zero where that is forbidden (RFC 9111 §4.2.4).
+/// How long a page may be served after its freshness lifetime (RFC 5861), in seconds. Zero where this is
+/// forbidden (RFC 9111 §4.2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stale {
-    /// While it is fetched anew.
+    /// While it is revalidated or fetched.
     pub while_revalidate: u64,
     /// While the origin fails.
     pub if_error: u64,
 }
 
-/// What named a lifetime.
+/// The source of a freshness lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LifetimeSource {
     /// The origin.
@@ -100,46 +99,46 @@ pub enum LifetimeSource {
     Route,
     /// A route's `override_ttl`.
     Override,
-    /// A guess by `Last-Modified` (RFC 9111 §4.2.2).
+    /// A heuristic by `Last-Modified` (RFC 9111 §4.2.2).
     Heuristic,
 }
 
 /// The keys of a page's variants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariantIndex {
-    /// The request fields that choose among them, at most [`FIELDS_MAX`].
+    /// The request fields that select a variant, at most [`FIELDS_MAX`].
     pub fields: Vec<HeaderName>,
     /// The variants' keys, at most [`VARIANTS_MAX`].
     pub keys: Vec<PageKey>,
 }
 
 impl Entry {
-    /// The age at `now`, in seconds (RFC 9111 §4.2.3): what goes out as `Age`.
+    /// The age at `now`, in seconds (RFC 9111 §4.2.3), for the `Age` field.
     #[must_use]
     pub fn age(&self, now: u64) -> u64 {
         self.initial_age.saturating_add(now.saturating_sub(self.stored_at))
     }
 
-    /// Whether it is fresh at `now` (RFC 9111 §4.2).
+    /// Whether the page is fresh at `now` (RFC 9111 §4.2).
     #[must_use]
     pub fn is_fresh(&self, now: u64) -> bool {
         self.lifetime > self.age(now)
     }
 
-    /// Seconds of freshness left at `now`; negative since when it is stale.
+    /// Seconds of freshness left at `now`; negative if it is stale.
     #[must_use]
     pub fn ttl(&self, now: u64) -> i64 {
         let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
         signed(self.lifetime).saturating_sub(signed(self.age(now)))
     }
 
-    /// Seconds since which it is stale at `now`; 0 while it is fresh.
+    /// Seconds for which it has been stale at `now`; 0 while it is fresh.
     #[must_use]
     pub fn staleness(&self, now: u64) -> u64 {
         self.age(now).saturating_sub(self.lifetime)
     }
 
-    /// Whether it may be served at `now` while it is fetched anew (RFC 5861 §3).
+    /// Whether it may be served at `now` while it is revalidated (RFC 5861 §3).
     #[must_use]
     pub fn serves_while_revalidating(&self, now: u64) -> bool {
         self.staleness(now) < self.stale.while_revalidate
@@ -151,14 +150,14 @@ impl Entry {
         self.staleness(now) < self.stale.if_error.max(self.stale.while_revalidate)
     }
 
-    /// Whether the origin can be asked whether it is still right (RFC 9111 §4.3.1).
+    /// Whether it has a validator for revalidation with the origin (RFC 9111 §4.3.1).
     #[must_use]
     pub fn has_validator(&self) -> bool {
         self.status == 200 && !self.own_tag && !validators(&self.headers).is_empty()
     }
 
-    /// Gives a page without a validator an `ETag` of its own, so that browsers need not fetch it again
-    /// and again. Its body must be whole.
+    /// Gives a page without a validator a generated `ETag`, so that browsers can revalidate their copies. The
+    /// body must be whole.
     pub fn tag(&mut self) {
         let has_any = [ETAG, LAST_MODIFIED].iter().any(|name| self.headers.contains_key(name));
         if self.status == 200 && !has_any {
@@ -167,8 +166,8 @@ impl Entry {
         }
     }
 
-    /// Seconds for which it is worth keeping at `now`: while it is fresh, while it may be served
-    /// stale, and for some time more where a 304 can make it fresh again.
+    /// Seconds for which the page is worth keeping at `now`: while it is fresh, while it may be served stale,
+    /// and longer if a 304 can make it fresh again.
     #[must_use]
     pub fn worth(&self, now: u64) -> u64 {
         let validated = if self.has_validator() { VALIDATED_FOR } else { 0 };
@@ -176,10 +175,10 @@ impl Entry {
         self.lifetime.saturating_add(window).saturating_sub(self.age(now))
     }
 
-    /// The memory that it takes, in bytes, nearly.
+    /// The approximate memory use of the page, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
-        /// What a map keeps beside a line's name and value.
+        /// The memory overhead of a field line in the map.
         const LINE: usize = 96;
         let lines: usize =
             self.headers.iter().map(|(name, value)| LINE + name.as_str().len() + value.len()).sum();
@@ -191,8 +190,8 @@ impl Entry {
     }
 }
 
-/// A copy of `headers` that holds on to no buffer of the connection from which they were read: all
-/// values share one buffer of exactly their size.
+/// A copy of `headers` without references to the connection's read buffers: all values share one buffer of
+/// exactly their size.
 #[must_use]
 pub fn compact(headers: &HeaderMap) -> HeaderMap {
     let mut values = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
@@ -209,13 +208,13 @@ pub fn compact(headers: &HeaderMap) -> HeaderMap {
     copy
 }
 
-/// What was read is no stored page of ours: cut off, damaged, or of another version.
+/// The stored value is not a valid page: truncated, damaged, or of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stored page is malformed")]
 pub struct Malformed;
 
 impl Stored {
-    /// The bytes to store, in a buffer of nearly their size.
+    /// Encodes the page in a buffer of nearly its size.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         match self {
@@ -225,11 +224,11 @@ impl Stored {
         }
     }
 
-    /// What was stored as `bytes`; the body shares their buffer.
+    /// Decodes a stored value; the body shares the buffer of `bytes`.
     ///
     /// # Errors
-    /// [`Malformed`] when they begin with our magic, or are a part of it, and what follows is not
-    /// exactly one page or index of this version.
+    /// [`Malformed`] if the bytes begin with the magic, or are a prefix of it, and are not exactly one page
+    /// or index of this version.
     pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
         let magic = &bytes[..bytes.len().min(MAGIC.len())];
         if magic != &MAGIC[..magic.len()] {
@@ -273,9 +272,9 @@ impl LifetimeSource {
 }
 
 fn encode_page(entry: &Entry) -> Bytes {
-    /// More than the magic and all numbers take.
+    /// An upper bound for the magic and all numbers.
     const FIXED: usize = 96;
-    /// What two lengths of a line take.
+    /// The space for the two lengths of a line.
     const LENGTHS: usize = 5;
     let lines: usize =
         entry.headers.iter().map(|(name, value)| LENGTHS + name.as_str().len() + value.len()).sum();
@@ -316,7 +315,7 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
     let marks = reader.marks()?;
     let headers = decode_headers(reader)?;
     let body = reader.text()?;
-    // RFC 9110 §15: three digits, and what is stored is final.
+    // RFC 9110 §15: three digits; only final responses are stored.
     if !(200..=999).contains(&status) {
         return Err(Malformed);
     }
@@ -371,7 +370,7 @@ fn decode_variants(reader: &mut Reader) -> Result<VariantIndex, Malformed> {
     Ok(VariantIndex { fields, keys })
 }
 
-/// Writes the parts of a stored value behind its magic.
+/// Writes the parts of a stored value after its magic.
 struct Writer(BytesMut);
 
 impl Writer {
@@ -386,7 +385,7 @@ impl Writer {
         self.0.extend_from_slice(&[byte]);
     }
 
-    /// LEB128: seven bits a byte, the lowest first; the top bit says that more follow.
+    /// Writes LEB128: seven bits per byte, the lowest first; the top bit marks that more bytes follow.
     fn number(&mut self, mut number: u64) {
         loop {
             let low = (number & 0x7f) as u8;
@@ -421,7 +420,7 @@ impl Writer {
     }
 }
 
-/// Reads them back, and trusts none of them.
+/// Reads the parts of a stored value, and validates each.
 struct Reader(Bytes);
 
 impl Reader {
@@ -550,7 +549,7 @@ pub(in crate::cache) mod tests {
         for text in ["<html>", "x", "\u{0}", "\u{0}x", "{}"] {
             let bytes = Bytes::from(text.to_owned());
             let stored = Stored::decode(bytes.clone());
-            // A lone NUL could be the start of a value of ours that was cut off.
+            // A lone NUL could be the start of a truncated value in this layout.
             match text {
                 "\u{0}" => assert_eq!(stored, Err(Malformed)),
                 _ => assert_eq!(stored, Ok(Stored::Plain(bytes.clone()))),

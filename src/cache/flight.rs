@@ -1,8 +1,8 @@
-//! A flight: one fetch from the origin for all who want the same page at the same time.
+//! A flight: one fetch from the origin, shared by all requests for the same page at the same time.
 //!
-//! It belongs to itself, not to the request that began it. Whoever fetches pushes the head's
-//! verdict and the body's parts into it; participants wait for the verdict and read the parts as
-//! they arrive. No runtime and no I/O in here: a mutex and wakers.
+//! A flight is independent of the request that began it. The fetcher pushes the verdict on the head and the
+//! parts of the body into it; participants wait for the verdict and read the parts as they arrive. This file
+//! has no runtime and no I/O: a mutex and wakers.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -21,35 +21,35 @@ use super::purge::{Marks, Purged};
 use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
-/// Bytes that the slowest reader may lag behind, once the parts are no longer kept.
+/// How many bytes the slowest reader may lag behind once the parts are no longer kept.
 const WINDOW: u64 = 256 * 1024;
-/// Locks over the table of flights.
+/// The number of locks over the table of flights.
 const SHARDS: usize = 32;
 
 /// What the participants of a flight are told.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// Nothing yet.
+    /// No verdict yet.
     Pending,
-    /// The response is for nobody else, for this reason: everyone goes to the origin alone.
+    /// The response may not be shared, for this reason: each participant asks the origin on its own.
     Refused(Reason),
     /// There is no response.
     Failed(Failure),
-    /// The response may be shared: its head, and the length of its body where that is known. The
-    /// body is read from the flight.
+    /// The response may be shared: its head, and the length of its body where it is known. The body is read
+    /// from the flight.
     Shared(Arc<Entry>, Option<u64>),
-    /// The page as it is kept, whole. It is not what came: nobody reads that from the flight.
+    /// The whole page as it is kept. It differs from the response, so the body in the flight is not read.
     Landed(Arc<Entry>),
 }
 
 /// Why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The origin was unreachable, or what it said was no answer.
+    /// The origin was unreachable, or sent no valid response.
     Unusable,
-    /// It was too slow.
+    /// The origin was too slow.
     TimedOut,
-    /// It was not asked, for none of its servers was free or up.
+    /// The origin was not asked, because no server of it was free or up.
     Unavailable,
 }
 
@@ -62,7 +62,7 @@ enum End {
 #[derive(Debug, Default)]
 struct Participant {
     waker: Option<Waker>,
-    /// Parts read so far.
+    /// The number of parts read so far.
     read: usize,
 }
 
@@ -70,49 +70,50 @@ struct Participant {
 struct State {
     verdict: Verdict,
     parts: VecDeque<Bytes>,
-    /// Parts that are no longer kept, because all readers have them.
+    /// The number of parts that are dropped, because all readers have them.
     gone: usize,
-    /// Bytes of the oldest parts that count among those in flight; while parts are kept, all.
+    /// Bytes of the oldest parts that count as in flight; while parts are kept, all do.
     reserved: u64,
-    /// Whether parts are kept for those who join later.
+    /// Whether parts are kept for participants that join later.
     keeping: bool,
-    /// How the body ended, once it has.
+    /// How the body ended, if it has.
     end: Option<End>,
     participants: Slab<Participant>,
-    /// Whoever fetches, waiting for the readers.
+    /// The fetcher, if it waits for the readers.
     fetcher: Option<Waker>,
-    /// An unsafe request changed the page meanwhile.
+    /// An unsafe request has changed the page since the flight began.
     invalidated: bool,
 }
 
-/// One fetch.
+/// One fetch, with its participants.
 #[derive(Debug)]
 pub struct Flight {
     /// The page's key without variants.
     primary: PageKey,
     key: PageKey,
-    /// The fields that the fetch sent: what `Vary` is compared with.
+    /// The fields that the fetch sent, with which `Vary` is compared.
     pub sent: HeaderMap,
-    /// From before which purges the page will be, as far as is known without the response.
+    /// The marks of the future page, as far as they are known without the response: they tell which purges
+    /// apply.
     pub marks: Marks,
     state: Mutex<State>,
     flights: Weak<Flights>,
 }
 
-/// A part of the table of flights.
+/// One shard of the table of flights.
 #[derive(Debug, Default)]
 struct Shard {
-    /// Those that requests join.
+    /// Flights that requests can join.
     joined: HashMap<PageKey, Arc<Flight>, RandomState>,
-    /// Those that take nobody else, and may still be writing to the store: a change to the page has to
-    /// find them, and the next request is not to wait for them.
+    /// Flights that accept no more participants, and may still write to the store. A change to the page must
+    /// find them, but a new request need not wait for them.
     leaving: Vec<Arc<Flight>>,
 }
 
 /// All flights of this process.
 #[derive(Debug)]
 pub struct Flights {
-    /// By the keys without variants, so that a change to a page finds all its flights in one.
+    /// Sharded by the key without variants, so that a change to a page finds all its flights in one shard.
     shards: [Mutex<Shard>; SHARDS],
     in_flight: AtomicU64,
     in_flight_max: u64,
@@ -120,24 +121,24 @@ pub struct Flights {
     waiting_max: usize,
 }
 
-/// What joining gave.
+/// The result of joining.
 #[derive(Debug)]
 pub enum Join {
-    /// Nobody fetches this page yet: the caller does.
+    /// The page has no flight yet: the caller fetches it.
     Lead(Arc<Flight>),
-    /// Somebody does.
+    /// The page has a flight, and the caller has a seat in it.
     Wait(Seat),
-    /// Too many wait already, or the flight no longer takes anyone.
+    /// Too many requests wait already, or the flight accepts no more.
     Full,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while holding one of these locks; a poisoned one holds whole values.
+    // No code panics while it holds one of these locks, so a poisoned lock still guards a consistent value.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Flights {
-    /// At most `in_flight_max` bytes of bodies and `waiting_max` waiting requests.
+    /// Creates the table, with at most `in_flight_max` bytes of bodies and `waiting_max` waiting requests.
     #[must_use]
     pub fn new(in_flight_max: u64, waiting_max: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -154,10 +155,9 @@ impl Flights {
         lock(&self.shards[usize::from(primary.0[0]) % SHARDS])
     }
 
-    /// Joins the flight for `key`, or begins one that sends `sent` for a page that is purged by these
-    /// scopes.
-    /// `primary` is the page's key without variants. A flight from before a purge that hits it, or
-    /// whose page is no longer fresh at `now`, is left to those who wait already.
+    /// Joins the flight for `key`, or begins one that sends `sent` for a page with these purge scopes.
+    /// `primary` is the page's key without variants. A flight that began before a matching purge, or whose
+    /// page is no longer fresh at `now`, accepts no new participants and is replaced.
     #[must_use]
     pub fn join(
         self: &Arc<Self>,
@@ -203,8 +203,8 @@ impl Flights {
 
     fn seat(self: &Arc<Self>, flight: &Arc<Flight>, purged: &Purged) -> Option<Seat> {
         let mut state = lock(&flight.state);
-        // Between these and the flight's leaving the table somebody may still find it: the first
-        // parts are gone then, or the page is where requests look before they join.
+        // A request can still find the flight between this state and its removal from the table. By then the
+        // first parts are dropped, or the page is where requests look before they join.
         if !state.keeping || state.end.is_some() {
             return None;
         }
@@ -217,8 +217,8 @@ impl Flights {
         Some(Seat { flight: Arc::clone(flight), place, waits_in: Some(Arc::clone(self)), joined })
     }
 
-    /// An unsafe request changed the page under `primary`: fetches of it and of its variants that
-    /// began before are not stored.
+    /// An unsafe request has changed the page under `primary`: earlier fetches of it and of its variants are
+    /// not stored.
     pub fn invalidate(&self, primary: &PageKey) {
         let is_other = |flight: &Flight| {
             let other = flight.primary != *primary;
@@ -238,7 +238,7 @@ impl Flights {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Requests that wait for others' fetches or read from them.
+    /// The number of requests that wait for, or read from, another request's fetch.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
@@ -254,15 +254,14 @@ impl Flights {
     }
 }
 
-/// How a part was taken.
+/// What happened to a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is kept.
+    /// The part is kept.
     Kept,
-    /// It is the first for which there is no room: the page can no longer be stored. Present readers
-    /// get it.
+    /// The part is the first without room: the page can no longer be stored. Present readers get the part.
     NoRoom,
-    /// It follows such a one.
+    /// The part follows one without room; present readers get it.
     PassedOn,
 }
 
@@ -275,19 +274,19 @@ impl Flight {
         Seat { flight: Arc::clone(self), place, waits_in: None, joined }
     }
 
-    /// Whether the page may be given to somebody who comes now: no purge has hit it since the flight
-    /// began, its tags counted once they are known, and a long body has not outlasted its freshness.
+    /// Whether a new request may get the page: no purge has hit it since the flight began (tags are checked
+    /// once they are known), and it is still fresh.
     fn is_current(&self, purged: &Purged, now: u64) -> bool {
         purged.is_current(&self.marks)
             && match &lock(&self.state).verdict {
                 Verdict::Shared(entry, _) => purged.is_current(&entry.marks) && entry.is_fresh(now),
                 Verdict::Pending | Verdict::Refused(_) | Verdict::Failed(_) => true,
-                // It is where requests look first.
+                // The page is where requests look first.
                 Verdict::Landed(_) => false,
             }
     }
 
-    /// Tells the participants; a refusal or failure also ends the flight.
+    /// Gives the participants their verdict; a refusal or failure also ends the flight.
     pub fn decide(&self, verdict: Verdict) {
         if !matches!(verdict, Verdict::Shared(..)) {
             self.close();
@@ -295,13 +294,13 @@ impl Flight {
         self.change(|state| state.verdict = verdict);
     }
 
-    /// Sends everyone but the first to the origin alone, while the page is still fetched and kept: a
-    /// change to it finds the flight.
+    /// Sends all but the first participant to the origin on their own, while the fetch goes on and the page
+    /// is kept. A change to the page still finds the flight.
     pub fn turn_away(&self, reason: Reason) {
         self.change(|state| state.verdict = Verdict::Refused(reason));
     }
 
-    /// Tells those who still wait for a verdict; for others nothing changes.
+    /// Gives the verdict to participants that still wait for one; the others keep theirs.
     pub fn decide_landed(&self, verdict: Verdict) {
         self.change(|state| {
             if matches!(state.verdict, Verdict::Pending) {
@@ -310,14 +309,14 @@ impl Flight {
         });
     }
 
-    /// The page is there: all who joined meanwhile get it.
+    /// The page is ready: all participants that have joined get it.
     pub fn answer(&self, entry: &Arc<Entry>) {
         self.push(entry.body.clone(), u64::MAX);
         self.decide(Verdict::Shared(Arc::clone(entry), Some(entry.body.len() as u64)));
         self.end_whole();
     }
 
-    /// Takes a part of the body. `limit` is the most that a stored body may have.
+    /// Adds a part of the body. `limit` is the largest body that may be stored, in bytes.
     pub fn push(&self, part: Bytes, limit: u64) -> Pushed {
         let size = part.len() as u64;
         let pushed = self.change(|state| {
@@ -341,8 +340,8 @@ impl Flight {
         pushed
     }
 
-    /// Ready when there is room for another part: at once while parts are kept, else when the
-    /// slowest reader is near enough. `false`: nobody reads any more.
+    /// Ready when there is room for another part: at once while parts are kept, else when the slowest reader
+    /// is close enough. `false`: there are no readers left.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = lock(&self.state);
         if state.keeping {
@@ -359,7 +358,7 @@ impl Flight {
         Poll::Pending
     }
 
-    /// The body as kept, in one piece of exactly its size; `None` when it was not kept whole.
+    /// The kept body in one buffer of exactly its size; `None` if it was not kept whole.
     #[must_use]
     pub fn body(&self) -> Option<Bytes> {
         let state = lock(&self.state);
@@ -371,28 +370,27 @@ impl Flight {
         Some(whole.into())
     }
 
-    /// The key under which it is fetched: the variant's, where variants are known.
+    /// The key under which the page is fetched: the variant's, if variants are known.
     #[must_use]
     pub fn key(&self) -> &PageKey {
         &self.key
     }
 
-    /// Whether an unsafe request changed the page since the flight began.
+    /// Whether an unsafe request has changed the page since the flight began.
     #[must_use]
     pub fn is_invalidated(&self) -> bool {
         lock(&self.state).invalidated
     }
 
-    /// The body is whole. Call it after the page is where the next request will look. A change to
-    /// the page still finds the flight until [`EndGuard`] ends it: the store may not have the page
-    /// yet.
+    /// Marks the body as whole. Call this after the page is where the next request will look. A change to the
+    /// page still finds the flight until [`EndGuard`] ends it, because the store may not have the page yet.
     pub fn end_whole(&self) {
-        // First, so that nobody finds a flight that has ended.
+        // Close first, so that a request never joins a flight that has ended.
         self.close();
         self.change(|state| state.end = Some(End::Whole));
     }
 
-    /// Takes nobody else on board. A change to the page finds the flight still.
+    /// Accepts no more participants. A change to the page still finds the flight.
     fn close(&self) {
         let Some(flights) = self.flights.upgrade() else { return };
         let mut shard = flights.shard(&self.primary);
@@ -403,7 +401,7 @@ impl Flight {
         }
     }
 
-    /// Leaves the table.
+    /// Removes the flight from the table.
     fn leave(&self) {
         self.close();
         let Some(flights) = self.flights.upgrade() else { return };
@@ -414,8 +412,8 @@ impl Flight {
         std::ptr::eq(self, Arc::as_ptr(other))
     }
 
-    /// The body broke off, or whoever fetched is gone: readers see a broken body, and those who
-    /// wait for a verdict go to the origin alone.
+    /// Ends the flight early, because the body broke off or the fetcher is gone. Readers get a truncated
+    /// body; participants without a verdict ask the origin on their own.
     pub fn end_cut(&self) {
         self.close();
         self.change(|state| {
@@ -454,8 +452,8 @@ impl Drop for Flight {
 }
 
 impl State {
-    /// Forgets the parts that every reader has, once they are not kept for later ones. Returns how
-    /// many bytes of them counted among those in flight.
+    /// Drops the parts that every reader has, once parts are no longer kept for later participants. Returns
+    /// how many of their bytes counted as in flight.
     fn drop_read_parts(&mut self) -> u64 {
         if self.keeping {
             return 0;
@@ -480,11 +478,11 @@ pub struct Seat {
     flight: Arc<Flight>,
     place: usize,
     waits_in: Option<Arc<Flights>>,
-    /// When it was taken, in the order of purges.
+    /// When the seat was taken, in the order of purges.
     joined: Marks,
 }
 
-/// The body broke off at the origin.
+/// The origin broke off the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the origin broke off")]
 pub struct CutOff;
@@ -496,7 +494,7 @@ impl Seat {
         &self.flight.sent
     }
 
-    /// Whether a purge may have come between the fetch and whoever sits here.
+    /// Whether a purge may have occurred between the start of the fetch and the taking of this seat.
     #[must_use]
     pub fn is_later(&self) -> bool {
         !self.joined.is_as_old_as(&self.flight.marks)
@@ -564,8 +562,8 @@ impl Drop for Seat {
     }
 }
 
-/// Ends the flight as cut when dropped: a fetcher that is cancelled or panics leaves nobody
-/// waiting. After another end the flight leaves the table.
+/// Ends the flight as truncated when dropped, so that a fetcher that is cancelled or panics leaves no
+/// participant waiting. If the flight has already ended, it is removed from the table.
 #[derive(Debug)]
 pub struct EndGuard(pub Arc<Flight>);
 
@@ -695,7 +693,7 @@ mod tests {
         let flight = lead(&flights);
         flight.decide(shared());
         flight.push(Bytes::from_static(b"first"), 100);
-        // As between the last part that was kept and the flight's leaving the table.
+        // The state between the last part that was kept and the removal from the table.
         lock(&flight.state).keeping = false;
         flight.push(Bytes::from_static(b"second"), 100);
         assert!(matches!(join(&flights, KEY, KEY), Join::Full));
@@ -814,7 +812,7 @@ mod tests {
             Join::Lead(flight) => flight,
             other => panic!("{other:?}"),
         };
-        // Both in one shard.
+        // Both fall into one shard.
         let variant = begin(KEY, PageKey([2; 32]));
         let other = begin(PageKey([1 + 32; 32]), PageKey([3; 32]));
         flights.invalidate(&KEY);

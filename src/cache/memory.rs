@@ -1,4 +1,4 @@
-//! Pages in this process's memory, bounded by bytes; and the keys that are known to be uncacheable.
+//! The memory tier: pages in this process, limited by bytes, and the keys that are known to be uncacheable.
 
 use std::sync::{Arc, Weak};
 
@@ -13,54 +13,54 @@ use crate::http::coding::Coding;
 use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
-/// A guess of a page's size, to size the tables.
+/// An estimated page size, to size the tables.
 const USUAL_PAGE: u64 = 16 * 1024;
-/// What a table entry costs beside the page itself.
+/// The overhead of a table entry beside the page, in bytes.
 const SLOT: u64 = 64;
-/// Keys remembered as uncacheable, at most; the least used are forgotten first.
+/// The most keys remembered as uncacheable; the least recently used are evicted first.
 const UNCACHEABLE_MAX: usize = 65_536;
-/// Keys of which it is remembered that a page held its visitor's own, at most.
+/// The most keys remembered for a page that contained its visitor's personal data.
 const LEAKS_MAX: usize = 4_096;
-/// For how long a key is remembered as uncacheable, in seconds.
+/// How long a key is remembered as uncacheable, in seconds.
 const UNCACHEABLE_TTL: u64 = 120;
-/// Shards of the page memory: a page larger than the proven part of a shard is refused.
+/// The number of shards; a page larger than the proven part of a shard is refused.
 const SHARDS: usize = 4;
-/// The part of the memory that is for pages which were asked for more than once; in the rest pages prove
-/// themselves. A page that is larger than that rest takes room from the others at once.
+/// The fraction of memory for pages that were requested more than once; new pages start in the rest. A page
+/// larger than that rest takes room from the proven ones at once.
 const PROVEN: f64 = 0.9;
 
-/// Whether what is found is used, or only told of.
+/// Whether a look-up uses the page or only inspects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// It counts as used, and is remembered.
+    /// The look-up counts as a use, and its result is remembered.
     Use,
-    /// All stays as it was.
+    /// The look-up changes nothing.
     Peek,
 }
 
-/// What memory holds under a key.
+/// A value that memory holds under a key.
 #[derive(Clone, Debug)]
 pub enum Slot {
-    /// A page, with a deadline of its own in its lifetime.
+    /// A page, which has its own lifetime.
     Page(Arc<Entry>),
-    /// Its variants' keys; each variant has its own slot.
+    /// The keys of the variants; each variant has its own slot.
     Variants(Arc<VariantIndex>),
 }
 
-/// What a page is in another coding than that in which it is stored.
+/// A page in a coding other than the stored one.
 #[derive(Clone, Debug)]
 pub enum Form {
-    /// The page, recoded.
+    /// The recoded page.
     Made(Arc<Entry>),
-    /// It cannot be made, or is no smaller.
+    /// The page cannot be recoded, or would not become smaller.
     Useless,
 }
 
-/// Under what something is held.
+/// The key of an entry in the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Name {
     Slot(PageKey),
-    /// A form of the page at this address, which is no other's while the form is held.
+    /// A form of the page at this address. The address stays unique while the form is held.
     Form(usize, Coding),
 }
 
@@ -70,12 +70,12 @@ impl Name {
     }
 }
 
-/// What is held, and takes room.
+/// An entry in the table.
 #[derive(Clone, Debug)]
 enum Held {
     Slot(Slot),
     Form {
-        /// Keeps the page's address, not the page.
+        /// Keeps the page's address reserved, but not the page.
         _of: Weak<Entry>,
         form: Form,
     },
@@ -100,22 +100,22 @@ impl Weighter<Name, Held> for ByBytes {
 /// Pages in memory, shared by all threads.
 #[derive(Debug)]
 pub struct Memory {
-    /// Pages, their variants' keys, and their forms: one budget for all.
+    /// Pages, their variant indexes, and their forms share one budget.
     pages: Cache<Name, Held, ByBytes, RandomState>,
-    /// What proves a page: being asked for anew soon after it was pushed out. The ghosts that the table
-    /// above keeps are too few for that where most requests are for pages that nobody asks for twice.
+    /// Marks a page as proven if it is requested again soon after its eviction. The ghost entries of the
+    /// table above are too few for this when most requests are for pages that are requested only once.
     asked: Asked,
-    /// The heaviest page that is held.
+    /// The largest page that is held, in bytes.
     page_max: u64,
     uncacheable: Cache<PageKey, (u64, Reason)>,
-    /// What of its visitor's own was found on the page that came last, for who asks why it is not shared.
+    /// The kind of personal data found on the page that came last, for `explain` and the log.
     leaks: Cache<PageKey, (u64, Reason)>,
-    /// Until when the origin is not asked for a page that may be served stale meanwhile.
+    /// Until when the origin is not asked for a page, because it failed and the page may be served stale.
     failing: Cache<PageKey, u64>,
 }
 
 impl Memory {
-    /// Room for `bytes` of pages.
+    /// Creates a memory tier for `bytes` of pages.
     ///
     /// # Panics
     /// Never: the options are complete.
@@ -137,13 +137,13 @@ impl Memory {
         Self { pages, asked: Asked::default(), page_max, uncacheable, leaks, failing }
     }
 
-    /// What is held under `key`.
+    /// The value held under `key`.
     #[must_use]
     pub fn get(&self, key: &PageKey) -> Option<Slot> {
         self.look(key, Look::Use)
     }
 
-    /// The same; a peek does not count as used.
+    /// The same, but a peek does not count as a use.
     #[must_use]
     pub fn look(&self, key: &PageKey, look: Look) -> Option<Slot> {
         let name = Name::Slot(*key);
@@ -157,12 +157,12 @@ impl Memory {
         }
     }
 
-    /// Puts a page or an index that is asked for at `now`. The forms of the page that was there go, or
-    /// become the new page's where that has the very same body: a 304 changes fields only. Returns
-    /// whether it was asked for within the last minute, too: then it stays longer.
+    /// Puts a page or an index that is requested at `now`. The forms of the previous page are dropped, unless
+    /// the new page has the same body: a 304 changes fields only, so the forms are then carried over. Returns
+    /// whether the page was also requested within the last minute: it is then kept longer.
     pub fn put(&self, key: PageKey, slot: Slot, now: u64) -> bool {
         let name = Name::Slot(key);
-        // A peek: what is about to be replaced is not used.
+        // A peek, because a page that is about to be replaced is not used.
         let before = self.pages.peek(&name);
         let page = match &slot {
             Slot::Page(page) => Some(Arc::clone(page)),
@@ -171,7 +171,7 @@ impl Memory {
         let was_asked = self.asked.note(&key, now);
         self.pages.insert(name.clone(), Held::Slot(slot));
         if was_asked && before.is_none() {
-            // It counts as used, and is kept when others are pushed out that are new, too.
+            // This counts as a use, so the page stays when other new pages are evicted.
             drop(self.pages.get(&name));
         }
         if let (Some(Held::Slot(Slot::Page(before))), Some(page)) = (&before, &page) {
@@ -184,14 +184,14 @@ impl Memory {
         was_asked
     }
 
-    /// Forgets a key, and the forms of the page under it.
+    /// Removes a key, and the forms of its page.
     pub fn remove(&self, key: &PageKey) {
         let before = self.pages.remove(&Name::Slot(*key));
         self.forget_forms(before.map(|(_, held)| held));
     }
 
-    /// The form of a page in `coding`, if it was made already. It is found by the very page and by
-    /// nothing else, so that no form outlives a change to its page.
+    /// The form of a page in `coding`, if it has been made. Forms are keyed by the page itself, so a form
+    /// never outlives a change to its page.
     #[must_use]
     pub fn form(&self, page: &Arc<Entry>, coding: Coding) -> Option<Form> {
         match self.pages.get(&Name::form(page, coding))? {
@@ -208,7 +208,7 @@ impl Memory {
         }
     }
 
-    /// Whether a page is light enough to be held: no form is found again of one that is not.
+    /// Whether a page is small enough to be held. Forms of larger pages could not be found again.
     #[must_use]
     pub fn has_room_for(&self, page: &Entry) -> bool {
         SLOT + page.weight() as u64 <= self.page_max
@@ -222,7 +222,7 @@ impl Memory {
             return;
         }
         for coding in Coding::ALL {
-            // A peek: nobody has asked for it.
+            // A peek, because this is not a request for the form.
             let Some(Held::Form { form, .. }) = self.pages.peek(&Name::form(before, coding)) else {
                 continue;
             };
@@ -243,7 +243,7 @@ impl Memory {
         }
     }
 
-    /// Remembers that the page under `key` turned out uncacheable at `now`, and why.
+    /// Remembers that the page under `key` was found uncacheable at `now`, and why.
     pub fn mark_uncacheable(&self, key: PageKey, reason: Reason, now: u64) {
         self.mark_uncacheable_for(key, reason, now, UNCACHEABLE_TTL);
     }
@@ -253,10 +253,10 @@ impl Memory {
         self.uncacheable.insert(key, (now.saturating_add(seconds), reason));
     }
 
-    /// Why the page under `key` turned out uncacheable, if it did lately.
+    /// Why the page under `key` was recently found uncacheable, if it was.
     #[must_use]
     pub fn uncacheable(&self, key: &PageKey, now: u64) -> Option<Reason> {
-        // PERF: mostly nothing is remembered, and a look at the count is cheaper than a look-up.
+        // PERF: the table is usually empty, and checking its count is cheaper than a look-up.
         if self.uncacheable.is_empty() {
             return None;
         }
@@ -264,15 +264,15 @@ impl Memory {
         (now < until).then_some(reason)
     }
 
-    /// The same, with the seconds for which it is remembered still; it does not count as used.
+    /// The same, with the seconds for which it stays remembered; does not count as a use.
     #[must_use]
     pub fn peek_uncacheable(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
         let (until, reason) = self.uncacheable.peek(key)?;
         (now < until).then(|| (reason, until - now))
     }
 
-    /// Remembers that the page that came last under `key` held its visitor's own at `now`. Nothing depends on it:
-    /// another's page may be as it should.
+    /// Remembers that the last page under `key` contained its visitor's personal data at `now`. This is
+    /// informational only: another visitor's page may be free of it.
     pub fn note_leak(&self, key: PageKey, reason: Reason, now: u64) {
         self.leaks.insert(key, (now, reason));
     }
@@ -285,12 +285,12 @@ impl Memory {
         (ago < UNCACHEABLE_TTL).then_some((reason, ago))
     }
 
-    /// Remembers until `until` that the origin fails at the page under `key`.
+    /// Remembers until `until` that the origin fails for the page under `key`.
     pub fn mark_failing(&self, key: PageKey, until: u64) {
         self.failing.insert(key, until);
     }
 
-    /// Whether the origin failed at the page under `key` a moment ago.
+    /// Whether the origin recently failed for the page under `key`.
     #[must_use]
     pub fn is_failing(&self, key: &PageKey, now: u64, look: Look) -> bool {
         if self.failing.is_empty() {
@@ -303,7 +303,7 @@ impl Memory {
         until.is_some_and(|until| now < until)
     }
 
-    /// How many pages held are such.
+    /// The number of held pages for which `is_such` is true.
     #[must_use]
     pub fn count(&self, is_such: impl Fn(&Entry) -> bool) -> usize {
         let pages = self.pages.iter();
@@ -318,7 +318,7 @@ impl Memory {
         self.pages.weight()
     }
 
-    /// Pages, indexes and forms held.
+    /// The number of pages, indexes and forms held.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pages.len()
@@ -437,8 +437,8 @@ mod tests {
         assert_eq!(memory.uncacheable(&key(1), 1_120), None);
     }
 
-    /// A hot set of half the memory, each page asked for once a second, and beside each many pages that
-    /// nobody asks for again: the share of hits of the hot set in the last half of 20 seconds.
+    /// A hot set of half the memory, with one request per page and second, beside a flood of pages that are
+    /// requested once each: the hit ratio of the hot set in the last half of 20 seconds.
     fn share_of_hits(size: u32, flood: u32, is_late: bool) -> f64 {
         let memory = Memory::new(1 << 20);
         let hot = (1 << 19) / (size + 600);

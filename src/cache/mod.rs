@@ -1,8 +1,10 @@
-//! Pages: which may be shared with whom, where they are kept, and the one fetch that fills them.
+//! The page cache: which pages may be shared with whom, where they are kept, and the single fetch that fills
+//! them.
 //!
 //! [`rules`] is pure: header fields and a time go in, a verdict comes out. [`Pages`] keeps pages in
-//! [`memory`], which lies over the store; [`purge`] says which of them hold no more. [`fill`] asks an
-//! origin for a page, once for all who wait for it ([`flight`]). Nothing here knows a client.
+//! [`memory`], a tier above the store; [`purge`] tells which of them are no longer valid. [`fill`] fetches a
+//! page from an origin, once for all requests that wait for it ([`flight`]). Client connections are out of
+//! scope here.
 
 mod admission_filter;
 pub mod entry;

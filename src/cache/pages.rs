@@ -1,4 +1,4 @@
-//! The pages of this process: memory over the store.
+//! The pages of this process: the memory tier above the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,53 +21,52 @@ use crate::ident::PageKey;
 use crate::store::Lease;
 use crate::store::{Demand, PageStore, StoreError};
 
-/// For how long an index of variants is kept in the store beyond the newest variant's lifetime.
+/// How much longer an index of variants stays in the store than its newest variant.
 const INDEX_EXTRA: Duration = Duration::from_secs(3600);
 
-/// For how long after a change the store is not believed about a page, in seconds: a page from
-/// before the change may still be on its way there, or on its way from there. Longer than a write
-/// may take.
+/// How long pages from the store are distrusted after a change, in seconds: a version from before the change
+/// may still be on its way to or from the store. This is longer than a write may take.
 const CHANGED_TTL: u64 = 5;
-/// Changed pages remembered, at most.
+/// The most changed pages that are remembered.
 const CHANGED_MAX: usize = 16_384;
 
-/// For how long a page that was asked for once may come into a store that is nearly full when it is
-/// asked for again, in seconds.
+/// If a page was not admitted to a nearly full store on its first request, how long a further request still
+/// admits it, in seconds.
 const DEFERRED_TTL: u64 = 60;
-/// Such pages remembered, at most.
+/// The most such pages that are remembered.
 const DEFERRED_MAX: usize = 65_536;
 
-/// The pages of this process.
+/// The pages of this process, with their purges and flights.
 #[derive(Debug)]
 pub struct Pages {
     memory: Memory,
-    /// Until when the store is not believed about a page that was changed.
+    /// Until when the store's version of a changed page is distrusted.
     changed: Cache<PageKey, u64>,
-    /// Pages that are to come into the store if they are asked for again, and until when.
+    /// Pages that are written to the store on their next request, and until when.
     deferred: Cache<PageKey, u64>,
-    /// When the last of these times ends. PERF: mostly long ago, and looked at for each hit.
+    /// When the last of these times ends. PERF: usually long past; checked on each hit.
     deferred_until: AtomicU64,
     /// What was purged.
     pub purged: Arc<Purged>,
     /// Fetches under way.
     pub flights: Arc<Flights>,
-    /// Who was given what of the pages of segments.
+    /// Which user was given which version of a segment's page.
     pub twins: Twins,
     variants_max: usize,
-    /// Seconds.
+    /// In seconds.
     default_ttl: AtomicU64,
 }
 
 /// What a tier holds under the key of a request.
 #[derive(Clone, Debug)]
 pub struct Tier {
-    /// The index of variants, where there are several.
+    /// The index of variants, if there is one.
     pub index: Option<Arc<VariantIndex>>,
-    /// The page, which is the request's variant where there are several.
+    /// The page; with variants, the one for this request.
     pub page: Option<Arc<Entry>>,
 }
 
-/// Where a page was found.
+/// The tier in which a page was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     /// In this process's memory.
@@ -76,24 +75,25 @@ pub enum From {
     Store,
 }
 
-/// What a look-up gave.
+/// The result of a look-up.
 #[derive(Debug)]
 pub enum Lookup {
-    /// A page that is fresh.
+    /// A fresh page.
     Fresh(Arc<Entry>, From),
-    /// A page that is fresh no more; a fetch goes under this key.
+    /// A stale page; a fetch uses this key.
     Stale(Arc<Entry>, From, PageKey),
-    /// None; a fetch goes under this key, which is the variant's where variants are known.
+    /// No page; a fetch uses this key, which is the variant's if variants are known.
     Absent(PageKey),
 }
 
-/// Why a page was not kept.
+/// The page was not kept, because it has too many variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyVariants;
 
 impl Pages {
-    /// Room for `memory` bytes of pages that `purged` says nothing against; at most `variants_max` variants of one page. A page that
-    /// an app stored by itself counts as fresh for `default_ttl` after it was read.
+    /// Creates the tier with room for `bytes` of `memory`; `purged` tells which pages are purged, and a page
+    /// has at most `variants_max` variants. A page that an app stored by itself counts as fresh for
+    /// `default_ttl` after it was read.
     #[must_use]
     pub fn new(
         memory: u64,
@@ -115,18 +115,18 @@ impl Pages {
         }
     }
 
-    /// Another `default_ttl` from now on.
+    /// Sets another `default_ttl`.
     pub fn change_default_ttl(&self, default_ttl: Duration) {
         self.default_ttl.store(default_ttl.as_secs(), Ordering::Relaxed);
     }
 
-    /// The memory tier, for its figures and for what is remembered as uncacheable.
+    /// The memory tier, for its metrics and for the keys remembered as uncacheable.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// A fresh page in memory. `sent` is what a fill of this request would send.
+    /// A fresh page in memory. `sent` is what a fill for this request would send.
     #[must_use]
     pub fn in_memory<'h>(
         &self,
@@ -144,8 +144,9 @@ impl Pages {
         }
     }
 
-    /// What time and purges make of a page. While others' purges may be missing, a page is fresh within
-    /// the second in which it was fetched or validated; by the clock of whoever did, which may be ahead.
+    /// The standing of a page by time and purges. While purges by other processes may be missing, a page is
+    /// fresh only within the second in which it was fetched or validated. That second is by the clock of the
+    /// process that did it, which may be ahead.
     #[must_use]
     pub fn standing(&self, entry: &Entry, now: u64) -> Standing {
         match self.purged.standing(&entry.marks) {
@@ -165,10 +166,10 @@ impl Pages {
         }
     }
 
-    /// Looks in memory, then in the store.
+    /// Looks up a page in memory, then in the store.
     ///
     /// # Errors
-    /// When the store fails; memory had nothing then.
+    /// If the store fails; memory had nothing then.
     pub async fn look_up<S: PageStore>(
         &self,
         store: &S,
@@ -179,10 +180,10 @@ impl Pages {
         self.look(store, key, sent, now, Look::Use).await
     }
 
-    /// The same; a peek leaves all as it was.
+    /// The same; a peek changes nothing.
     ///
     /// # Errors
-    /// When the store fails; memory had nothing then.
+    /// If the store fails; memory had nothing then.
     pub async fn look<S: PageStore>(
         &self,
         store: &S,
@@ -206,8 +207,8 @@ impl Pages {
         })
     }
 
-    /// What belongs to the page `primary` under `key`: from memory, unless that is stale and the
-    /// store has something newer. A store that fails leaves what memory has.
+    /// The value of the page `primary` under `key`: from memory, unless it is stale there and the store has a
+    /// newer one. If the store fails, the value from memory stands.
     async fn either<S: PageStore>(
         &self,
         store: &S,
@@ -242,8 +243,8 @@ impl Pages {
         }))
     }
 
-    /// Reads what the store has under `key`; no stale page that is not newer than `than`, and none that
-    /// was purged. What cannot be read as ours is as good as absent: the next fill replaces it.
+    /// Reads the store's value under `key`. Purged pages are ignored, and so are stale ones no newer than
+    /// `than`. An unreadable value counts as absent; the next fill replaces it.
     async fn read<S: PageStore>(
         &self,
         store: &S,
@@ -267,8 +268,7 @@ impl Pages {
         Ok(Some(slot))
     }
 
-    /// Takes what was read from the store for the page `primary` into memory, unless it may be from
-    /// before a change.
+    /// Puts a value of the page `primary` from the store into memory, unless it may be from before a change.
     fn taken(
         &self,
         primary: &PageKey,
@@ -282,7 +282,7 @@ impl Pages {
             return Some(slot).filter(|_| !self.is_changed(primary, now, look));
         }
         self.memory.put(*key, slot.clone(), now);
-        // Looked at last: a change from now on finds the page in memory.
+        // Checked last: a later change finds the page in memory.
         if self.is_changed(primary, now, look) {
             self.memory.remove(key);
             return None;
@@ -290,7 +290,7 @@ impl Pages {
         Some(slot)
     }
 
-    /// Whether the page `primary` was changed so lately that the store is not believed about it.
+    /// Whether the page `primary` was changed so recently that the store's version is distrusted.
     #[must_use]
     pub fn is_changed(&self, primary: &PageKey, now: u64, look: Look) -> bool {
         let until = match look {
@@ -300,8 +300,8 @@ impl Pages {
         until.is_some_and(|until| now < until)
     }
 
-    /// What memory holds under `key` for a request of which a fill would send `sent`, whatever that is
-    /// worth; it does not count as used.
+    /// What memory holds under `key` for a request whose fill would send `sent`, fresh or not; does not count
+    /// as a use.
     #[must_use]
     pub fn held_in_memory(&self, key: &PageKey, sent: &HeaderMap) -> Tier {
         let peek = |key: &PageKey| self.memory.look(key, Look::Peek);
@@ -322,7 +322,7 @@ impl Pages {
     /// What the store holds, likewise.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub async fn held_in_store<S: PageStore>(
         &self,
         store: &S,
@@ -352,8 +352,8 @@ impl Pages {
         Ok(tier)
     }
 
-    /// A page that an app stored in the book's layout: a 200 of text/html. Its key's time to live
-    /// is not read along, so it stays in memory for a second only.
+    /// A page that an app stored in the book's layout: a 200 of text/html. The time to live of its key is not
+    /// read, so it stays in memory for one second only.
     fn plain(&self, body: Bytes, now: u64) -> Entry {
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         Entry {
@@ -373,7 +373,7 @@ impl Pages {
         }
     }
 
-    /// How many pages in memory a purge of these will hit.
+    /// How many pages in memory a purge with these aims will hit.
     #[must_use]
     pub fn count_hit(&self, aims: &[Aim]) -> usize {
         let marks = self.purged.marks(aims);
@@ -381,11 +381,11 @@ impl Pages {
             .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(&marks))
     }
 
-    /// Keeps a page in memory under `primary`, or as one of its variants, and tells what the store
-    /// has to hold for others to find it.
+    /// Keeps a page in memory under `primary`, or as one of its variants. Returns what the store must hold
+    /// for other processes to find it.
     ///
     /// # Errors
-    /// When the page has too many variants already.
+    /// If the page has too many variants already.
     pub fn keep(
         &self,
         primary: PageKey,
@@ -406,14 +406,14 @@ impl Pages {
         let fields = all_fields(known.as_deref(), &entry.vary);
         let variant = variant_key(&primary, &fields, sent);
         let mut keys = match &known {
-            // Other fields make other keys: the old variants cannot be found any more.
+            // Other fields mean other keys, so the old variants can no longer be found.
             Some(index) if index.fields == fields => index.keys.clone(),
             _ => Vec::new(),
         };
         if !keys.contains(&variant) {
             if keys.len() >= self.variants_max {
-                // Those that nobody can be given any more make room: else requests with made-up
-                // fields would keep a page's true variants out for good.
+                // Variants that are no longer fresh make room. Otherwise requests with made-up fields could
+                // keep a page's real variants out permanently.
                 keys.retain(|key| self.is_fresh(key, now));
             }
             if keys.len() >= self.variants_max {
@@ -431,15 +431,15 @@ impl Pages {
         if self.memory.put(key, slot, now) { Demand::Again } else { Demand::Once }
     }
 
-    /// Remembers that a page is to come into the store if it is asked for again soon.
+    /// Remembers to write a page to the store if it is requested again soon.
     pub fn defer(&self, key: PageKey, now: u64) {
         let until = now.saturating_add(DEFERRED_TTL);
         self.deferred.insert(key, until);
         self.deferred_until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// What the store has to hold, now that a page is found in memory that was not let in when it was
-    /// asked for first. Mostly nothing.
+    /// What the store must hold, now that a page that was not admitted on its first request is found in
+    /// memory. Usually nothing.
     #[must_use]
     pub fn due<'h>(
         &self,
@@ -471,8 +471,7 @@ impl Pages {
         }
     }
 
-    /// Whether memory still holds the very page that was stored. One that it does not may have been
-    /// changed meanwhile.
+    /// Whether memory still holds the very page that was stored. If not, the page may have changed meanwhile.
     #[must_use]
     pub fn still_holds(&self, stored: &ToStore) -> bool {
         match (&stored.what, self.memory.get(&stored.key)) {
@@ -486,8 +485,8 @@ impl Pages {
         matches!(self.memory.get(key), Some(Slot::Page(entry)) if self.standing(&entry, now) == Standing::Current)
     }
 
-    /// Forgets the page under `key`, changed at `now`: here, its variants too, and any fetch of it
-    /// under way. Returns the keys that the store has to forget.
+    /// Removes the page under `key`, changed at `now`, with its variants and any fetch under way. Returns the
+    /// keys that the store must remove.
     #[must_use]
     pub fn invalidate(&self, key: &PageKey, now: u64) -> Vec<PageKey> {
         self.changed.insert(*key, now.saturating_add(CHANGED_TTL));
@@ -503,16 +502,16 @@ impl Pages {
     }
 }
 
-/// The key of the variant that `sent` chooses: `Ok` where the index names it. One that it does not
-/// name may lie about from before a change to the page.
+/// The key of the variant that `sent` selects: `Ok` if the index lists it. An unlisted variant in the store
+/// may be from before a change to the page.
 fn named(index: &VariantIndex, primary: &PageKey, sent: &HeaderMap) -> Result<PageKey, PageKey> {
     let variant = variant_key(primary, &index.fields, sent);
     if index.keys.contains(&variant) { Ok(variant) } else { Err(variant) }
 }
 
-/// The fields of an index after a response that varies by `new`: never fewer than before, so that
-/// a page is not found by a request that differs in any of them. Where these are too many, the old
-/// ones go, and with them the old variants: a field of `new` is never left out.
+/// The fields of an index after a response that varies by `new`: never fewer than before, so that a request
+/// that differs in any of them does not find the page. If there are too many, the old ones are dropped, and
+/// the old variants with them; the fields of `new` always stay.
 fn all_fields(known: Option<&VariantIndex>, new: &[HeaderName]) -> Vec<HeaderName> {
     let mut fields = known.map_or_else(Vec::new, |index| index.fields.clone());
     fields.extend(new.iter().filter(|name| !fields.contains(name)).cloned().collect::<Vec<_>>());
@@ -523,16 +522,16 @@ fn all_fields(known: Option<&VariantIndex>, new: &[HeaderName]) -> Vec<HeaderNam
     fields
 }
 
-/// Something that the store has to hold.
+/// A value that the store must hold.
 #[derive(Clone, Debug)]
 pub struct ToStore {
-    /// Under which key.
+    /// Its key.
     pub key: PageKey,
-    /// What.
+    /// The value.
     pub what: Slot,
-    /// For how long.
+    /// Its time to live.
     pub ttl: Duration,
-    /// How often the page was asked for lately.
+    /// How often the page was requested recently.
     pub demand: Demand,
 }
 
@@ -551,7 +550,7 @@ fn variant_to_store(
 }
 
 impl ToStore {
-    /// The bytes to store.
+    /// The encoded value.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         match &self.what {
@@ -603,7 +602,7 @@ mod tests {
         for sent in [&de, &en] {
             pages.keep(KEY, sent, page(&[ACCEPT_LANGUAGE]), 0).unwrap();
         }
-        // The index was pushed out of memory before the change came.
+        // The index was evicted from memory before the change.
         pages.memory.remove(&KEY);
         let _ = pages.invalidate(&KEY, 0);
         pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 0).unwrap();
@@ -611,8 +610,8 @@ mod tests {
         assert!(pages.in_memory(&KEY, || &en, 0).is_none());
     }
 
-    /// A store that has this page under every key, whatever it is told: one in which a write from
-    /// before a change arrives behind the removal.
+    /// A store that returns this page under every key, as if a write from before a change arrived after the
+    /// removal.
     struct Late(Bytes);
 
     impl PageStore for Late {
@@ -643,7 +642,7 @@ mod tests {
         }
     }
 
-    /// What a future gives that waits for nothing.
+    /// The output of a future that never waits.
     fn at_once<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -671,7 +670,7 @@ mod tests {
 
         pages.keep(KEY, &none, page(&[]), 200).unwrap();
         assert!(matches!(peek(200), Lookup::Fresh(_, From::Memory)));
-        // Of an era that is over.
+        // From an era that is over.
         let marks = Marks::stored(Generation { era: 9, number: 1 }, vec![1]).unwrap();
         let gone = Entry { marks: Arc::new(marks), ..page(&[]) };
         pages.memory.put(KEY, Slot::Page(Arc::new(gone)), 200);
@@ -729,7 +728,7 @@ mod tests {
         let purged = Arc::new(Purged::new(true));
         let pages = Pages::new(1 << 20, flights, purged, 32, Duration::from_secs(300));
         let page = Entry { stored_at: 100, ..page(&[]) };
-        // The other one's clock may be ahead.
+        // The clock of the other process may be ahead.
         let standing = |now| pages.standing(&page, now);
         assert_eq!(
             [40, 99, 100, 101].map(standing),

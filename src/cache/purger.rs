@@ -1,5 +1,5 @@
-//! An operator's purge: what is asked for in words becomes marks in the table of purges, and the answer
-//! says how far it went.
+//! Operators' purges: turns an order into marks in the table of purges, and reports how far the purge has
+//! spread.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,54 +19,54 @@ use crate::http::tags::TAG_MAX;
 use crate::http::{path, query};
 use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
 
-/// How long the store is waited for.
+/// How long to wait for the store.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long other processes are waited for. After that, one that has not heard of the purge is cut off
-/// from the store, and shows nothing for long any more.
+/// How long to wait for other processes. After this time, a process that has not learnt of the purge is cut
+/// off from the store, and stops showing pages for long.
 const OTHERS_PATIENCE: Duration = Duration::from_millis(1_500);
-/// Between two looks, at first and at last: a process that is cut off keeps many waiting.
+/// The first and the longest interval between checks: a process that is cut off keeps many callers waiting.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
-/// What to purge.
+/// An order to purge.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Order {
-    /// Pages, each with all its forms: `http://host/path?query`, or `/path?query` on each of
-    /// `[origin] hosts`.
+    /// Pages, each with all its forms: `http://host/path?query`, or `/path?query` on each of `[origin]
+    /// hosts`.
     pub urls: Vec<String>,
-    /// Paths with all below them, likewise.
+    /// Paths with everything below them, in the same form.
     pub prefixes: Vec<String>,
-    /// Tags that the origin gave.
+    /// Tags that the origin gave to pages.
     pub tags: Vec<String>,
-    /// Everything.
+    /// Whether everything is purged.
     pub all: bool,
-    /// Whether the pages are gone, and not only stale.
+    /// Whether the pages are removed instead of only becoming stale.
     pub hard: bool,
 }
 
-/// What a purge came to.
+/// The result of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// Pages in the memory of the process that was asked which it hit.
+    /// How many pages in the memory of the answering process it hit.
     pub pages: usize,
-    /// Whether all processes have confirmed it. One that has not is cut off from the store: there it
-    /// holds within a second.
+    /// Whether all processes have confirmed the purge. A process that has not is cut off from the store:
+    /// there the purge takes effect within a second.
     pub confirmed: bool,
 }
 
-/// Why a purge is not done.
+/// Why a purge failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PurgeError {
-    /// The order is wrong.
+    /// The order is invalid.
     #[error("{0}")]
     Order(String),
-    /// The store does not have it yet. It holds in this process, and is sent again.
+    /// The store does not have the purge yet. It is in effect in this process, and is sent again.
     #[error("only this process knows of the purge, until the store takes it: {0}")]
     Store(#[from] StoreError),
 }
 
 impl PurgeError {
-    /// What HTTP calls it.
+    /// The HTTP status for the error.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
@@ -76,22 +76,22 @@ impl PurgeError {
     }
 }
 
-/// Carries out purges.
+/// Carries out purges for operators and requests.
 #[derive(Debug)]
 pub struct Purger {
     /// The pages of this process.
     pub pages: Arc<Pages>,
-    /// The sites that a path alone is meant for.
+    /// The sites to which an order with a path alone applies.
     pub hosts: Vec<String>,
     /// Query parameters that are not part of a page's URL.
     pub ignore_query: Vec<Pattern>,
 }
 
 impl Purger {
-    /// Purges what an order says, in all processes.
+    /// Purges what an order names, in all processes.
     ///
     /// # Errors
-    /// When the order is wrong, or the store does not take it.
+    /// If the order is invalid, or the store does not take it.
     pub async fn carry_out(&self, store: &AnyStore, order: &Order) -> Result<Done, PurgeError> {
         let aims = self.aims(order)?;
         let pages = self.pages.count_hit(&aims);
@@ -99,10 +99,11 @@ impl Purger {
         Ok(Done { pages, confirmed })
     }
 
-    /// Purges the page at a URL; `query` is as it came. Returns whether all processes have confirmed it.
+    /// Purges the page at a URL; `query` is the original one. Returns whether all processes have confirmed
+    /// it.
     ///
     /// # Errors
-    /// When the store does not take it.
+    /// If the store does not take it.
     pub async fn purge_url(
         &self,
         store: &AnyStore,
@@ -114,8 +115,8 @@ impl Purger {
         self.purge(store, &[Scope::Url { site, path, query: &query }.aim(false)]).await
     }
 
-    /// Purges the pages that are one user's own, and those of some sessions. Where the store does not take
-    /// that in time it holds here, and is sent again.
+    /// Purges the pages of one user, and those of some sessions. If the store does not take the purge in
+    /// time, it is in effect here and is sent again.
     pub async fn purge_own<'t>(
         &self,
         store: &AnyStore,
@@ -182,7 +183,7 @@ impl Purger {
         Ok(aims.aims.into_iter().collect())
     }
 
-    /// The sites and the target that a URL means.
+    /// The sites and the target that a URL stands for.
     fn place(&self, url: &str) -> Result<(Cow<'_, [String]>, String), PurgeError> {
         let expected =
             || wrong(format!("{url}: write the whole URL, such as http://example.com/path"));
@@ -199,8 +200,8 @@ impl Purger {
     }
 }
 
-/// What one order is for: not more than one purge takes, however many things it names on however many
-/// sites.
+/// The aims of one order: at most as many as one purge takes, however many things the order names on however
+/// many sites.
 struct Aims {
     is_hard: bool,
     aims: BTreeSet<Aim>,
@@ -224,7 +225,7 @@ fn wrong(why: String) -> PurgeError {
     PurgeError::Order(why)
 }
 
-/// Waits for all other processes, for a while.
+/// Waits for all other processes, for a limited time.
 async fn is_confirmed(store: &AnyStore, purged: &Purged, purge: Generation) -> bool {
     let is_seen = async || match purged.stands_as(purge) {
         Some(purge) => store.is_seen(purge).await.unwrap_or(false),
@@ -258,7 +259,7 @@ mod tests {
         };
         assert_eq!(aims(10).unwrap().len(), 1_000, "what is named twice counts once");
         assert!(aims(11).unwrap_err().to_string().contains("at most 1000"));
-        // It does not look at what is behind the bound.
+        // Entries beyond the limit are not checked.
         let urls = [(0..11).map(|path| format!("/{path}")).collect(), vec!["no URL".to_owned()]];
         let error = purger.aims(&Order { urls: urls.concat(), ..Order::default() }).unwrap_err();
         assert!(error.to_string().contains("at most 1000"));

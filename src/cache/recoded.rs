@@ -1,7 +1,6 @@
-//! A page in another coding than that in which it is stored: which one a client is sent, and how it
-//! is made.
+//! Recodes stored pages: chooses the coding for a client, and makes that form of the page.
 //!
-//! Pure. Where forms are kept is `memory`'s; when they are made is decided elsewhere.
+//! This file is pure. Forms are kept by `memory`; when they are made is decided elsewhere.
 
 use std::io::{self, BufReader, Read, Write};
 
@@ -21,36 +20,36 @@ use crate::http::coding::{Accepted, Coding, choose, takes_as_it_is};
 use crate::http::vary::Vary;
 use crate::http::{etag, media};
 
-/// A body smaller than this is not compressed, in bytes: it fits into a packet or two as it is.
+/// The smallest body that is compressed, in bytes: a smaller one fits into a packet or two already.
 pub const SIZE_MIN: usize = 1_024;
 
-/// A decoded body may be this many times larger than the largest that is stored.
+/// How many times larger than the largest stored body a decoded body may be.
 pub const DECODED_FACTOR: usize = 4;
 
-/// How hard brotli tries, of 11: about as fast as gzip's usual level, and smaller.
+/// The quality of brotli, of 11: about as fast as gzip's usual level, with smaller results.
 const BROTLI_QUALITY: i32 = 5;
-/// How hard gzip tries, of 9: what everybody takes.
+/// The level of gzip, of 9. Every client accepts gzip.
 const GZIP_LEVEL: u32 = 6;
-/// How hard zstd tries, of 22: its own default.
+/// The level of zstd, of 22: its default.
 const ZSTD_LEVEL: i32 = 3;
-/// The largest window of zstd that a client must have, as a power of two: 8 MiB (RFC 9659).
+/// The largest zstd window that every client must support, as a power of two: 8 MiB (RFC 9659).
 const ZSTD_WINDOW: u32 = 23;
 /// How much is decoded at a time, in bytes.
 const PIECE: usize = 16 * 1_024;
 
-/// How a client is sent a page.
+/// How a page is sent to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// As it is stored.
+    /// In the stored form.
     AsStored,
-    /// In this coding, which may be none.
+    /// In this coding, or in none.
     Recoded(Coding),
-    /// Not at all: he cannot read it, and it must not be touched.
+    /// Not at all: the client does not accept the coding, and the page must not be transformed.
     Unreadable,
 }
 
-/// The coding in which a page is stored, where it may be delivered in others. `None`: it goes out as
-/// it came, or not at all. RFC 9111 §5.2.2.6: so it does where the origin forbids to transform it.
+/// The stored coding of a page that may be delivered in other codings. `None`: the page goes out unchanged or
+/// not at all, for example because the origin forbids transformation (RFC 9111 §5.2.2.6).
 #[must_use]
 pub fn recodable(page: &HeaderMap) -> Option<Coding> {
     let stored = Coding::of(page)?;
@@ -60,28 +59,28 @@ pub fn recodable(page: &HeaderMap) -> Option<Coding> {
     (!CacheControl::parse(page, &CACHE_CONTROL).no_transform).then_some(stored)
 }
 
-/// How the client who sent `request` is sent a page, whose fields are `page` and whose body has
-/// `length` bytes, by one who can code it as `ours`, the most liked first.
+/// How to send a page to the client that sent `request`. The page has the fields `page` and a body of
+/// `length` bytes; `ours` are the codings that can be made, the most preferred first.
 #[must_use]
 pub fn delivery(request: &HeaderMap, page: &HeaderMap, length: usize, ours: &[Coding]) -> Delivery {
     let Some(stored) = recodable(page) else {
         let is_readable = takes_as_it_is(request, page);
         return if is_readable { Delivery::AsStored } else { Delivery::Unreadable };
     };
-    // What came in a coding is larger than it looks.
+    // A body with a coding is larger than its length suggests.
     let is_large = stored != Coding::Identity || length >= SIZE_MIN;
     let is_worth_it = is_large && media::is_compressible(page);
     let ours = if is_worth_it { ours } else { &[] };
     match choose(&Accepted::parse(request), stored, ours) {
         Some(chosen) if chosen == stored => Delivery::AsStored,
         Some(chosen) => Delivery::Recoded(chosen),
-        // RFC 9110 §12.5.3 would have a 415 or so, which helps nobody.
+        // RFC 9110 §12.5.3 would allow a 415, which helps neither side.
         None if stored == Coding::Identity => Delivery::AsStored,
         None => Delivery::Unreadable,
     }
 }
 
-/// Says that the page is there in several codings, if it does not say so yet.
+/// Adds `Accept-Encoding` to `Vary`, if it is missing, because the page is available in several codings.
 pub fn tell_choice(page: &mut HeaderMap) {
     let vary = Vary::parse(page);
     if vary != Vary::Any && !vary.names(&ACCEPT_ENCODING) {
@@ -89,7 +88,8 @@ pub fn tell_choice(page: &mut HeaderMap) {
     }
 }
 
-/// The fields of `page` for its form in `coding`: what speaks of the very bytes goes or changes.
+/// The fields of `page` for its form in `coding`: fields that describe the exact bytes are removed or
+/// changed.
 #[must_use]
 pub fn fields(page: &HeaderMap, coding: Coding) -> HeaderMap {
     let mut fields = page.clone();
@@ -106,8 +106,8 @@ pub fn fields(page: &HeaderMap, coding: Coding) -> HeaderMap {
     fields
 }
 
-/// Makes the form of a page in `coding`. `None`: its body cannot be read, is larger than `max_decoded`
-/// bytes without coding, or is stored in none and would not become smaller.
+/// Makes the form of a page in `coding`. `None`: the body cannot be decoded, is larger than `max_decoded`
+/// bytes without coding, or is stored without coding and would not become smaller.
 #[must_use]
 pub fn form(page: &Entry, coding: Coding, max_decoded: usize) -> Option<Entry> {
     let stored = Coding::of(&page.headers)?;
@@ -119,20 +119,20 @@ pub fn form(page: &Entry, coding: Coding, max_decoded: usize) -> Option<Entry> {
     Some(with_body(page, coding, body))
 }
 
-/// The form of a page in `coding`, whose body is known already.
+/// The form of a page in `coding` with an existing body.
 #[must_use]
 pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
     let headers = compact(&fields(&page.headers, coding));
     Entry { headers, body, ..page.clone() }
 }
 
-/// The body of a response in no coding; `None`: it cannot be read, or is larger than `max` bytes.
+/// The body of a response without coding; `None` if it cannot be decoded, or is larger than `max` bytes.
 #[must_use]
 pub fn plain(headers: &HeaderMap, body: &Bytes, max: usize) -> Option<Bytes> {
     decode(body, Coding::of(headers)?, max)
 }
 
-/// A body without its coding. `None`: it is damaged, or larger than `max` bytes then.
+/// Decodes a body. `None`: it is damaged, or its decoded form is larger than `max` bytes.
 #[must_use]
 pub fn decode(body: &Bytes, coding: Coding, max: usize) -> Option<Bytes> {
     let raw = body.as_ref();
@@ -152,7 +152,7 @@ fn read_whole(reader: impl Read, max: usize) -> Option<Bytes> {
     (whole.len() <= max).then(|| whole.into())
 }
 
-/// A decoder of zstd that takes no more memory than clients do.
+/// A zstd decoder that needs no more memory than clients have for it.
 pub(in crate::cache) fn unzstd<R: Read>(
     raw: R,
 ) -> io::Result<zstd::stream::read::Decoder<'static, BufReader<R>>> {
@@ -161,14 +161,14 @@ pub(in crate::cache) fn unzstd<R: Read>(
     Ok(decoder)
 }
 
-/// Whether a stream of brotli that begins with this byte has a window of up to 1 GiB. That is no part
-/// of RFC 7932: these bits are invalid there (§9.1).
+/// Whether a brotli stream that begins with this byte has a window of up to 1 GiB. RFC 7932 does not include
+/// this extension: these bits are invalid there (§9.1).
 pub(in crate::cache) fn has_large_window(first: u8) -> bool {
     first & 0x7f == 0x11
 }
 
 fn encode(body: &[u8], coding: Coding) -> io::Result<Bytes> {
-    // Text becomes a third or less, mostly.
+    // Text usually shrinks to a third or less.
     let mut coded = Vec::with_capacity(body.len() / 2);
     match coding {
         Coding::Identity => coded.extend_from_slice(body),
@@ -192,7 +192,7 @@ fn encode(body: &[u8], coding: Coding) -> io::Result<Bytes> {
     Ok(coded.into())
 }
 
-/// Digests of bytes that are not those that we send.
+/// Digest fields that do not match recoded bytes.
 pub static OF_BYTES: [HeaderName; 4] = [
     HeaderName::from_static("content-md5"),
     HeaderName::from_static("content-digest"),

@@ -1,16 +1,17 @@
-//! The proof that a page belongs to a segment and to none of its users: two of them were answered with
-//! the very same bytes.
+//! Proves that a page belongs to a segment and not to one of its users: two users were given the very same
+//! bytes.
 //!
-//! A fill for a segment carries one user's session, for an app knows nobody by his segment. What came is
-//! that user's until another one has been given the same, and more users than were given another one. No
-//! promise of an operator's is needed for that. Who may have several accounts of one segment may prove with
-//! them what he likes while nobody else asks: what the app shows all of them.
+//! A fill for a segment carries one user's session, because an app identifies users and not segments. The
+//! response counts as that user's own until another user has been given the same, and more users have been
+//! given it than another version. This needs no promise by the operator. While
+//! other users send no requests, one person with several accounts in a segment can prove a page with them:
+//! one that the app shows to all of these accounts.
 //!
-//! Nor may he keep a page from all others by a few accounts. A user whose name is a word of the page (`shop`) was
-//! given no page of his own where others were given the very same: that says nothing, neither for nor against.
-//! And where his accounts are given something else indeed, more users than these outvote them, which takes a
-//! bounded time: one account says its word once, and what it repeats turns others away for a second only
-//! ([`Proof::StillPersonal`]).
+//! A few accounts also cannot keep a page from all others. If a user's name is a word of the page (`shop`),
+//! and others were given the very same page, then the name there is a coincidence and counts neither for nor
+//! against. If the accounts are really given something else, more users with the same page outvote them
+//! within a bounded time: each account counts once, and its repetitions send other requests to the origin for
+//! one second only ([`Proof::StillPersonal`]).
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,18 +29,18 @@ use crate::http::coding::Coding;
 use crate::http::date;
 use crate::ident::{PageKey, User};
 
-/// Pages of which is remembered who was given what, at most; the least used are forgotten first.
+/// The most pages for which answers are remembered; the least recently used are evicted first.
 const PAGES_MAX: usize = 16_384;
-/// For how long it is remembered what a user was given, in seconds.
+/// How long it is remembered what a user was given, in seconds.
 const REMEMBERED_FOR: u64 = 3_600;
-/// Users whose answers are remembered of a page; the oldest is forgotten first. Fewer than half of them cannot
-/// keep the page from the others.
+/// The most users whose answers are remembered for a page; the oldest is dropped first. Fewer than half of
+/// them cannot keep the page from the others.
 const USERS_MAX: usize = 16;
-/// Where so many users are remembered, and most were given something else each, it is personal.
+/// With at least this many remembered users, of whom most were given different versions, a page is personal.
 const PERSONAL_FROM: usize = 4;
 
-/// Fields that tell of one exchange, and of no page: a page of a segment goes without them, for no two
-/// users get the same.
+/// Fields that describe one exchange and not the page. A segment's page is kept without them, because they
+/// differ for every response.
 static OF_ONE_EXCHANGE: [HeaderName; 21] = [
     HeaderName::from_static("cache-status"),
     HeaderName::from_static("cf-cache-status"),
@@ -64,29 +65,29 @@ static OF_ONE_EXCHANGE: [HeaderName; 21] = [
     HeaderName::from_static("x-trace-id"),
 ];
 
-/// Takes off what tells of one exchange.
+/// Removes the fields that describe one exchange.
 pub fn strip_exchange(headers: &mut HeaderMap) {
     for name in &OF_ONE_EXCHANGE {
         headers.remove(name);
     }
 }
 
-/// What stands for a user here: his name, so that two sessions of his are no two users; and where he was, for
-/// the app is told his address, and no key holds it.
+/// Identifies a user for the proof: by name, so that two sessions of one user count once; and by place,
+/// because the app is told the client's address, which is in no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Witness {
     user: [u8; 32],
-    /// `None`: the app was told no address either.
+    /// `None`: the app was not told an address.
     place: Option<u128>,
 }
 
 impl Witness {
-    /// Who saw a page, and the address that the app was told of.
+    /// The witness for a user and the address that the app was told.
     #[must_use]
     pub fn new(user: &User, address: Option<IpAddr>) -> Self {
         let place = address.map(|address| match address.to_canonical() {
             IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-            // One site has so many.
+            // One site has a whole /64.
             IpAddr::V6(address) => address.to_bits() >> 64 << 64,
         });
         Self { user: Sha256::digest(user.as_bytes()).into(), place }
@@ -96,26 +97,28 @@ impl Witness {
         self.user == other.user
     }
 
-    /// Whether both being given the same says that it hangs on neither of them, nor on his address.
+    /// Whether two equal answers to these witnesses show that the page depends on neither the user nor the
+    /// address.
     fn is_another(&self, other: &Self) -> bool {
         !self.is_same_user(other) && (self.place.is_none() || self.place != other.place)
     }
 }
 
-/// What a user was given: all of it that others would be shown.
+/// A fingerprint of what a user was given: everything that others would be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Status and fields.
+    /// Hash of status and fields.
     fields: [u8; 32],
-    /// These and the body; `None`: that was not read.
+    /// Hash of status, fields and body; `None` if the body was not read.
     whole: Option<[u8; 32]>,
-    /// Whether something in it may be the user's own.
+    /// Whether it contains something that may be the user's personal data.
     holds_own: bool,
 }
 
 impl Seen {
-    /// The status, the fields and the decoded body of a page. Dates do not count where they are dates:
-    /// they say when it was made. What cannot be decoded within `max_decoded` bytes counts as it is.
+    /// The fingerprint of a page: its status, fields and decoded body. Fields that hold a date are ignored,
+    /// because they tell when the page was made. A body that cannot be decoded within `max_decoded` bytes is
+    /// hashed as it is.
     #[must_use]
     pub fn of(head: &Entry, body: &Bytes, max_decoded: usize) -> Self {
         let fields = fields_of(head.status, &head.headers, head.stored_at);
@@ -130,20 +133,22 @@ impl Seen {
         Self { fields, whole: Some(hash.finalize().into()), holds_own: false }
     }
 
-    /// The same of a page in which something may be the user's own: his name, or a word that is spelt like it.
+    /// The same fingerprint for a page with possible personal data: the user's name, or a word with the same
+    /// spelling.
     #[must_use]
     pub fn with_own(self) -> Self {
         Self { holds_own: true, ..self }
     }
 
-    /// An answer whose fields hold something that may be the user's own, at a Unix time. Its body was not read.
+    /// The fingerprint of a response whose fields contain possible personal data, at a Unix time. Its body
+    /// was not read.
     #[must_use]
     pub fn of_own_fields(status: u16, headers: &HeaderMap, now: u64) -> Self {
         Self { fields: fields_of(status, headers, now), whole: None, holds_own: true }
     }
 
-    /// Whether what may be the user's own stands in a page that another one was given, as far as it was read:
-    /// it is there by chance.
+    /// Whether the possible personal data also stands in a page that another user was given, as far as it was
+    /// read: it is then a coincidence.
     fn is_chance(&self, page: &Self) -> bool {
         let is_same = match self.whole {
             Some(_) => self.whole == page.whole,
@@ -153,7 +158,7 @@ impl Seen {
     }
 }
 
-/// A status and fields. Lines of one name stay in their order.
+/// Hash of a status and fields. Lines of one name keep their order.
 fn fields_of(status: u16, headers: &HeaderMap, now: u64) -> [u8; 32] {
     let mut hash = Sha256::new();
     put(&mut hash, &status.to_be_bytes());
@@ -162,7 +167,7 @@ fn fields_of(status: u16, headers: &HeaderMap, now: u64) -> [u8; 32] {
         .filter(|(name, value)| !is_of_the_moment(name, value.as_bytes(), now))
         .map(|(name, value)| (name.as_str(), value.as_bytes()))
         .collect();
-    // Stable.
+    // A stable sort.
     lines.sort_by_key(|(name, _)| *name);
     put(&mut hash, &(lines.len() as u64).to_be_bytes());
     for (name, value) in lines {
@@ -172,64 +177,65 @@ fn fields_of(status: u16, headers: &HeaderMap, now: u64) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Behind its length, so that no two lists are the same bytes.
+/// Hashes bytes with a length prefix, so that different lists never have the same encoding.
 fn put(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);
 }
 
-/// Whether a field says when the page was made, or how long it is by its coding.
+/// Whether a field tells when the page was made, or how long it is in its coding.
 fn is_of_the_moment(name: &HeaderName, value: &[u8], now: u64) -> bool {
     *name == CONTENT_LENGTH || ([DATE, EXPIRES].contains(name) && date::parse(value, now).is_some())
 }
 
-/// What a further answer makes of a page.
+/// The effect of a further answer on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// Two users were given this very page, and more users than were given another one: it is the segment's.
+    /// Two users were given this very page, and more users than were given another one: it is the segment's
+    /// page.
     Given,
-    /// It waits for a further user who is given the same.
+    /// The page waits for a second user with the same answer.
     Waits,
-    /// Most users of late were given something else each. What was believed before is so no more.
+    /// Most recent users were given different versions. An earlier proof no longer holds.
     Personal,
-    /// The same, and this user was given something of late already: it is no news. Who asks again and again must
-    /// not keep all others from being asked for.
+    /// The same, but this user was given something recently already, so it is no new evidence. Repeated
+    /// requests by one user must not stop fills for all others.
     StillPersonal,
 }
 
-/// That a user was given something.
+/// What one user was given.
 #[derive(Clone, Copy, Debug)]
 struct Sight {
     who: Witness,
     what: Seen,
-    /// When he was given it last, in Unix time.
+    /// When the user was last given it, in Unix time.
     at: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Remembered {
-    /// When the last of them was fetched, in the order of purges. What was seen before a purge proves nothing
-    /// behind it.
+    /// The position of the latest of them in the order of purges. An answer from before a purge proves
+    /// nothing after it.
     marks: Arc<Marks>,
-    /// The page of which there was a proof last.
+    /// The version of the page that was proved last.
     proved: Option<Seen>,
-    /// Who was given what, in the order in which each was first given that.
+    /// Who was given what, in the order in which each user was first given it.
     seen: Vec<Sight>,
 }
 
 impl Remembered {
-    /// Forgets what is too old, or was purged.
+    /// Forgets answers that are too old or were purged.
     fn forget_old(&mut self, purged: &Purged, now: u64) {
         if !purged.is_current(&self.marks) {
             *self = Self::default();
         }
         self.seen.retain(|sight| now < sight.at.saturating_add(REMEMBERED_FOR));
-        // It ages with those who were given it.
+        // A proof expires with the answers that support it.
         self.proved = self.proved.filter(|proved| self.count(proved) > 0);
     }
 
-    /// Whether what may be the user's own stands there by chance. He was given nothing of his own then, and has
-    /// not said otherwise before.
+    /// Whether the possible personal data is a coincidence. The user was then given the common page, so
+    /// earlier answers to this user are dropped as evidence.
     fn is_chance(&mut self, who: &Witness, what: &Seen) -> bool {
         let others = self.seen.iter().filter(|sight| !sight.who.is_same_user(who));
         let is_chance = others.into_iter().any(|sight| what.is_chance(&sight.what));
@@ -239,7 +245,7 @@ impl Remembered {
         is_chance
     }
 
-    /// One user takes one place, whatever he is given.
+    /// Records an answer. Each user takes one place, whatever the answers are.
     fn see(&mut self, who: Witness, what: Seen, at: u64) {
         let is_same = |sight: &&mut Sight| sight.who.is_same_user(&who) && sight.what == what;
         if let Some(same) = self.seen.iter_mut().find(is_same) {
@@ -257,12 +263,12 @@ impl Remembered {
         self.seen.iter().filter(|sight| sight.what == *what).count()
     }
 
-    /// How many were given it, and something that may be their own in it by chance.
+    /// The number of users who were given this page with a coincidence in it.
     fn count_chance(&self, what: &Seen) -> usize {
         self.seen.iter().filter(|sight| sight.what.is_chance(what)).count()
     }
 
-    /// How many were given it, of all at one address one.
+    /// The number of users who were given this page, with one counted per address.
     fn count_apart(&self, what: &Seen) -> usize {
         let agreeing = self.seen.iter().filter(|sight| sight.what == *what);
         let all: Vec<Witness> = agreeing.map(|sight| sight.who).collect();
@@ -270,16 +276,17 @@ impl Remembered {
         all.iter().enumerate().filter(is_first).count()
     }
 
-    /// The sights of the page that was the segment's until it changed to `what`: those say nothing against it.
+    /// The number of answers that match the segment's page before it changed to `what`: they do not count
+    /// against the new version.
     fn before_it_changed(&self, what: &Seen) -> usize {
         let Some(proved) = self.proved.filter(|proved| proved != what) else { return 0 };
         let before = self.seen.iter().take_while(|sight| sight.what != *what);
         before.filter(|sight| sight.what == proved).count()
     }
 
-    /// Whether a page is that of most who are remembered, of two at least.
+    /// Whether most remembered users, and at least two, were given this page.
     fn is_most(&self, what: &Seen) -> bool {
-        // What holds something of its user's own proves nothing, were it given to two.
+        // A page with personal data proves nothing, even if two users were given it.
         if what.holds_own {
             return false;
         }
@@ -289,7 +296,7 @@ impl Remembered {
         agree >= 2 && agree > dissent
     }
 
-    /// What is to be made of the page that has come, to a user who `is_known` from before.
+    /// Judges an answer that has just come, to a user who `is_known` from before.
     fn judge(&mut self, what: Seen, is_known: bool) -> Proof {
         if self.is_most(&what) {
             if let Some(outdated) = self.proved.replace(what).filter(|proved| *proved != what) {
@@ -298,23 +305,23 @@ impl Remembered {
             return Proof::Given;
         }
         let is_most = |sight: &Sight| self.is_most(&sight.what);
-        // All who agree at one address may yet be joined by somebody else.
+        // Users who agree but share an address may still be joined by a user at another address.
         let agrees = |sight: &Sight| sight.what == what || sight.what.is_chance(&what);
         let all_agree = self.seen.iter().all(agrees);
         if self.seen.len() < PERSONAL_FROM || all_agree || self.seen.iter().any(is_most) {
             return Proof::Waits;
         }
-        // Who was given what stays, so that a few who agree outvote nobody later.
+        // The answers stay remembered, so that a few users who agree do not outvote the others later.
         self.proved = None;
         if is_known { Proof::StillPersonal } else { Proof::Personal }
     }
 }
 
-/// Who was given what of which page. Shared by all threads.
+/// The answers given for each page. Shared by all threads.
 #[derive(Debug)]
 pub struct Twins {
     pages: Cache<PageKey, Remembered>,
-    /// Two answers that come together must see each other.
+    /// Serialises two answers that arrive together, so that each takes the other into account.
     turn: Mutex<()>,
 }
 
@@ -325,8 +332,8 @@ impl Default for Twins {
 }
 
 impl Twins {
-    /// A user was given this of the page under `key`, the variant's where it has variants. `marks` are the
-    /// page's, by which purges hit it.
+    /// Records that a user was given this as the page under `key`, which is the variant's key if there are
+    /// variants. `marks` are the page's, for purges.
     pub fn note(
         &self,
         key: PageKey,
@@ -335,7 +342,7 @@ impl Twins {
         now: u64,
     ) -> Proof {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // It was purged on its way.
+        // The page was purged while the answer was on its way.
         if !purged.is_current(marks) {
             return Proof::Waits;
         }
@@ -353,7 +360,7 @@ impl Twins {
         proof
     }
 
-    /// Whether an answer to this user may be the proof of the page under `key`.
+    /// Whether an answer to this user may prove the page under `key`.
     #[must_use]
     pub fn may_prove(&self, key: &PageKey, who: Witness, purged: &Purged, now: u64) -> bool {
         self.pages.peek(key).is_some_and(|mut known| {
@@ -384,7 +391,7 @@ mod tests {
         Seen { fields: [page / 10; 32], whole: Some([page; 32]), holds_own: false }
     }
 
-    /// In whose fields alone something is found that may be his own.
+    /// An answer with possible personal data in its fields only.
     fn in_fields(page: u8) -> Seen {
         Seen { whole: None, ..what(page).with_own() }
     }
@@ -414,7 +421,7 @@ mod tests {
             self.twins.may_prove(&KEY, who(name), &self.purged, 0)
         }
 
-        /// What becomes of answers in order, each of a user by his letter.
+        /// Checks the results of answers in order, each to the user with this letter.
         #[track_caller]
         fn play(steps: &[(&str, u8, Proof)]) {
             let stage = Self::new();
@@ -522,7 +529,7 @@ mod tests {
     fn users_whose_names_are_words_of_a_page_do_not_keep_it_from_others() {
         let stage = Stage::new();
         let words = ["shop", "admin", "cart", "home"];
-        // Of one page alone it cannot be told.
+        // One page alone does not decide it.
         for (name, what) in words.iter().zip([what(11).with_own(), in_fields(11)].iter().cycle()) {
             assert_ne!(stage.give(name, *what, 0), Given, "{name}");
         }
@@ -545,10 +552,10 @@ mod tests {
         for name in ["mallory", "mallory-2", "mallory-3"] {
             assert_eq!(stage.give(name, what(9).with_own(), 0), Waits, "{name}");
         }
-        // Nor is it any against those who were given the same, who are two at least.
+        // It is no evidence either against the users with the same answer, at least two of them.
         assert_eq!(stage.note("alice", 9, 0), Waits);
         assert_eq!(stage.note("bob", 9, 0), Given);
-        // Whoever was given something of his own says so, beside two who agree.
+        // A user with personal data on the page counts against two who agree.
         let stage = Stage::new();
         stage.give("alice", what(11).with_own(), 0);
         stage.give("bob", in_fields(21), 0);
@@ -563,7 +570,7 @@ mod tests {
         let few = ["m1", "m2", "m3", "m4", "m5", "m6", "m7"];
         for round in 0_u8..12 {
             for (at, name) in few.iter().enumerate() {
-                // Another one each time.
+                // A different page each time.
                 let proof = stage.note(name, 100 + round * 7 + at as u8, 0);
                 assert!(round == 0 || proof != Personal, "{name}: it is no news");
             }

@@ -1,9 +1,10 @@
-//! What a response leaves of the cookies with which it was asked for: those of the next request of whoever is
-//! given it (RFC 6265 §5.3, §5.4).
+//! Applies a response's `Set-Cookie` lines to the cookies of the request: which cookies the client sends with
+//! its next request (RFC 6265 §5.3, §5.4).
 //!
-//! A cookie is told by its name, its domain and its path: what is taken away under one path stays under
-//! another. Of one that came only the name is known, and that its path stands above what was asked for. So a
-//! line whose path does not, speaks of another cookie; any other line of its name is taken to speak of it.
+//! A cookie is identified by its name, domain and path: removing it under one path leaves one of the same
+//! name under another path. Of a request cookie only the name is known, and that its path covers the
+//! requested path. So a line whose path does not cover the requested path concerns another cookie; any other
+//! line of the same name is taken to concern this one.
 
 use std::net::Ipv4Addr;
 
@@ -14,20 +15,21 @@ use super::cookie::{cookies, rebuild};
 use super::list::{divide, trim};
 use super::set_cookie::{clears, clears_logins, lines, value};
 
-/// A line of a response about a cookie.
+/// A `Set-Cookie` line, parsed.
 struct Line<'h> {
     name: &'h [u8],
     line: &'h [u8],
-    /// Lower-case, without the dot that may stand before it; empty: the host alone.
+    /// The `Domain`, in lower case and without a leading dot; if empty, the host alone.
     domain: Vec<u8>,
     path: Vec<u8>,
-    /// Whether a cookie with this path is sent with the very request that was answered.
+    /// Whether a cookie with this path is sent with the request that was answered.
     covers: bool,
     is_gone: bool,
 }
 
 impl<'h> Line<'h> {
-    /// The lines of the answer to a request for `path`, of each cookie the last. `now` is in seconds since 1970.
+    /// Parses the lines of the response to a request for `path`. Of several lines for one cookie, the last
+    /// counts. `now` is in seconds since 1970.
     fn all(headers: &'h HeaderMap, path: &str, now: u64) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for (name, line) in lines(headers) {
@@ -46,18 +48,19 @@ impl<'h> Line<'h> {
     }
 }
 
-/// A cookie that a response changes.
+/// How a response changes a cookie of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed<'h> {
-    /// No cookie with this name is left of those that came.
+    /// None of the cookies with this name remains.
     Gone(&'h [u8]),
-    /// It is set to another value than it had.
+    /// The cookie has a new value: name and value.
     Set(&'h [u8], &'h [u8]),
 }
 
-/// The cookies of those whose names `counts` accepts that are there behind the answer `headers` to a request
-/// for `path` with the cookies `came`, as names and values: what stays, then what is set, under whatever
-/// path. One pair of double quotes around a value is taken off. `now` is in seconds since 1970.
+/// The cookies that the client has after the response `headers` to a request for `path` with the cookies
+/// `came`, as names and values. Only names that `counts` accepts are included. Unchanged cookies come first,
+/// then those that the response sets, under whatever path. One pair of double quotes around a value is
+/// removed. `now` is in seconds since 1970.
 #[must_use]
 pub fn left<'h>(
     (came, headers): (&'h HeaderMap, &'h HeaderMap),
@@ -72,8 +75,8 @@ pub fn left<'h>(
     stay.chain(set.map(|line| (line.name, value(line.line)))).collect()
 }
 
-/// What a response does to the same cookies. One that comes again as it was does not change, nor one that is
-/// taken away and was not there.
+/// What a response changes among the same cookies. A cookie that is set to its old value is unchanged, and so
+/// is a removed cookie that was absent.
 #[must_use]
 pub fn changes<'h>(
     (came, headers): (&'h HeaderMap, &'h HeaderMap),
@@ -105,9 +108,9 @@ pub fn changes<'h>(
     changed
 }
 
-/// The cookies that an answer of the host `asked`, without a port, sets for a domain: name, value and domain. Those
-/// that it sets for itself alone are left out, and those for a domain that it is not in, or that is a bare name as
-/// `com`, which browsers refuse (§5.1.3, §5.3). `now` is in seconds since 1970.
+/// The cookies that a response from the host `asked` (without port) sets for a domain: name, value and
+/// domain. Host-only cookies are left out. So are cookies for a domain that does not include the host, or for
+/// a single-label domain such as `com`: browsers refuse both (§5.1.3, §5.3). `now` is in seconds since 1970.
 pub fn set_for_domains<'h>(
     headers: &'h HeaderMap,
     asked: &str,
@@ -123,19 +126,20 @@ pub fn set_for_domains<'h>(
     })
 }
 
-/// What a response does to its visitor's cookies.
+/// The effect of a response on its visitor's cookies, ready to apply to a later request.
 #[derive(Clone, Default)]
 pub struct Aftermath {
-    /// Whether all that he came with are gone.
+    /// Whether all cookies of the request are removed.
     clears_all: bool,
-    /// Names of cookies that came and are gone, or replaced.
+    /// Names of request cookies that are removed or replaced.
     met: Vec<Vec<u8>>,
-    /// What is set, as it is sent, with its path: longer ones first (§5.4).
+    /// The cookies set, in the form in which the client sends them, with their paths; longer paths first
+    /// (§5.4).
     set: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Aftermath {
-    /// What a response to a request for `path` does. `now` is in seconds since 1970.
+    /// The effect of a response to a request for `path`. `now` is in seconds since 1970.
     #[must_use]
     pub fn of(headers: &HeaderMap, path: &str, now: u64) -> Self {
         let lines = Line::all(headers, path, now);
@@ -146,7 +150,8 @@ impl Aftermath {
         Self { clears_all: clears_logins(headers), met, set }
     }
 
-    /// Makes the cookies of a request to the same site for `path`, with which he came, those that he has now.
+    /// Replaces the cookies of a request to the same site for `path` with those that the client has after the
+    /// response.
     pub fn apply(&self, headers: &mut HeaderMap, path: &str) {
         if !self.clears_all && self.met.is_empty() && self.set.is_empty() {
             return;
@@ -160,7 +165,7 @@ impl Aftermath {
             .chain(sent.map(|(pair, _)| pair.as_slice()))
             .collect();
         headers.remove(COOKIE);
-        // Pieces of valid values joined by visible ASCII are a valid value.
+        // Valid values joined by `; ` are a valid value.
         if !pairs.is_empty()
             && let Ok(line) = HeaderValue::from_bytes(&pairs.join(&b"; "[..]))
         {
@@ -169,17 +174,17 @@ impl Aftermath {
     }
 }
 
-/// SECURITY: nothing of the cookies is printed.
+/// SECURITY: cookies are secrets, so none of them is printed.
 impl std::fmt::Debug for Aftermath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Aftermath").finish_non_exhaustive()
     }
 }
 
-/// The cookie in a line as it is sent back.
+/// The cookie of a line, in the form in which the client sends it.
 fn pair(line: &[u8]) -> Vec<u8> {
     let mut pair = trim(divide(line, b';').0);
-    // One without a name is sent as its value alone.
+    // Clients send a cookie without a name as its value alone.
     while let [b'=', value @ ..] = pair {
         pair = trim(value);
     }
@@ -189,7 +194,7 @@ fn pair(line: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The domain that a line names (§5.2.3): the last one.
+/// The domain of a line (§5.2.3): the last `Domain` counts.
 fn domain_of(line: &[u8]) -> Vec<u8> {
     let attributes = line.split(|&byte| byte == b';').skip(1).map(|part| divide(part, b'='));
     let domains = attributes.filter(|(name, _)| trim(name).eq_ignore_ascii_case(b"domain"));
@@ -198,8 +203,8 @@ fn domain_of(line: &[u8]) -> Vec<u8> {
     named.strip_prefix(b".").unwrap_or(named).to_ascii_lowercase()
 }
 
-/// The path of a cookie that is set in an answer to a request for `asked` (§5.2.4, §5.1.4): the last that it
-/// names, or the folder of that.
+/// The path of a cookie set in a response to a request for `asked` (§5.2.4, §5.1.4): the last `Path`, or by
+/// default the directory of `asked`.
 fn path_of(line: &[u8], asked: &str) -> Vec<u8> {
     let attributes = line.split(|&byte| byte == b';').skip(1).map(|part| divide(part, b'='));
     let paths = attributes.filter(|(name, _)| trim(name).eq_ignore_ascii_case(b"path"));
@@ -229,7 +234,7 @@ mod tests {
     /// 2026-11-21 12:00:00
     const NOW: u64 = 1_795_262_400;
 
-    /// The cookies of a request for `path` behind an answer with these lines to a request for `/shop/pay`.
+    /// The cookies of a request for `path` after a response with these lines to a request for `/shop/pay`.
     fn after(came: &str, set: &[&str], path: &str) -> String {
         let mut request = HeaderMap::new();
         if !came.is_empty() {
@@ -256,7 +261,7 @@ mod tests {
             ("a=1", &["a=2; Path=/", "a=3; path=/"], "a=3"),
             ("a=1", &["a=2; Path=/shop", "a=3; Path=/"], "a=2; a=3"),
             ("a=1", &["a=3; Path=/", "a=2; Path=/shop"], "a=2; a=3"),
-            // A cookie of another path is another one, in whatever order they are named.
+            // Cookies with different paths are different cookies, in whatever order the lines come.
             ("a=1", &["a=; Path=/old", "a=2; Path=/"], "a=2"),
             ("a=1", &["a=2; Path=/", "a=; Path=/old"], "a=2"),
             ("a=1", &["a=2; Path=/", "a=; Path=/shop"], "a=2"),
@@ -271,8 +276,8 @@ mod tests {
         }
     }
 
-    /// The cookies that are left of `a=1` and `b=2` behind an answer to a request for `/shop/pay`, and what
-    /// has changed.
+    /// The cookies left of `a=1` and `b=2` after a response to a request for `/shop/pay`, and what has
+    /// changed.
     fn left_of(set: &[&str]) -> (String, Vec<String>) {
         let came = HeaderMap::from_iter([(COOKIE, HeaderValue::from_static("a=1; b=2"))]);
         let answer: HeaderMap =
@@ -305,7 +310,7 @@ mod tests {
             (&["a=3; Path=/", "a=; Path=/"], "", &["-"]),
             (&["a=; Path=/", "a=3; Path=/"], "3", &["3"]),
             (&["a=; Path=/", "a=3; Path=/old"], "3", &["3"]),
-            // Both may be sent: none is believed.
+            // A client may send both, so both count.
             (&["a=3; Path=/", "a=4; Path=/shop"], "3 4", &["3", "4"]),
             (&["a=3; Path=/shop/other"], "1 3", &["1", "3"]),
         ] {
@@ -327,7 +332,7 @@ mod tests {
             ("a=1; Path=/part", "/parts", false),
             ("a=1; Path=/part/", "/part", false),
             ("a=1; Path=/part/", "/part/1", true),
-            // The folder of what was asked for.
+            // The default path: the directory of the requested path.
             ("a=1", "/shop/part", true),
             ("a=1; Path=", "/shop/part", true),
             ("a=1; Path=shop", "/part", false),

@@ -6,7 +6,8 @@ use sha2::{Digest, Sha256};
 
 use super::list;
 
-/// Whether the fields carry this token. How long the comparison takes tells nothing of it.
+/// Whether the request carries this bearer token. The comparison takes constant time, so its duration reveals
+/// nothing about the token.
 #[must_use]
 pub fn carries(headers: &HeaderMap, token: &[u8]) -> bool {
     let Some(line) = list::only_line(headers, &AUTHORIZATION) else { return false };

@@ -1,4 +1,4 @@
-//! `Cache-Control` (RFC 9111 §5.2), of requests and responses, and fields of the same shape.
+//! `Cache-Control` (RFC 9111 §5.2) of requests and responses, and other fields with the same syntax.
 //!
 //! What the directives lead to is decided elsewhere.
 
@@ -6,19 +6,19 @@ use ::http::{HeaderMap, HeaderName};
 
 use super::list::{divide, is_string, saturating_digits, split, trim};
 
-/// The largest delta-seconds: larger ones count as this (RFC 9111 §1.2.2).
+/// The largest delta-seconds value: larger ones are reduced to it (RFC 9111 §1.2.2).
 pub const DELTA_MAX: u64 = 1 << 31;
 
-/// The directives that a message carries.
+/// The directives of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent directives of one field")]
 pub struct CacheControl {
     /// `no-store` (§5.2.1.5, §5.2.2.5)
     pub no_store: bool,
-    /// `no-cache` (§5.2.1.4, §5.2.2.4), with a list of fields too: the list would bind us to keep
-    /// part of a response back, and the whole is the safe reading.
+    /// `no-cache` (§5.2.1.4, §5.2.2.4). The form with a field list also sets it: withholding only the listed
+    /// fields would be allowed, but treating the whole response as `no-cache` is safer.
     pub no_cache: bool,
-    /// `private` (§5.2.2.7), with a list of fields too.
+    /// `private` (§5.2.2.7). The form with a field list also sets it.
     pub private: bool,
     /// `public` (§5.2.2.9)
     pub public: bool,
@@ -34,12 +34,12 @@ pub struct CacheControl {
     pub only_if_cached: bool,
     /// `immutable` (RFC 8246)
     pub immutable: bool,
-    /// `max-age` in seconds (§5.2.1.1, §5.2.2.1). Without a valid number it is 0: stale (§4.2.1).
+    /// `max-age` in seconds (§5.2.1.1, §5.2.2.1). An invalid number counts as 0: stale (§4.2.1).
     pub max_age: Option<u64>,
     /// `s-maxage` in seconds (§5.2.2.10), read like `max_age`.
     pub s_maxage: Option<u64>,
-    /// `max-stale` in seconds (§5.2.1.2): how far behind its lifetime a client takes a response.
-    /// Without a number it is as far as can be; with none that is valid, 0.
+    /// `max-stale` in seconds (§5.2.1.2): how far past its freshness lifetime a response may be. Without an
+    /// argument there is no limit; an invalid number counts as 0.
     pub max_stale: Option<u64>,
     /// `min-fresh` in seconds (§5.2.1.3), read like `max_age`.
     pub min_fresh: Option<u64>,
@@ -50,8 +50,8 @@ pub struct CacheControl {
 }
 
 impl CacheControl {
-    /// Reads all lines of the field `name`: `Cache-Control`, or one of its shape. Without a line
-    /// nothing is set, and nothing is done.
+    /// Parses all lines of the field `name`: `Cache-Control`, or a field with the same syntax. Without a line
+    /// the result is the default, at no cost.
     #[must_use]
     pub fn parse(headers: &HeaderMap, name: &HeaderName) -> Self {
         let (mut parsed, mut hidden) = (Self::default(), Self::default());
@@ -65,8 +65,8 @@ impl CacheControl {
         parsed
     }
 
-    /// What stray quotes may hide in a directive: where they are not around the argument, it is not
-    /// known which directives were meant.
+    /// Reads directives that stray quotes may hide: quotes in any position other than around the argument
+    /// make it unclear which directives were meant.
     fn read_hidden(&mut self, directive: &[u8]) {
         let is_quoted = directive.iter().any(|byte| matches!(byte, b'"' | b'\''));
         if !is_quoted || divide(directive, b'=').1.is_some_and(is_string) {
@@ -79,19 +79,19 @@ impl CacheControl {
         }
     }
 
-    /// Obeys what may be hidden, once all is read, where it forbids something.
+    /// Applies the restrictive ones of the hidden directives after all others are read.
     fn heed(&mut self, hidden: &Self) {
         self.no_store |= hidden.no_store;
         self.no_cache |= hidden.no_cache;
         self.private |= hidden.private;
         self.must_revalidate |= hidden.must_revalidate;
         self.proxy_revalidate |= hidden.proxy_revalidate;
-        // §4.2.1: a lifetime that cannot be told is none, whatever else is said.
+        // §4.2.1: an unclear freshness lifetime counts as stale, whatever the other directives say.
         self.max_age = hidden.max_age.map_or(self.max_age, |_| Some(0));
         self.s_maxage = hidden.s_maxage.map_or(self.s_maxage, |_| Some(0));
     }
 
-    /// One directive, `name` or `name=argument`. Names are case-insensitive (§5.2), unknown ones
+    /// Reads one directive, `name` or `name=argument`. Names are case-insensitive (§5.2); unknown ones are
     /// ignored (§5.2.3).
     fn read(&mut self, directive: &[u8]) {
         let (name, argument) = divide(directive, b'=');
@@ -100,8 +100,8 @@ impl CacheControl {
             Some(Name::Seconds(seconds, bare)) => {
                 let given = argument.map_or(bare, seconds_in);
                 let known = seconds(self);
-                // Contradicting repetitions: the first or none (§4.2.1). The smallest is no more
-                // than the first, and no response lives longer by being sent twice.
+                // Of conflicting repetitions, §4.2.1 allows the first value or treating the response as
+                // stale. The smallest value is at most the first, so a repetition never extends a lifetime.
                 *known = Some(known.map_or(given, |known| known.min(given)));
             }
             None => {}
@@ -109,16 +109,16 @@ impl CacheControl {
     }
 }
 
-/// Where a directive's name leads.
+/// The member that a directive's name sets.
 enum Name {
     Switch(fn(&mut CacheControl) -> &mut bool),
-    /// With what it says without an argument.
+    /// Sets a number of seconds; the second value applies if there is no argument.
     Seconds(fn(&mut CacheControl) -> &mut Option<u64>, u64),
 }
 
 impl Name {
     fn of(name: &[u8]) -> Option<Self> {
-        /// Longer than any name that is known.
+        /// Longer than any known name.
         const LONGER: usize = 32;
         let mut lower = [0_u8; LONGER];
         let lower = lower.get_mut(..name.len())?;
@@ -146,8 +146,8 @@ impl Name {
     }
 }
 
-/// Delta-seconds (§1.2.2) as a token or, which recipients ought to take too (§5.2), as a quoted
-/// string. Anything else is 0, "stale" (§4.2.1).
+/// Delta-seconds (§1.2.2), as a token or a quoted string; §5.2 recommends that recipients accept both.
+/// Anything else is 0: stale (§4.2.1).
 fn seconds_in(argument: &[u8]) -> u64 {
     let digits = match argument {
         [b'"', inner @ .., b'"'] => inner,

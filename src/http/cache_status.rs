@@ -1,6 +1,6 @@
-//! The `Cache-Status` field that we write (RFC 9211).
+//! The `Cache-Status` field of our responses (RFC 9211).
 //!
-//! Why a request was answered as it was is decided elsewhere, and is a word here.
+//! The reason for an outcome is decided elsewhere; here it is a word to write.
 
 use ::http::{HeaderName, HeaderValue};
 use bytes::Bytes;
@@ -8,32 +8,32 @@ use bytes::Bytes;
 /// `cache-status`
 pub static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
-/// The longest detail that is written, in bytes.
+/// The longest detail that is written, in bytes. Longer ones are cut.
 const DETAIL_MAX: usize = 128;
 
-/// Why a request was forwarded (RFC 9211 §2.2).
+/// Why a request was forwarded to the origin (RFC 9211 §2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Forward {
-    /// The cache was told not to handle this request.
+    /// The cache was configured not to handle this request.
     Bypass,
     /// The method's semantics require it.
     Method,
     /// Nothing is stored under this URI.
     UriMiss,
-    /// Something is, but none of its variants fits.
+    /// A response is stored under this URI, but no stored variant matches.
     VaryMiss,
-    /// Nothing stored fits, and it is not said why.
+    /// No stored response matches, and the reason is not stated.
     Miss,
-    /// What is stored is fresh, but the request's directives ruled it out.
+    /// A fresh response is stored, but the request's directives ruled it out.
     Request,
-    /// What is stored is stale.
+    /// The stored response is stale.
     Stale,
-    /// What is stored is only a part.
+    /// The stored response is only a part.
     Partial,
 }
 
 impl Forward {
-    /// The token on the wire.
+    /// The token as the field carries it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,26 +52,26 @@ impl Forward {
 /// Where the answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// From the cache, without a word to the origin (§2.1).
+    /// From the cache, without contacting the origin (§2.1).
     Hit,
-    /// From the origin (§2.2).
+    /// From the origin, for this reason (§2.2).
     Forwarded(Forward),
 }
 
-/// What the field says of one response.
+/// The content of the field for one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus<'a> {
-    /// Hit or forwarded.
+    /// Whether it was a hit or forwarded.
     pub outcome: Outcome,
-    /// The origin's status, where it differs from the response's (§2.3).
+    /// The origin's status, if it differs from the response's (§2.3).
     pub forwarded_status: Option<u16>,
     /// Whether the response was stored (§2.5).
     pub stored: bool,
-    /// Whether the request was answered by another's trip to the origin (§2.6).
+    /// Whether the request shared another request's fetch from the origin (§2.6).
     pub collapsed: bool,
-    /// Seconds of freshness left, negative when stale (§2.4).
+    /// Seconds of freshness left; negative for a stale response (§2.4).
     pub ttl: Option<i64>,
-    /// Where from, or why not (§2.8).
+    /// The tier of a hit, or the reason for a miss (§2.8).
     pub detail: Option<&'a str>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> CacheStatus<'a> {
         Self { ttl: Some(ttl), detail: Some(detail), ..Self::of(Outcome::Hit) }
     }
 
-    /// Forwarded, for `detail`.
+    /// A forwarded request, with `detail` as its reason.
     #[must_use]
     pub fn forwarded(why: Forward, detail: Option<&'a str>) -> Self {
         Self { detail, ..Self::of(Outcome::Forwarded(why)) }
@@ -99,10 +99,10 @@ impl<'a> CacheStatus<'a> {
         }
     }
 
-    /// The field's value in full.
+    /// The full field value.
     #[must_use]
     pub fn value(&self) -> HeaderValue {
-        // PERF: one buffer, which becomes the value as it is.
+        // PERF: one buffer, which becomes the value without a copy.
         let detail = self.detail.map(|detail| &detail[..detail.floor_char_boundary(DETAIL_MAX)]);
         let mut text = Vec::with_capacity(96 + detail.map_or(0, str::len));
         self.put_outcome(&mut text);
@@ -125,7 +125,7 @@ impl<'a> CacheStatus<'a> {
         into_value(text)
     }
 
-    /// The field's value with hit or forwarded only.
+    /// The field value with only `hit` or `fwd`.
     #[must_use]
     pub fn short_value(&self) -> HeaderValue {
         let mut text = Vec::with_capacity(32);
@@ -150,8 +150,8 @@ fn put_number(text: &mut Vec<u8>, before: &str, number: impl itoa::Integer) {
     text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// `detail` as a token where it is one (RFC 9651 §3.3.4), else as a string (§3.3.3), in which what
-/// is not visible ASCII becomes `?`.
+/// Appends `detail` as a token if it is one (RFC 9651 §3.3.4), else as a string (§3.3.3). In a string, bytes
+/// other than visible ASCII become `?`.
 fn put_detail(text: &mut Vec<u8>, detail: &str) {
     let starts = detail.starts_with(|c: char| c.is_ascii_alphabetic() || c == '*');
     if starts && detail.bytes().all(is_token_byte) {

@@ -1,6 +1,7 @@
-//! A client's certificate as fields for the origin: RFC 9440, and in words.
+//! Passes a client certificate to the origin in fields: the certificate itself (RFC 9440), its subject and
+//! its fingerprint.
 //!
-//! That it was verified is the business of whoever read it.
+//! The caller has verified the certificate.
 
 use ::http::{HeaderName, HeaderValue};
 use base64::Engine as _;
@@ -18,22 +19,22 @@ pub static SUBJECT: HeaderName = HeaderName::from_static("x-anteroom-client-cert
 /// `X-Anteroom-Client-Cert-Fingerprint`
 pub static FINGERPRINT: HeaderName = HeaderName::from_static("x-anteroom-client-cert-fingerprint");
 
-/// The longest subject that is told, in bytes: longer ones would not fit into most origins' heads.
+/// The longest subject that is sent, in bytes. Longer ones would exceed the header limits of most origins.
 const SUBJECT_MAX: usize = 4 * 1024;
 
-/// What the origin is told of a client's certificate.
+/// The field values that describe a client certificate to the origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The whole of it: a byte sequence of RFC 9651.
+    /// The certificate, as a byte sequence (RFC 9651).
     whole: HeaderValue,
-    /// Whom it names (RFC 4514); `None` where it names nobody.
+    /// The subject (RFC 4514); `None` if the certificate has none.
     subject: Option<HeaderValue>,
-    /// SHA-256 over it, in lower-case hex.
+    /// SHA-256 of the certificate, in lower-case hex.
     fingerprint: HeaderValue,
 }
 
 impl ClientCertificate {
-    /// Reads a certificate in DER.
+    /// Reads a DER-encoded certificate.
     #[must_use]
     pub fn new(der: &[u8]) -> Self {
         let digits = hex(&Sha256::digest(der));
@@ -46,15 +47,15 @@ impl ClientCertificate {
         }
     }
 
-    /// The fields that tell it.
+    /// The fields for the origin, as names and values.
     pub fn fields(&self) -> impl Iterator<Item = (&'static HeaderName, &HeaderValue)> {
         let subject = self.subject.as_ref().map(|subject| (&SUBJECT, subject));
         [(&CLIENT_CERT, &self.whole), (&FINGERPRINT, &self.fingerprint)].into_iter().chain(subject)
     }
 }
 
-/// A name as RFC 4514 writes it: the last part first, and nothing in a value that could pass for another
-/// part.
+/// A distinguished name in the form of RFC 4514: the last part first, with values escaped so that they cannot
+/// pass for another part.
 fn subject(name: &X509Name<'_>) -> String {
     let mut parts: Vec<String> = name
         .iter_rdn()
@@ -76,7 +77,7 @@ fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
         "2.5.4.11" => "OU",
         "0.9.2342.19200300.100.1.25" => "DC",
         "0.9.2342.19200300.100.1.1" => "UID",
-        // No name of RFC 4514, but the one by which all others know it.
+        // RFC 4514 defines no short name for it; this is the common one.
         "1.2.840.113549.1.9.1" => "emailAddress",
         _ => &number,
     };
@@ -87,8 +88,8 @@ fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     format!("{kind}={value}")
 }
 
-/// A value as RFC 4514 §2.4 writes it; what is no visible ASCII as its bytes in hex, so that it fits
-/// into a field.
+/// Escapes a value by RFC 4514 §2.4. Bytes other than visible ASCII are written in hex, so that the value
+/// fits into a field.
 fn escaped(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     let last = text.len().saturating_sub(1);

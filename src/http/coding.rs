@@ -1,21 +1,21 @@
-//! Content codings (RFC 9110 §8.4.1): which one a response is in, which a client takes
-//! (`Accept-Encoding`, §12.5.3), and which of several he is sent.
+//! Content codings (RFC 9110 §8.4.1): the coding of a response, the codings that a client accepts
+//! (`Accept-Encoding`, §12.5.3), and the one to send.
 //!
-//! How a body is coded, and whether it may be coded anew, is decided elsewhere.
+//! How a body is coded, and whether it may be recoded, is decided elsewhere.
 
 use ::http::HeaderMap;
 use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
 use super::list::{divide, members, split, trim};
 
-/// The `Accept-Encoding` of a fetch whose response we recode for those who cannot take it: what we
-/// can read.
+/// The `Accept-Encoding` of a fetch whose response may be recoded for each client: all codings that this
+/// proxy can decode.
 pub const READABLE: &str = "gzip, br, zstd";
 
-/// A coding that we can read and write.
+/// A coding that this proxy can decode and encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
-    /// None.
+    /// No coding.
     Identity,
     /// `gzip` (RFC 1952), also by its old name `x-gzip`
     Gzip,
@@ -26,10 +26,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them.
+    /// All codings, `Identity` included.
     pub const ALL: [Self; 4] = [Self::Identity, Self::Gzip, Self::Brotli, Self::Zstd];
 
-    /// Its registered name.
+    /// The registered name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,14 +41,14 @@ impl Coding {
     }
 
     fn parse(name: &[u8]) -> Option<Self> {
-        // RFC 9110 §8.4.1.3: the same.
+        // RFC 9110 §8.4.1.3: `x-gzip` is equivalent to `gzip`.
         if name.eq_ignore_ascii_case(b"x-gzip") {
             return Some(Self::Gzip);
         }
         Self::ALL.into_iter().find(|coding| name.eq_ignore_ascii_case(coding.as_str().as_bytes()))
     }
 
-    /// The coding of a response; `None` where it has several, or one that we do not know.
+    /// The coding of a response; `None` if it has several codings, or an unknown one.
     #[must_use]
     pub fn of(response: &HeaderMap) -> Option<Self> {
         let mut codings = members(response, &CONTENT_ENCODING);
@@ -60,26 +60,25 @@ impl Coding {
     }
 }
 
-/// How much a client wants a coding: 0, not at all, to 1000 (RFC 9110 §12.4.2).
+/// The weight that a client gives to a coding, from 0 (not acceptable) to 1000 (RFC 9110 §12.4.2).
 pub type Quality = u16;
 
-/// What he gets who does not say that he takes none, and does not ask for it: less than all else.
+/// The weight of no coding, if the field neither lists nor refuses it: below every listed coding.
 const UNASKED: Quality = 1;
 
-/// What a request says of the codings that we know.
+/// The codings that a request accepts, with weights.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Accepted {
     listed: [Option<Quality>; Coding::ALL.len()],
-    /// `*`
+    /// The weight of `*`, for codings that are not listed.
     others: Option<Quality>,
 }
 
 impl Accepted {
-    /// Reads all `Accept-Encoding` lines. A coding that is named twice is wanted as little as the
-    /// lesser of the two says.
+    /// Parses all `Accept-Encoding` lines. If a coding is listed twice, the lower weight counts.
     ///
-    /// Without the field any coding would do (§12.5.3), but who does not speak of codings seldom
-    /// reads one: he is taken to want none.
+    /// Without the field any coding would be acceptable (§12.5.3). In practice most clients without it cannot
+    /// decode any, so the result then accepts no coding.
     #[must_use]
     pub fn parse(request: &HeaderMap) -> Self {
         let mut accepted = Self::default();
@@ -96,31 +95,32 @@ impl Accepted {
         accepted
     }
 
-    /// How much a coding is wanted.
+    /// The weight of a coding.
     #[must_use]
     pub fn quality(&self, coding: Coding) -> Quality {
         let said = self.listed[coding as usize].or(self.others);
         said.unwrap_or(if coding == Coding::Identity { UNASKED } else { 0 })
     }
 
-    /// Whether a coding is taken at all.
+    /// Whether a coding is acceptable.
     #[must_use]
     pub fn takes(&self, coding: Coding) -> bool {
         self.quality(coding) > 0
     }
 }
 
-/// The coding in which a client is sent what is stored as `stored` and can be coded as `ours`, the
-/// most liked first. `None`: he takes none of them.
+/// The coding in which a client is sent a response that is stored as `stored` and can be recoded as any of
+/// `ours`, the most preferred first. `None`: the client accepts none of them.
 ///
-/// What is stored in a coding goes out in it to all who take it, for it costs nothing; and what is
-/// stored in none, in the one of `ours` that the client wants most, unless he wants none even more.
+/// A stored coding goes out unchanged to every client that accepts it, because this costs nothing. A response
+/// stored without coding goes out in the one of `ours` with the highest weight, unless no coding has a higher
+/// one.
 #[must_use]
 pub fn choose(accepted: &Accepted, stored: Coding, ours: &[Coding]) -> Option<Coding> {
     if stored != Coding::Identity && accepted.takes(stored) {
         return Some(stored);
     }
-    // The last of those that are equal, which is the first of ours.
+    // `max_by_key` returns the last of equal elements, which is the first of `ours`.
     let candidates = [Coding::Identity].iter().chain(ours.iter().rev());
     candidates
         .copied()
@@ -128,12 +128,12 @@ pub fn choose(accepted: &Accepted, stored: Coding, ours: &[Coding]) -> Option<Co
         .max_by_key(|coding| accepted.quality(*coding))
 }
 
-/// Whether a client takes `response` in all the codings that it is in, known to us or not.
+/// Whether a client accepts all codings of `response`, including unknown ones.
 #[must_use]
 pub fn takes_as_it_is(request: &HeaderMap, response: &HeaderMap) -> bool {
     let accepted = Accepted::parse(request);
     members(response, &CONTENT_ENCODING).all(|coding| match Coding::parse(coding) {
-        // Being in none asks nothing of anybody.
+        // A response without coding suits every client.
         Some(Coding::Identity) => true,
         Some(known) => accepted.takes(known),
         None => takes_unknown(request, coding, &accepted),
@@ -150,7 +150,7 @@ fn takes_unknown(request: &HeaderMap, coding: &[u8], accepted: &Accepted) -> boo
     named.all(|member| quality(member) > 0)
 }
 
-/// The weight of a member of a list, in thousandths. None, and one that is malformed, is 1.
+/// The weight of a list member, in thousandths. A missing or malformed weight is 1.
 pub(crate) fn quality(member: &[u8]) -> Quality {
     let weight = split(member, b';').skip(1).find_map(|parameter| {
         let (name, value) = divide(parameter, b'=');
@@ -160,7 +160,7 @@ pub(crate) fn quality(member: &[u8]) -> Quality {
     let digits = fraction.unwrap_or_default();
     match whole {
         b"0" if digits.iter().all(u8::is_ascii_digit) => {
-            // What is not 0 stays so, however small.
+            // A nonzero weight stays nonzero, however small.
             let least = Quality::from(digits.iter().any(|digit| *digit != b'0'));
             let places = digits.iter().copied().chain(std::iter::repeat(b'0')).take(3);
             let thousandths = places.fold(0, |sum, digit| sum * 10 + Quality::from(digit - b'0'));

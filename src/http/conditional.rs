@@ -1,5 +1,6 @@
-//! Conditions (RFC 9110 §13): what a client's mean for a stored response (RFC 9111 §4.3.2), what
-//! we ask the origin ourselves (§4.3.1), and what its 304 does to the stored response (§4.3.4).
+//! Conditional requests (RFC 9110 §13): what a client's conditions mean for a stored response (RFC 9111
+//! §4.3.2), how this cache revalidates with the origin (§4.3.1), and how a 304 updates the stored response
+//! (§4.3.4).
 //!
 //! Whether a stored response may be used at all is decided elsewhere.
 
@@ -15,31 +16,32 @@ use super::freshness::date_of;
 use super::hop;
 use super::list::{only_line, trim};
 
-/// What a request's conditions lead to.
+/// The result of evaluating a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// There is none, or none that counts: the stored response is sent.
+    /// There is no condition, or none that applies: the stored response is sent.
     None,
-    /// The client has what we have: 304.
+    /// The client has the stored representation: send 304.
     NotModified,
-    /// The client has something else, or the condition does not apply: the stored response is sent.
+    /// The client has another representation, or the condition does not apply to this response: the stored
+    /// response is sent.
     Modified,
-    /// Only the origin can judge: the request is forwarded.
+    /// Only the origin can evaluate the condition: forward the request.
     NotOurs,
 }
 
-/// Judges the conditions of `request`, a GET or HEAD, by a stored response (RFC 9111 §4.3.2).
-/// `now` is in seconds since 1970.
+/// Evaluates the conditions of `request`, a GET or HEAD, against a stored response (RFC 9111 §4.3.2). `now`
+/// is in seconds since 1970.
 ///
-/// A `Range` is looked at behind this: a 304 outweighs it (RFC 9110 §13.2.2).
+/// Evaluate `Range` after this: a 304 takes precedence over it (RFC 9110 §13.2.2).
 #[must_use]
 pub fn judge(request: &HeaderMap, status: StatusCode, stored: &HeaderMap, now: u64) -> Condition {
-    // RFC 9110 §13.1.1, §13.1.4: these guard a change of the origin's own state. They come first
-    // in the order of evaluation (§13.2.2), so that the others wait for the origin, too.
+    // RFC 9110 §13.1.1, §13.1.4: these conditions guard a change of state on the origin. They come first in
+    // the order of evaluation (§13.2.2), so the other conditions wait for the origin as well.
     if request.contains_key(IF_MATCH) || request.contains_key(IF_UNMODIFIED_SINCE) {
         return Condition::NotOurs;
     }
-    // §13.1.3: with `If-None-Match`, be it nonsense, `If-Modified-Since` is ignored.
+    // §13.1.3: if `If-None-Match` is present, even malformed, `If-Modified-Since` is ignored.
     let is_same = if request.contains_key(IF_NONE_MATCH) {
         none_match_finds(request, stored)
     } else if let Some(since) =
@@ -49,13 +51,14 @@ pub fn judge(request: &HeaderMap, status: StatusCode, stored: &HeaderMap, now: u
     } else {
         return Condition::None;
     };
-    // §13.2.1: conditions count where the answer without them is a success, and RFC 9111 §4.3.2
-    // has us judge them by a 200. We store no 206.
+    // §13.2.1: conditions apply only if the response without them would be a success, and RFC 9111 §4.3.2 has
+    // a cache evaluate them for a 200. A 206 is never stored.
     if is_same && status == StatusCode::OK { Condition::NotModified } else { Condition::Modified }
 }
 
-/// Whether `If-None-Match` names the stored response (RFC 9110 §13.1.2). `*` stands for whatever
-/// there is; it must be alone, for beside it a list has no meaning, and the page is the safe answer.
+/// Whether `If-None-Match` matches the stored response (RFC 9110 §13.1.2). `*` matches any response and must
+/// be the only member: a list that also contains `*` has no defined meaning, and sending the page is then the
+/// safe answer.
 fn none_match_finds(request: &HeaderMap, stored: &HeaderMap) -> bool {
     if only_line(request, &IF_NONE_MATCH).is_some_and(|line| trim(line) == b"*") {
         return true;
@@ -66,8 +69,8 @@ fn none_match_finds(request: &HeaderMap, stored: &HeaderMap) -> bool {
     tags(request, &IF_NONE_MATCH).any(|theirs| theirs.is_weakly(&ours))
 }
 
-/// When the stored response changed last. Where it does not say so, it did when it was made
-/// (RFC 9111 §4.3.2). A `Last-Modified` that is no date tells nothing, and nor does its `Date` then.
+/// When the stored response was last modified. Without `Last-Modified`, `Date` stands in (RFC 9111 §4.3.2).
+/// With a `Last-Modified` that is not a date the time is unknown, and `Date` is not used.
 fn changed_at(stored: &HeaderMap, now: u64) -> Option<u64> {
     if stored.contains_key(LAST_MODIFIED) {
         only_line(stored, &LAST_MODIFIED).and_then(|line| at_date(line, now))
@@ -76,7 +79,7 @@ fn changed_at(stored: &HeaderMap, now: u64) -> Option<u64> {
     }
 }
 
-/// What we ask the origin with whether a stored response still holds.
+/// The conditions with which this cache revalidates a stored response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
     /// The value of `If-None-Match`.
@@ -86,17 +89,16 @@ pub struct Validators {
 }
 
 impl Validators {
-    /// Whether there is nothing to ask with: the response must be fetched anew.
+    /// Whether there is no validator: the response must be fetched in full.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.if_none_match.is_none() && self.if_modified_since.is_none()
     }
 }
 
-/// The validators of a stored response (RFC 9111 §4.3.1), both where it has both: an origin that
-/// does not know tags takes the date. Byte for byte, for many an origin compares them so. A tag
-/// that is not well formed would be none to the origin either, and what stands on several lines is
-/// not known.
+/// The validators of a stored response (RFC 9111 §4.3.1): both of them where it has both, because an origin
+/// without support for tags uses the date. They are copied byte for byte, because many origins compare them
+/// that way. A malformed tag, or a field with several lines, is left out: the origin could not match it.
 #[must_use]
 pub fn validators(stored: &HeaderMap) -> Validators {
     let has_one_date = only_line(stored, &LAST_MODIFIED).is_some();
@@ -106,10 +108,10 @@ pub fn validators(stored: &HeaderMap) -> Validators {
     }
 }
 
-/// Makes the fields of a stored response those of a 304 (RFC 9110 §15.4.5): what describes the
-/// body that is not sent goes, and so does `Last-Modified` beside a tag, which says more. What a
-/// 200 would say of caching stays: `Cache-Control`, `Content-Location`, `Date`, `ETag`, `Expires`,
-/// `Vary`; and all else.
+/// Reduces the fields of a stored response to those of a 304 (RFC 9110 §15.4.5). Fields that describe the
+/// absent body are removed, and so is `Last-Modified` beside a tag, which is more precise. The fields that
+/// matter for caching stay (`Cache-Control`, `Content-Location`, `Date`, `ETag`, `Expires`, `Vary`), and so
+/// do all others.
 pub fn strip_for_not_modified(headers: &mut HeaderMap) {
     if ETag::of(headers).is_some() {
         headers.remove(LAST_MODIFIED);
@@ -119,13 +121,14 @@ pub fn strip_for_not_modified(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a 304 that answers our [`validators`] speaks of the stored response (RFC 9111 §4.3.4).
-/// Where it names a tag, that must be ours; else it must not change the stored response, which then
-/// is fetched anew. Without a tag it answers the one condition that we sent, unless it names another
-/// `Last-Modified` than ours.
+/// Whether a 304 in answer to our [`validators`] applies to the stored response (RFC 9111 §4.3.4). A tag in
+/// the 304 must match the stored one; otherwise the stored response stays as it is, and the response is
+/// fetched in full. A 304 without a tag answers the one condition that was sent, unless its `Last-Modified`
+/// differs from the stored one.
 ///
-/// The tags are compared weakly: nginx makes the tag of what it compresses weak and answers with
-/// the strong one. A weak tag beside none of ours tells nothing, a strong one tells of other bytes.
+/// Tags are compared weakly: nginx weakens the tag of a response that it compresses, and answers with the
+/// strong one. If the stored response has no tag, a weak tag in the 304 is accepted, and a strong one means
+/// other bytes.
 #[must_use]
 pub fn fits(stored: &HeaderMap, from_304: &HeaderMap) -> bool {
     match (ETag::of(from_304), ETag::of(stored)) {
@@ -139,14 +142,14 @@ pub fn fits(stored: &HeaderMap, from_304: &HeaderMap) -> bool {
     }
 }
 
-/// The fields of a stored response after a 304 that [`fits`] it (RFC 9111 §3.2, §4.3.4): each field
-/// of the 304 replaces all stored lines of its name; new ones are added. What describes the stored
-/// bytes stays as it is, for these have not changed, and what holds for one connection is not taken.
+/// The fields of a stored response after a 304 that [`fits`] it (RFC 9111 §3.2, §4.3.4). Each field of the
+/// 304 replaces all stored lines of its name; new fields are added. Fields that describe the stored bytes
+/// stay, since the bytes are unchanged. Hop-by-hop fields of the 304 are not copied.
 ///
-/// `Age` and `Date` are the message's own: those of the stored one go in any case, so that what was
-/// validated is not as old as before. The caller dates it like any response that has no `Date`
-/// (RFC 9110 §6.6.1), and judges it anew as a whole: a 304 can bring `private`, `Set-Cookie`, another
-/// `Vary` or another type.
+/// `Age` and `Date` belong to the message: the stored ones are always removed, so that the validated response
+/// starts with a new age. The caller adds a missing `Date` as for any response (RFC 9110 §6.6.1) and
+/// evaluates the result anew as a whole: a 304 can bring `private`, `Set-Cookie`, another `Vary` or another
+/// type.
 #[must_use]
 pub fn update(stored: &HeaderMap, from_304: &HeaderMap) -> HeaderMap {
     let mut updates = from_304.clone();
@@ -169,7 +172,7 @@ fn at_date(line: &[u8], now: u64) -> Option<u64> {
     date::parse(trim(line), now)
 }
 
-/// What describes the very bytes of a body.
+/// Fields that describe the exact bytes of a body.
 static BODY_FIELDS: [HeaderName; 8] = [
     CONTENT_LENGTH,
     CONTENT_ENCODING,
@@ -181,8 +184,8 @@ static BODY_FIELDS: [HeaderName; 8] = [
     HeaderName::from_static("digest"),
 ];
 
-/// What else describes a body, and has no place where none is sent. A 304 of the origin's may
-/// change these: it is a cache that it speaks to.
+/// Other fields that describe a body, and are removed from a response without one. A 304 from the origin may
+/// update them, because it is addressed to a cache.
 static BODY_META: [HeaderName; 3] =
     [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::TRAILER];
 
@@ -280,7 +283,7 @@ mod tests {
             (&["\"ä\""], "\"ä\"", NotModified),
             (&["\"ä\""], "\"ö\"", Modified),
             (&["\"\""], "\"\"", NotModified),
-            // Without quotes it is no tag, on either side.
+            // Without quotes it is not a tag, on either side.
             (&["a"], "\"a\"", Modified),
             (&["\"a\""], "a", Modified),
             (&["a"], "a", Modified),
@@ -289,7 +292,7 @@ mod tests {
             (&["a, \"a\""], "\"a\"", NotModified),
             (&["w/\"a\""], "\"a\"", Modified),
             (&[""], "\"a\"", Modified),
-            // Whatever there is, and alone.
+            // `*` matches any response, and must be alone.
             (&["*"], "\"a\"", NotModified),
             (&[" * "], "\"a\"", NotModified),
             (&["*"], "a", NotModified),
@@ -345,13 +348,13 @@ mod tests {
             (&["Sun Nov  6 08:49:36 1994"], &[changed], Modified),
             (&[" Sun, 06 Nov 1994 08:49:37 GMT "], &[changed], NotModified),
             (&[THEN], &[("last-modified", "Sunday, 06-Nov-94 08:49:37 GMT")], NotModified),
-            // RFC 9110 §13.1.3: no date, or more than one, is no condition.
+            // RFC 9110 §13.1.3: an invalid date, or more than one, is ignored.
             (&["0"], &[changed], None),
             (&[""], &[changed], None),
             (&["Sun, 06 Nov 1994 08:49:37"], &[changed], None),
             (&["Sun, 06 Nov 1994 08:49:37 GMT; length=5"], &[changed], None),
             (&[THEN, THEN], &[changed], None),
-            // RFC 9111 §4.3.2: `Date` stands for a `Last-Modified` that is not there.
+            // RFC 9111 §4.3.2: `Date` stands in for a missing `Last-Modified`.
             (&[THEN], &[("date", THEN)], NotModified),
             (&[EARLIER], &[("date", THEN)], Modified),
             (&[THEN], &[changed, ("date", LATER)], NotModified),
@@ -505,7 +508,7 @@ mod tests {
             (&[("vary", "accept")], &[("vary", "accept, origin")], &[("vary", "accept, origin")]),
             (&[("last-modified", THEN)], &[("last-modified", LATER)], &[("last-modified", LATER)]),
             (&[("x-a", "1")], &[("set-cookie", "a=b")], &[("x-a", "1"), ("set-cookie", "a=b")]),
-            // The message's own.
+            // `Age` and `Date` come from the 304 alone.
             (&[("date", THEN), ("age", "9")], &[("date", LATER)], &[("date", LATER)]),
             (&[("age", "9")], &[("age", "1")], &[("age", "1")]),
             (&[("date", THEN), ("age", "9")], &[], &[]),

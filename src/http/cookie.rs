@@ -1,15 +1,16 @@
-//! The `Cookie` request field (RFC 6265 §4.2, §5.4): what came, what is harmless, what is sent on.
+//! The `Cookie` request field (RFC 6265 §4.2, §5.4): parses it, recognises harmless cookies, and rebuilds it
+//! for the origin.
 //!
-//! Which cookie is the session is not known here, nor is `Set-Cookie` (`set_cookie.rs`).
+//! Which cookie holds the session is decided elsewhere; `Set-Cookie` is in `set_cookie.rs`.
 
 use ::http::header::COOKIE;
 use ::http::{HeaderMap, HeaderValue};
 
 use super::list::{divide, trim};
 
-/// The cookies of a request as (name, value), over all `Cookie` lines: HTTP/2 may divide the field
-/// (RFC 9113 §8.2.3), and clients send several. One pair of double quotes around a value is taken
-/// off. A piece without `=` is a name with an empty value: whoever looks for that name must see it.
+/// The cookies of a request as (name, value), over all `Cookie` lines: HTTP/2 may divide the field (RFC 9113
+/// §8.2.3), and clients send several lines. One pair of double quotes around a value is removed. A piece
+/// without `=` counts as a name with an empty value, so that a lookup by that name finds it.
 pub fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     pairs(headers).map(|pair| {
         let (name, value) = divide(pair, b'=');
@@ -17,7 +18,7 @@ pub fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// The names of those that have one: what came without `=` may be a secret by itself.
+/// The names of the cookies that have one. A piece without `=` is left out: it may be a secret value.
 pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let name = |pair| {
         let (name, value) = divide(pair, b'=');
@@ -26,8 +27,8 @@ pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     pairs(headers).filter_map(name)
 }
 
-/// The `Cookie` line that holds only the cookies whose name `keep` accepts, each as it came and in
-/// the order in which it came; `None` where none is left.
+/// A `Cookie` value with only the cookies whose name `keep` accepts, unchanged and in their order; `None` if
+/// none is left.
 #[must_use]
 pub fn rebuild(headers: &HeaderMap, keep: impl Fn(&[u8]) -> bool) -> Option<HeaderValue> {
     let mut line = Vec::new();
@@ -40,29 +41,28 @@ pub fn rebuild(headers: &HeaderMap, keep: impl Fn(&[u8]) -> bool) -> Option<Head
     if line.is_empty() {
         return None;
     }
-    // Pieces of valid values joined by visible ASCII are a valid value.
+    // Valid values joined by `; ` are a valid value.
     HeaderValue::from_maybe_shared(bytes::Bytes::from(line)).ok()
 }
 
-/// Whether the cookie `name` is written and read by scripts in the browser only, so that no page
-/// of the site depends on it.
+/// Whether the cookie `name` is known to be written and read only by scripts in the browser, so that pages do
+/// not depend on it.
 ///
-/// The shapes are as narrow as the scripts' documents allow: Rails names its session cookie
-/// `_<app>_session`, and an app called "garage" must not find its `_garage_session` taken for one
-/// of `_ga*`.
+/// The shapes are as narrow as the scripts' documentation allows. Rails names its session cookie
+/// `_<app>_session`: the `_garage_session` of an app called "garage" must not match `_ga*`.
 #[must_use]
 pub fn is_harmless(name: &[u8]) -> bool {
-    // Every name of the list begins with an underscore: most cookies are done here.
+    // Every name in the list begins with an underscore, so this check settles most cookies.
     name.first() == Some(&b'_') && HARMLESS.iter().any(|(_, shape)| shape.matches(name))
 }
 
-/// The shapes of the built-in list as an operator writes them, for documents and `explain`.
+/// The shapes of the built-in list as an operator would write them, for documentation and `explain`.
 pub fn harmless_names() -> impl Iterator<Item = &'static str> {
     HARMLESS.iter().map(|(text, _)| *text)
 }
 
 fn pairs(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    // Not `list::split`: browsers divide at every `;`, quoted or not (RFC 6265 §5.4).
+    // Not `list::split`: browsers split at every `;`, even inside quotes (RFC 6265 §5.4).
     headers
         .get_all(COOKIE)
         .iter()
@@ -78,17 +78,17 @@ fn unquoted(value: &[u8]) -> &[u8] {
     }
 }
 
-/// How the names of one harmless cookie look.
+/// A shape of names of a harmless cookie.
 enum Shape {
-    /// This name.
+    /// Exactly this name.
     Exact(&'static [u8]),
-    /// This, and anything behind it.
+    /// Any name with this prefix.
     Begins(&'static [u8]),
-    /// This, and at least one byte behind it, all of which the function accepts.
+    /// This prefix, and at least one more byte; the function accepts each of them.
     Behind(&'static [u8], fn(u8) -> bool),
-    /// This, and exactly so many bytes behind it, all of which the function accepts.
+    /// This prefix, and exactly this many more bytes; the function accepts each of them.
     Tail(&'static [u8], usize, fn(u8) -> bool),
-    /// This, a capital letter, and anything behind that.
+    /// This prefix, a capital letter, and anything after it.
     Capital(&'static [u8]),
 }
 
@@ -122,7 +122,8 @@ fn short_code(byte: u8) -> bool {
     byte.is_ascii_lowercase()
 }
 
-/// What an operator would write, and its exact shape. The document that names it stands beside.
+/// The pattern as an operator would write it, and the exact shape. A link to the documentation stands beside
+/// each.
 const HARMLESS: &[(&str, Shape)] = &[
     // Google Analytics, gtag.js and analytics.js:
     // https://developers.google.com/analytics/devguides/collection/ga4/cookie-usage

@@ -1,17 +1,18 @@
-//! Dates of HTTP (RFC 9110 §5.6.7), to and from seconds since 1970.
+//! HTTP dates (RFC 9110 §5.6.7), to and from seconds since 1970.
 //!
-//! The laxer dates of cookies are read in `set_cookie.rs`. The time of day is asked nowhere here.
+//! Cookie dates, which are less strict, are parsed in `set_cookie.rs`. The current time is always an
+//! argument.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use ::http::HeaderValue;
 
-/// The last second of the year 9999: later ones have no form on the wire.
+/// The last second of the year 9999; later times cannot be written as an HTTP date.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// The moment that `text` names, in seconds since 1970; moments before 1970 are 0. The three forms
-/// of RFC 9110 §5.6.7 are taken, names of days, months and the zone in any case, and no others.
-/// `now` decides which century a two-digit year means.
+/// Parses a date to seconds since 1970; dates before 1970 become 0. Exactly the three forms of RFC 9110
+/// §5.6.7 are accepted; names of days, months and the zone may be in any case. `now` determines the century
+/// of a two-digit year.
 #[must_use]
 pub fn parse(text: &[u8], now: u64) -> Option<u64> {
     let comma = text.iter().position(|&b| b == b',');
@@ -22,15 +23,15 @@ pub fn parse(text: &[u8], now: u64) -> Option<u64> {
     }
 }
 
-/// The IMF-fixdate of `seconds` since 1970: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Formats `seconds` since 1970 as an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
 #[must_use]
 pub fn format(seconds: u64) -> HeaderValue {
     let moment = UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_SECOND));
     HeaderValue::try_from(httpdate::fmt_http_date(moment)).expect("an HTTP date is visible ASCII")
 }
 
-/// The seconds since 1970 of a date and time of the Gregorian calendar; `None` where there is no
-/// such day or time. A leap second counts as the second before it.
+/// The seconds since 1970 of a date and time in the Gregorian calendar; `None` if there is no such day or
+/// time. A leap second counts as the second before it.
 pub(crate) fn seconds(year: u64, month: u64, day: u64, [h, m, s]: [u64; 3]) -> Option<u64> {
     if !(1..=days_in(year, month)?).contains(&day) || h > 23 || m > 59 || s > 60 {
         return None;
@@ -38,8 +39,7 @@ pub(crate) fn seconds(year: u64, month: u64, day: u64, [h, m, s]: [u64; 3]) -> O
     let Some(years) = year.checked_sub(1970) else {
         return Some(0);
     };
-    // Leap days between 1970 and the start of `year`: those of the years before it, less the 477
-    // before 1970.
+    // Leap days between 1970 and the start of `year`: those of all earlier years, minus the 477 before 1970.
     let before = year - 1;
     let leap_days = before / 4 - before / 100 + before / 400 - 477;
     let months = (1..month).map(|month| days_in(year, month).unwrap_or(0)).sum::<u64>();
@@ -52,13 +52,13 @@ pub(crate) fn month(name: &[u8]) -> Option<u64> {
     MONTHS.iter().zip(1..).find(|(month, _)| name.eq_ignore_ascii_case(month)).map(|(_, at)| at)
 }
 
-/// The number in `text`, which must be digits, at most four.
+/// The number in `text`, which must be one to four digits.
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
     ((1..=4).contains(&text.len()) && text.iter().all(u8::is_ascii_digit))
         .then(|| text.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
-/// `08:49:37`.
+/// Parses `08:49:37`.
 fn time(text: &[u8]) -> Option<[u64; 3]> {
     let [h1, h2, b':', m1, m2, b':', s1, s2] = *text else {
         return None;
@@ -66,7 +66,7 @@ fn time(text: &[u8]) -> Option<[u64; 3]> {
     Some([number(&[h1, h2])?, number(&[m1, m2])?, number(&[s1, s2])?])
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`
+/// Parses `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn imf_fixdate(text: &[u8]) -> Option<u64> {
     let fits = text.len() == 29 && spaces(text, &[4, 7, 11, 16, 25]);
     if !fits || !is_day(&text[..3]) || !text[26..].eq_ignore_ascii_case(b"GMT") {
@@ -80,8 +80,8 @@ fn imf_fixdate(text: &[u8]) -> Option<u64> {
     )
 }
 
-/// `Sunday, 06-Nov-94 08:49:37 GMT`, divided at its comma. A year that seems over 50 years ahead is
-/// the last one with these digits.
+/// Parses `Sunday, 06-Nov-94 08:49:37 GMT`, split at its comma. A date more than 50 years ahead counts as the
+/// most recent past year with the same digits.
 fn rfc850_date(day_name: &[u8], text: &[u8], now: u64) -> Option<u64> {
     let dashes = |text: &[u8]| text[3] == b'-' && text[7] == b'-';
     let fits = text.len() == 23 && spaces(text, &[0, 10, 19]) && dashes(text);
@@ -92,14 +92,14 @@ fn rfc850_date(day_name: &[u8], text: &[u8], now: u64) -> Option<u64> {
     let year = this_year - this_year % 100 + number(&text[8..10])?;
     let year = match year {
         _ if year > this_year + 50 => year - 100,
-        // 2099 reads 05 as 2105.
+        // In 2099, 05 means 2105.
         _ if year + 50 <= this_year => year + 100,
         _ => year,
     };
     seconds(year, month(&text[4..7])?, number(&text[1..3])?, time(&text[11..19])?)
 }
 
-/// `Sun Nov  6 08:49:37 1994`
+/// Parses `Sun Nov  6 08:49:37 1994`.
 fn asctime_date(text: &[u8]) -> Option<u64> {
     let fits = text.len() == 24 && spaces(text, &[3, 7, 10, 19]);
     if !fits || !is_day(&text[..3]) {
@@ -137,8 +137,8 @@ fn days_in(year: u64, month: u64) -> Option<u64> {
     }
 }
 
-/// The year in which a moment lies: the mean length of a year is at most a day off, which is
-/// nothing to a rule of 50 years.
+/// The year of a moment. The mean length of a year makes this at most a day off, which does not matter for
+/// the 50-year rule.
 fn year_of(moment: u64) -> u64 {
     1970 + moment.min(LAST_SECOND) / 31_556_952
 }

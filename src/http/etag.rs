@@ -1,6 +1,6 @@
-//! Entity tags (RFC 9110 §8.8.3): read, compared, and made for what came without one.
+//! Entity tags (RFC 9110 §8.8.3): parses and compares them, and makes them for responses without one.
 //!
-//! What a comparison leads to is decided elsewhere.
+//! What follows from a comparison is decided elsewhere.
 
 use ::http::header::{ETAG, HeaderName};
 use ::http::{HeaderMap, HeaderValue};
@@ -10,51 +10,51 @@ use sha2::{Digest, Sha256};
 
 use super::list::{only_line, trim};
 
-/// A well-formed entity tag. What has no quotes, or holds what the grammar does not allow, is none:
-/// it is passed on and never compared.
+/// A well-formed entity tag. A value without quotes, or with bytes that the grammar forbids, is not a tag: it
+/// is passed on and never compared.
 ///
-/// There is no `==`: what is equal depends on the comparison (RFC 9110 §8.8.3.2).
+/// There is no `==`, because equality depends on the kind of comparison (RFC 9110 §8.8.3.2).
 #[derive(Clone, Copy, Debug)]
 pub struct ETag<'h> {
     is_weak: bool,
-    /// With its quotes.
+    /// The tag, with its quotes.
     opaque: &'h [u8],
 }
 
 impl<'h> ETag<'h> {
-    /// Reads `text`, white space around it gone.
+    /// Parses `text`, ignoring whitespace around it.
     #[must_use]
     pub fn parse(text: &'h [u8]) -> Option<Self> {
         let (tag, rest) = Self::read(trim(text))?;
         rest.is_empty().then_some(tag)
     }
 
-    /// The tag of a response: well formed and the only one.
+    /// The tag of a response, if it is well formed and the only one.
     #[must_use]
     pub fn of(headers: &'h HeaderMap) -> Option<Self> {
         only_line(headers, &ETAG).and_then(Self::parse)
     }
 
-    /// Whether the tag is weak: its sender does not promise equal bytes (§8.8.1).
+    /// Whether the tag is weak: the sender does not promise identical bytes (§8.8.1).
     #[must_use]
     pub fn is_weak(&self) -> bool {
         self.is_weak
     }
 
-    /// Strong comparison (§8.8.3.2): equal, and neither is weak.
+    /// Strong comparison (§8.8.3.2): equal, and neither tag is weak.
     #[must_use]
     pub fn is_strongly(&self, other: &ETag<'_>) -> bool {
         !self.is_weak && !other.is_weak && self.opaque == other.opaque
     }
 
-    /// Weak comparison (§8.8.3.2): equal, be they weak or not.
+    /// Weak comparison (§8.8.3.2): equal, whether weak or strong.
     #[must_use]
     pub fn is_weakly(&self, other: &ETag<'_>) -> bool {
         self.opaque == other.opaque
     }
 
-    /// A tag at the start of `text`, and what follows it. `W/` is case-sensitive, and a backslash
-    /// is a character like others: tags are no quoted strings.
+    /// Reads a tag at the start of `text`, and returns the rest. `W/` is case-sensitive, and a backslash is
+    /// an ordinary character: tags are not quoted strings.
     fn read(text: &'h [u8]) -> Option<(Self, &'h [u8])> {
         let (is_weak, quoted) = match text {
             [b'W', b'/', rest @ ..] => (true, rest),
@@ -71,8 +71,8 @@ impl<'h> ETag<'h> {
     }
 }
 
-/// The well-formed tags in all lines of a list of them, `If-None-Match` for one (§13.1.2). Commas
-/// inside of quotes do not divide; a member that is no tag is left out.
+/// The well-formed tags in all lines of a list field such as `If-None-Match` (§13.1.2). Commas inside quotes
+/// do not separate members; malformed members are skipped.
 pub fn tags<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
@@ -92,7 +92,7 @@ pub fn tags<'h>(
     })
 }
 
-/// A tag of our own for `body`, strong: other bytes have another.
+/// A strong tag for `body`, derived from its bytes.
 #[must_use]
 pub fn of_body(body: &[u8]) -> HeaderValue {
     let digest = Sha256::digest(body);
@@ -100,18 +100,17 @@ pub fn of_body(body: &[u8]) -> HeaderValue {
     HeaderValue::try_from(tag).expect("base64 is visible ASCII")
 }
 
-/// The tag of a response whose body we code anew: its bytes are other ones then, and mean the same,
-/// which is what a weak tag says (§8.8.1). It has no suffix for the coding, so that it is weakly
-/// equal to the origin's own, and either finds the other. `None` where `tag` is not well formed:
-/// then it describes nothing and has to go.
+/// The tag of a response whose body this proxy recodes. The recoded bytes differ but mean the same, so the
+/// tag becomes weak (§8.8.1). It gets no suffix for the coding, so that it matches the origin's own tag by
+/// weak comparison. `None` if `tag` is malformed: it must then be removed.
 #[must_use]
 pub fn recoded(tag: &HeaderValue) -> Option<HeaderValue> {
     let parsed = ETag::parse(tag.as_bytes())?;
     HeaderValue::from_bytes(&[b"W/", parsed.opaque].concat()).ok()
 }
 
-/// The first member of a list, where it is a tag, and what follows its comma. Behind a member that
-/// is none the list goes on at the next comma, wherever that stands.
+/// The first member of a list, if it is a tag, and the rest after its comma. After a malformed member the
+/// list continues at the next comma, even inside quotes.
 fn first_member(text: &[u8]) -> (Option<ETag<'_>>, &[u8]) {
     let text = trim(text);
     if let Some((tag, rest)) = ETag::read(text) {
@@ -125,7 +124,7 @@ fn first_member(text: &[u8]) -> (Option<ETag<'_>>, &[u8]) {
     (None, comma.map_or(&[], |at| &text[at + 1..]))
 }
 
-/// `etagc` (§8.8.3): visible, no quote, or obs-text.
+/// Whether a byte is an `etagc` (§8.8.3): visible ASCII except the quote, or obs-text.
 fn is_etagc(byte: u8) -> bool {
     matches!(byte, 0x21 | 0x23..=0x7e | 0x80..=0xff)
 }
@@ -190,7 +189,7 @@ mod tests {
 
     #[test]
     fn tags_are_compared_by_bytes_strongly_or_weakly() {
-        // The table of RFC 9110 §8.8.3.2, and more.
+        // The table of RFC 9110 §8.8.3.2, and further cases.
         for (one, other, strongly, weakly) in [
             ("W/\"1\"", "W/\"1\"", false, true),
             ("W/\"1\"", "W/\"2\"", false, false),

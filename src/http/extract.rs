@@ -1,4 +1,4 @@
-//! Where an app's answer says something: a text that is found in it, or a sign that it bears.
+//! Finds a text or a sign in an origin's response: in JSON, in a field, in the body, or in a cookie.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use serde_json::Value;
 use super::pattern::Pattern;
 use super::set_cookie;
 
-/// How large a compiled expression may be, in bytes.
+/// The largest compiled size of an expression, in bytes.
 const COMPILED_MAX: usize = 1 << 20;
-/// The longest text that is found, in bytes.
+/// The longest text that is returned, in bytes.
 const FOUND_MAX: usize = 1_024;
 
-/// A regular expression, which takes time in proportion to what it is held against.
+/// A regular expression. Matching takes linear time in the length of the text.
 #[derive(Clone)]
 pub struct Expression(Regex);
 
 impl Expression {
-    /// Compiles an expression. `.` does not match a line's end; `(?s)` and other flags may stand in it.
+    /// Compiles an expression. `.` does not match a line end; `(?s)` and other flags are allowed.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is wrong with it.
     pub fn new(text: &str) -> Result<Self, String> {
         let built = RegexBuilder::new(text).size_limit(COMPILED_MAX).build();
         built.map(Self).map_err(|error| match error {
@@ -31,19 +31,19 @@ impl Expression {
         })
     }
 
-    /// The text that was compiled.
+    /// The source text of the expression.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// Whether it matches somewhere.
+    /// Whether the expression matches anywhere in `text`.
     #[must_use]
     pub fn is_in(&self, text: &[u8]) -> bool {
         self.0.is_match(text)
     }
 
-    /// What its first group matches, or where it has none all of it.
+    /// The text of the first group, or of the whole match if there is no group.
     #[must_use]
     pub fn find<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
         let found = self.0.captures(text)?;
@@ -66,39 +66,39 @@ impl fmt::Debug for Expression {
     }
 }
 
-/// An answer, as far as it was read.
+/// A response, as far as it has been read.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// Its status.
     pub status: StatusCode,
     /// Its fields.
     pub headers: &'a HeaderMap,
-    /// Its body, without coding.
+    /// Its body, after content decoding.
     pub body: &'a [u8],
 }
 
-/// Where a text stands in an answer.
+/// Where in a response a text is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finder {
-    /// At this pointer into its JSON (RFC 6901): a text or a number.
+    /// At this pointer into the JSON body (RFC 6901): a string or a number.
     Json(String),
-    /// In this field.
+    /// The value of this field.
     Header(HeaderName),
-    /// Where this expression matches its body: the first group, or all.
+    /// The match of this expression in the body: the first group, or the whole match.
     Regex(Expression),
-    /// In the value of a cookie that it sets.
+    /// In the value of a cookie that the response sets.
     SetCookie {
-        /// The cookie.
+        /// The name of the cookie.
         name: Pattern,
-        /// Where in its value; `None`: the whole of it.
+        /// The part of the value; `None` means all of it.
         part: Option<Expression>,
-        /// Whether the percent-encoding of a value that is encoded is undone.
+        /// Whether percent-encoding is undone, if the whole value is encoded.
         decode: bool,
     },
 }
 
 impl Finder {
-    /// The text, where it is there and is not empty.
+    /// The text, if it is present and not empty.
     #[must_use]
     pub fn find(&self, seen: Seen<'_>) -> Option<Vec<u8>> {
         let found = match self {
@@ -119,15 +119,16 @@ impl Finder {
         (1..=FOUND_MAX).contains(&found.len()).then_some(found)
     }
 
-    /// Whether the body must be read for it.
+    /// Whether this finder needs the response body.
     #[must_use]
     pub fn reads_body(&self) -> bool {
         matches!(self, Self::Json(_) | Self::Regex(_))
     }
 }
 
-/// Whether the whole of a value is percent-encoded, as PHP's `setcookie` and `application/x-www-form-urlencoded`
-/// have it. Of any other nothing is undone: else two texts, one of them not encoded, could become one.
+/// Whether a whole value is percent-encoded in the way of PHP's `setcookie` and
+/// `application/x-www-form-urlencoded`. Any other value stays as it is: otherwise an encoded text and a plain
+/// text could become equal.
 fn is_encoded(value: &[u8]) -> bool {
     let mut rest = value;
     while let Some((first, behind)) = rest.split_first() {
@@ -145,38 +146,38 @@ fn is_encoded(value: &[u8]) -> bool {
     true
 }
 
-/// The text without its percent-encoding, in which `+` is a space.
+/// `text` with percent-encoding undone, and `+` as a space.
 fn decoded(text: &[u8]) -> Vec<u8> {
     let spaced: Vec<u8> = text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
     percent_encoding::percent_decode(&spaced).collect()
 }
 
-/// What a place in JSON must be.
+/// The value expected at a JSON pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plain {
-    /// This text.
+    /// This string.
     Text(String),
     /// This number.
     Number(i64),
-    /// This.
+    /// This boolean.
     Flag(bool),
     /// `null`, written as the text `"null"`.
     Null,
 }
 
-/// What an answer says by.
+/// A sign by which a response is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// Its status is one of these.
+    /// The status is one of these.
     Status(Vec<u16>),
-    /// At this pointer into its JSON (RFC 6901) stands this.
+    /// The value at this pointer into the JSON body (RFC 6901) equals this.
     Json(String, Plain),
-    /// This expression matches its body.
+    /// This expression matches the body.
     Regex(Expression),
 }
 
 impl Sign {
-    /// Whether the answer bears it.
+    /// Whether the response shows the sign.
     #[must_use]
     pub fn is_borne(&self, seen: Seen<'_>) -> bool {
         match self {
@@ -279,7 +280,7 @@ mod tests {
             ("ann%20o%7C17", "ann o"),
             ("ann%2Bo%7C17", "ann+o"),
             ("J%C3%B6rg%7c17", "J\u{f6}rg"),
-            // These are as the app wrote them, and each is another user.
+            // These values stay as the app wrote them: each is a different user.
             ("ann%40example.org|17", "ann%40example.org"),
             ("ann+o|17", "ann+o"),
             ("ann@b%20%7C17", "ann@b%20"),

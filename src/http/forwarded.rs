@@ -1,7 +1,7 @@
-//! Who the client is and how he came: the forwarding fields that are believed, those that are
-//! removed, and those that we write (RFC 7239, RFC 9110 §7.6.3, W3C Trace Context).
+//! Forwarding fields (RFC 7239, RFC 9110 §7.6.3, W3C Trace Context): the client's address and scheme as
+//! trusted proxies report them, the fields that are removed, and the fields that this proxy writes.
 //!
-//! Which proxies are trusted is an argument; hop-by-hop fields are in `hop.rs`.
+//! The trusted proxies are an argument; hop-by-hop fields are in `hop.rs`.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +13,7 @@ use super::host::{Host, Scheme};
 use super::list::{divide, members, split, trim};
 use super::peer::{Peer, Peers};
 
-/// The pseudonym under which we stand in `Via`.
+/// The pseudonym of this proxy in `Via`.
 const PSEUDONYM: &str = "anteroom";
 
 /// `x-forwarded-for`
@@ -27,14 +27,14 @@ pub static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// `tracestate`
 pub static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Whether two field names are one to an origin that folds them as CGI and WSGI do: compared in any
-/// case, with every byte that is no letter or digit read as `-`.
+/// Whether two field names are the same to an origin that maps names as CGI and WSGI do: in any case, with
+/// every byte other than a letter or digit read as `-`.
 #[must_use]
 pub fn same_name(name: &str, other: &str) -> bool {
     name.len() == other.len() && canonical(name).eq(canonical(other))
 }
 
-/// The bytes of a field name as origins that fold names see it.
+/// The bytes of a field name after the mapping of CGI and WSGI.
 fn canonical(name: &str) -> impl Iterator<Item = u8> + '_ {
     name.bytes().map(|b| if b.is_ascii_alphanumeric() { b.to_ascii_lowercase() } else { b'-' })
 }
@@ -48,46 +48,46 @@ fn is_listed(name: &str, names: &[&str], starts: &[&str]) -> bool {
         || starts.iter().any(|start| begins(name, start))
 }
 
-/// Whether no client may send the field `name`: forwarding and client-certificate fields, our own
-/// `Anteroom-*`, and `Proxy`, which CGI turns into the variable `HTTP_PROXY` (CVE-2016-5385). The
-/// identity header has a name of the operator's choice: compare it with [`same_name`].
+/// Whether a client is forbidden to send the field `name`: forwarding and client-certificate fields, our own
+/// `Anteroom-*`, and `Proxy`, which CGI turns into the variable `HTTP_PROXY` (CVE-2016-5385). The name of the
+/// identity field is configurable: compare it with [`same_name`].
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     is_forwarding(name) || is_client_certificate(name) || is_own(name) || same_name(name, "proxy")
 }
 
-/// Whether `name` is one of ours.
+/// Whether the field `name` is one of this proxy's own.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
     is_listed(name, &[], &["anteroom-", "x-anteroom-"])
 }
 
-/// Whether an origin could take the field `name` for a proxy's word on client, scheme or host.
+/// Whether an origin could read the field `name` as a proxy's statement about client, scheme or host.
 #[must_use]
 pub fn is_forwarding(name: &str) -> bool {
     is_listed(name, FORWARDING, &["x-forwarded-", "x-original-", "forwarded-"])
 }
 
-/// Whether an origin could take the field `name` for a proxy's word on a client certificate.
+/// Whether an origin could read the field `name` as a proxy's statement about a client certificate.
 #[must_use]
 pub fn is_client_certificate(name: &str) -> bool {
     is_listed(name, CLIENT_CERTIFICATE, CLIENT_CERTIFICATE_STARTS)
 }
 
-/// Whether an origin could let the field `name` replace path, host or method of the request. Such
-/// fields are in no key, and so go from whatever fills a shared page.
+/// Whether an origin could let the field `name` override the path, host or method of the request. Such fields
+/// are not part of the cache key, so they are removed from every request whose response may be shared.
 #[must_use]
 pub fn is_override(name: &str) -> bool {
     is_listed(name, OVERRIDES, &[])
 }
 
-/// Whether an origin could let the field `name` replace path or host of the request.
+/// Whether an origin could let the field `name` override the path or host of the request.
 #[must_use]
 pub fn is_detour(name: &str) -> bool {
     is_override(name) && !is_other_method(name)
 }
 
-/// Whether an origin could let the field `name` replace the method of the request.
+/// Whether an origin could let the field `name` override the method of the request.
 #[must_use]
 pub fn is_other_method(name: &str) -> bool {
     is_override(name)
@@ -96,15 +96,15 @@ pub fn is_other_method(name: &str) -> bool {
             .any(|start| begins(name, start))
 }
 
-/// Whether the name holds an underscore, which CGI and WSGI cannot tell from `-`.
+/// Whether the name contains an underscore, which CGI and WSGI cannot distinguish from `-`.
 #[must_use]
 pub fn has_underscore(name: &str) -> bool {
     name.contains('_')
 }
 
-/// The client's address: that of `peer`, unless it is a trusted proxy; then the right-most address of
-/// `X-Forwarded-For` (of `Forwarded`, where there is none) that is not trusted. What stands left of
-/// something that is no address was written by nobody we know, and is not looked at.
+/// The client's address. This is the address of `peer`, unless `peer` is a trusted proxy. Then it is the
+/// right-most untrusted address of `X-Forwarded-For`, or of `Forwarded` if there is no `X-Forwarded-For`. The
+/// search stops at a member that is not an address: everything to its left has an unknown author.
 #[must_use]
 pub fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[Peers]) -> Option<IpAddr> {
     let mut nearest = peer.own_address();
@@ -123,8 +123,8 @@ pub fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[Peers]) -> Opt
     nearest
 }
 
-/// The scheme by which the client came: `connection`'s own, unless `peer` is trusted and says
-/// otherwise, in the last member of `X-Forwarded-Proto` or the last `proto` of `Forwarded`.
+/// The scheme that the client used. This is the scheme of `connection`, unless `peer` is trusted and reports
+/// another in the last member of `X-Forwarded-Proto` or the last `proto` of `Forwarded`.
 #[must_use]
 pub fn client_scheme(
     peer: Peer,
@@ -143,27 +143,27 @@ pub fn client_scheme(
     plain.or_else(standard).unwrap_or(connection)
 }
 
-/// The value of our `X-Forwarded-For`: the client alone. The proxies between him and us are known
-/// to us and no business of the origin's.
+/// The `X-Forwarded-For` for the origin: the client's address alone. The proxies between the client and this
+/// one are left out.
 #[must_use]
 pub fn x_forwarded_for(client: IpAddr) -> HeaderValue {
     value(client.to_canonical().to_string())
 }
 
-/// The value of our `X-Forwarded-Proto`.
+/// The `X-Forwarded-Proto` for the origin.
 #[must_use]
 pub fn x_forwarded_proto(scheme: Scheme) -> HeaderValue {
     HeaderValue::from_static(scheme.as_str())
 }
 
-/// The value of our `X-Forwarded-Host`, and of the `Host` that we send on.
+/// The `X-Forwarded-Host` and `Host` for the origin.
 #[must_use]
 pub fn host(host: &Host) -> HeaderValue {
     value(host.as_str().to_owned())
 }
 
-/// The value of our `Forwarded` (RFC 7239 §4): addresses of IPv6 in brackets and quotes (§6), a
-/// client without an address as `unknown` (§6.2), a host with a port or brackets in quotes.
+/// The `Forwarded` for the origin (RFC 7239 §4). IPv6 addresses are in brackets and quotes (§6), a client
+/// without an address is `unknown` (§6.2), and a host with a port or brackets is in quotes.
 #[must_use]
 pub fn forwarded(client: Option<IpAddr>, host: &Host, scheme: Scheme) -> HeaderValue {
     let mut text = String::with_capacity(64 + host.as_str().len());
@@ -178,7 +178,7 @@ pub fn forwarded(client: Option<IpAddr>, host: &Host, scheme: Scheme) -> HeaderV
     value(text)
 }
 
-/// Adds us to `Via` (RFC 9110 §7.6.3), with the version in which the message came.
+/// Adds this proxy to `Via` (RFC 9110 §7.6.3), with the HTTP version in which the message was received.
 pub fn append_via(headers: &mut HeaderMap, received: Version) {
     let version = match received {
         Version::HTTP_09 => "0.9",
@@ -190,12 +190,11 @@ pub fn append_via(headers: &mut HeaderMap, received: Version) {
     headers.append(VIA, value(format!("{version} {PSEUDONYM}")));
 }
 
-/// The `traceparent` for the origin (W3C Trace Context §3.2): a valid incoming trace goes on under
-/// the new parent id, with its flags; else a new trace begins, not sampled. `trace` and `parent`
-/// are random.
+/// The `traceparent` for the origin (W3C Trace Context §3.2). A valid incoming trace continues under the new
+/// parent id, with its flags; otherwise a new trace begins, not sampled. `trace` and `parent` are random.
 #[must_use]
 pub fn traceparent(incoming: Option<&HeaderValue>, trace: u128, parent: u64) -> HeaderValue {
-    // All zeros is no id (§3.2.2.3, §3.2.2.4).
+    // An id of all zeros is invalid (§3.2.2.3, §3.2.2.4).
     let parent = parent.max(1);
     match incoming.and_then(|line| Trace::parse(line.as_bytes())) {
         Some(Trace { id, flags }) => value(format!("00-{id}-{parent:016x}-{flags:02x}")),
@@ -203,12 +202,12 @@ pub fn traceparent(incoming: Option<&HeaderValue>, trace: u128, parent: u64) -> 
     }
 }
 
-/// Sets [`traceparent`] in a request on its way to the origin. A `tracestate` goes with a trace
-/// that does not go on (§3.3).
+/// Sets [`traceparent`] in a request to the origin. If the incoming trace does not continue, its `tracestate`
+/// is removed (§3.3).
 pub fn set_traceparent(headers: &mut HeaderMap, trace: u128, parent: u64) {
     let mut lines = headers.get_all(&TRACEPARENT).iter();
     let incoming = lines.next().filter(|line| Trace::parse(line.as_bytes()).is_some());
-    // Several lines are no trace.
+    // Several lines make the field invalid.
     let incoming = incoming.filter(|_| lines.next().is_none()).cloned();
     if incoming.is_none() {
         headers.remove(&TRACESTATE);
@@ -216,7 +215,7 @@ pub fn set_traceparent(headers: &mut HeaderMap, trace: u128, parent: u64) {
     headers.insert(&TRACEPARENT, traceparent(incoming.as_ref(), trace, parent));
 }
 
-/// What goes on of an incoming trace.
+/// The parts of an incoming trace that are passed on.
 struct Trace<'h> {
     id: &'h str,
     flags: u8,
@@ -236,16 +235,16 @@ impl<'h> Trace<'h> {
             && version != "ff"
             && ids.iter().all(|(id, length)| is_hex(id, *length) && id.bytes().any(|b| b != b'0'))
             && is_hex(flags, 2)
-            // Later versions may have more behind (§3.2.2.1); this one has not.
+            // Later versions may append fields (§3.2.2.1); version 00 may not.
             && (version != "00" || parts.next().is_none());
         let flags = u8::from_str_radix(flags, 16).ok().filter(|_| valid)?;
-        // The two flags that have a meaning today; we write version 00 and know no others.
+        // The two flags that version 00 defines; the others are dropped, because version 00 is what we write.
         Some(Self { id, flags: flags & 0b11 })
     }
 }
 
-/// The addresses that the forwarding fields claim, from the far end to the near one; `None` stands
-/// for a member that is no address.
+/// The addresses in the forwarding fields, from the farthest hop to the nearest; `None` for a member that is
+/// not an address.
 fn claimed_addresses(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
     if headers.contains_key(&X_FORWARDED_FOR) {
         return headers
@@ -260,7 +259,7 @@ fn claimed_addresses(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
         .collect()
 }
 
-/// The value of `name` in one element of `Forwarded`, without its quotes.
+/// The value of `name` in one element of `Forwarded`, without quotes.
 fn forwarded_parameter(element: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let value = split(element, b';').find_map(|pair| {
         let (found, value) = divide(pair, b'=');
@@ -272,7 +271,7 @@ fn forwarded_parameter(element: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// An address as proxies write it: bare, an IPv6 one in brackets too, either with a port.
+/// Parses an address as proxies write it: bare, or for IPv6 in brackets, optionally with a port.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -382,7 +381,7 @@ const OVERRIDES: &[&str] = &[
     "x-http-path-override",
 ];
 
-/// Removes what the origin says to us.
+/// Removes from a response the fields that the origin addresses to this proxy.
 pub fn remove_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| is_own(name.as_str())).cloned().collect();

@@ -1,8 +1,8 @@
-//! How long a response is fresh by the origin's word, and how old it was when it came
-//! (RFC 9111 §4.2).
+//! Freshness (RFC 9111 §4.2): the freshness lifetime that the origin gives a response, and the age of the
+//! response on arrival.
 //!
-//! Lifetimes that the operator names, whether one is guessed, and what is done with a stale
-//! response, are decided elsewhere.
+//! Lifetimes from the configuration, whether to use a heuristic one, and the handling of stale responses are
+//! decided elsewhere.
 
 use ::http::header::{AGE, DATE, EXPIRES, LAST_MODIFIED};
 use ::http::{HeaderMap, StatusCode};
@@ -11,29 +11,29 @@ use super::cache_control::{CacheControl, DELTA_MAX};
 use super::date;
 use super::list::{divide, only_line, saturating_digits, trim};
 
-/// Where an explicit lifetime came from.
+/// The source of an explicit lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// `s-maxage`
     SMaxAge,
     /// `max-age`
     MaxAge,
-    /// `Expires`, less `Date`
+    /// `Expires` minus `Date`
     Expires,
 }
 
-/// An explicit lifetime.
+/// An explicit freshness lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Seconds of freshness, counted from the response's origination: age comes off.
+    /// Seconds of freshness, counted from the response's origination: its age must be subtracted.
     pub seconds: u64,
-    /// What named it.
+    /// The field or directive that set it.
     pub source: Source,
 }
 
-/// The lifetime that the response names for a shared cache, by the order of RFC 9111 §4.2.1:
-/// `s-maxage`, `max-age`, `Expires` less `Date`. `None` where the origin said nothing. `now` is the
-/// time of receipt, in seconds since 1970.
+/// The lifetime of a response in a shared cache, in the order of RFC 9111 §4.2.1: `s-maxage`, `max-age`,
+/// `Expires` minus `Date`. `None` if the origin set none. `now` is the time of receipt, in seconds since
+/// 1970.
 #[must_use]
 pub fn lifetime(cc: &CacheControl, headers: &HeaderMap, now: u64) -> Option<Lifetime> {
     if let Some(seconds) = cc.s_maxage {
@@ -46,8 +46,8 @@ pub fn lifetime(cc: &CacheControl, headers: &HeaderMap, now: u64) -> Option<Life
     Some(Lifetime { seconds, source: Source::Expires })
 }
 
-/// `Expires` less `Date` (§5.3). Several lines, and what is no date, `0` above all, mean "already
-/// expired". Without a valid `Date` the time of receipt stands for it (RFC 9110 §6.6.1).
+/// `Expires` minus `Date` (§5.3). Several lines and invalid dates, `0` in particular, mean "already expired".
+/// Without a valid `Date` the time of receipt is used (RFC 9110 §6.6.1).
 fn expires_in(headers: &HeaderMap, now: u64) -> Option<u64> {
     let mut lines = headers.get_all(EXPIRES).iter();
     let (line, second) = (lines.next()?, lines.next());
@@ -56,12 +56,12 @@ fn expires_in(headers: &HeaderMap, now: u64) -> Option<u64> {
     Some(lifetime.min(DELTA_MAX))
 }
 
-/// The lifetime, in seconds, that may be guessed for a response (RFC 9111 §4.2.2): a tenth of the
-/// time that it had not changed for when it was made. `None` where none may be: the origin named
-/// one itself, there is no valid `Last-Modified`, or the status is none that §4.2.2 lets us guess
-/// for. `now` is the time of receipt, and stands for a `Date` that is not valid.
+/// The heuristic lifetime of a response, in seconds (RFC 9111 §4.2.2): a tenth of the time from
+/// `Last-Modified` to `Date`. `None` if the origin set an explicit lifetime, if there is no valid
+/// `Last-Modified`, or if §4.2.2 excludes the status. `now` is the time of receipt, and replaces an invalid
+/// `Date`.
 ///
-/// It may come to years: how much of it is taken is the caller's.
+/// The result can amount to years; the caller limits it.
 #[must_use]
 pub fn heuristic(
     status: StatusCode,
@@ -77,8 +77,9 @@ pub fn heuristic(
     Some((made.saturating_sub(changed) / 10).min(DELTA_MAX))
 }
 
-/// The statuses that RFC 9110 §15.1 lists, and any final one that is `public` (RFC 9111 §4.2.2). A
-/// part, 206, and a word about another response, 304, are never fresh by themselves.
+/// Whether a heuristic lifetime is allowed: for the statuses that RFC 9110 §15.1 lists, and for any final
+/// status with `public` (RFC 9111 §4.2.2). Excluded are 206, which is only a part, and 304, which concerns
+/// another response.
 fn may_guess(status: StatusCode, cc: &CacheControl) -> bool {
     match status.as_u16() {
         206 | 304 => false,
@@ -87,15 +88,14 @@ fn may_guess(status: StatusCode, cc: &CacheControl) -> bool {
     }
 }
 
-/// The `Date` of a message in seconds since 1970, where it is valid and the only one.
+/// The `Date` of a message in seconds since 1970, if it is valid and the only one.
 #[must_use]
 pub fn date_of(headers: &HeaderMap, now: u64) -> Option<u64> {
     only_line(headers, &DATE).and_then(|text| date::parse(text, now))
 }
 
-/// The age, in seconds, that a response had when it had arrived: RFC 9111 §4.2.3's
-/// `corrected_initial_age`, from `Age`, `Date` and the time the request took. Both times are in
-/// seconds since 1970.
+/// The age of a response on arrival, in seconds: `corrected_initial_age` of RFC 9111 §4.2.3, from `Age`,
+/// `Date` and the duration of the request. Both times are in seconds since 1970.
 #[must_use]
 pub fn initial_age(headers: &HeaderMap, request_time: u64, response_time: u64) -> u64 {
     let apparent = date_of(headers, response_time)
@@ -104,8 +104,8 @@ pub fn initial_age(headers: &HeaderMap, request_time: u64, response_time: u64) -
     apparent.max(said_age(headers).saturating_add(delay)).min(DELTA_MAX)
 }
 
-/// The value of `Age` (§5.1): its first member counts; parameters behind its digits do not; what is
-/// no number is ignored.
+/// The value of `Age` (§5.1). The first member counts, and parameters after its digits are ignored; an
+/// invalid number counts as 0.
 #[must_use]
 pub fn said_age(headers: &HeaderMap) -> u64 {
     let Some(line) = headers.get(AGE) else {
@@ -240,11 +240,11 @@ mod tests {
             (&[date, ("last-modified", "0")], None),
             (&[date, ("last-modified", "")], None),
             (&[date, hour, hour], None),
-            // `now` stands for it.
+            // `now` replaces `Date`.
             (&[hour], Some(360)),
             (&[("date", "garbage"), hour], Some(360)),
             (&[date, date, hour], Some(360)),
-            // The origin's own word.
+            // The origin set an explicit lifetime.
             (&[date, hour, ("cache-control", "max-age=5")], None),
             (&[date, hour, ("cache-control", "max-age=0")], None),
             (&[date, hour, ("cache-control", "s-maxage=x")], None),

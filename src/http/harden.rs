@@ -1,6 +1,6 @@
-//! Attributes that are added to cookies on their way out (RFC 6265 §4.1.2), where the app did not say them.
+//! Adds attributes (RFC 6265 §4.1.2) to cookies on their way to the client, where the app did not set them.
 //!
-//! What it said itself stays: the name, the value, and each attribute as it came.
+//! What the app wrote stays: the name, the value, and each attribute as it came.
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderValue};
@@ -9,20 +9,21 @@ use super::list::{divide, trim};
 use super::pattern::Pattern;
 use super::set_cookie;
 
-/// What is added to some cookies.
+/// A rule that adds attributes to cookies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hardening {
-    /// Their names.
+    /// The names of the cookies that the rule covers.
     pub names: Vec<Pattern>,
-    /// Whether `Secure` is, where the visitor came by https.
+    /// Whether `Secure` is added, if the visitor came over https.
     pub secure: bool,
-    /// Whether `HttpOnly` is.
+    /// Whether `HttpOnly` is added.
     pub http_only: bool,
-    /// The value of `SameSite` that is.
+    /// The value of the `SameSite` that is added, if any.
     pub same_site: Option<&'static str>,
 }
 
-/// Hardens the cookies that a response sets, each by the first of `rules` that names it.
+/// Adds the missing attributes to the cookies that a response sets. For each cookie, the first of `rules`
+/// that names it applies.
 pub fn harden(headers: &mut HeaderMap, rules: &[Hardening], is_https: bool) {
     if rules.is_empty() || !headers.contains_key(SET_COOKIE) {
         return;
@@ -38,7 +39,7 @@ pub fn harden(headers: &mut HeaderMap, rules: &[Hardening], is_https: bool) {
     }
 }
 
-/// The line with what it lacks; `None` where it is right as it is.
+/// The field line with the missing attributes; `None` if nothing is missing.
 fn hardened(line: &HeaderValue, rules: &[Hardening], is_https: bool) -> Option<HeaderValue> {
     let name = set_cookie::name(line.as_bytes());
     let rule = rules.iter().find(|rule| rule.names.iter().any(|names| names.matches(name)))?;
@@ -54,7 +55,7 @@ fn hardened(line: &HeaderValue, rules: &[Hardening], is_https: bool) -> Option<H
     if rule.http_only && !says("httponly") {
         text.extend_from_slice(b"; HttpOnly");
     }
-    // Browsers drop a cookie for other sites that is not secure.
+    // Browsers drop a `SameSite=None` cookie that is not `Secure`.
     let fits = |site: &&str| *site != "None" || adds_secure || says("secure");
     if let Some(site) = rule.same_site.filter(fits)
         && !says("samesite")

@@ -1,7 +1,7 @@
-//! One hop: the fields that end with a connection (RFC 9110 §7.6.1) and what frames a message
-//! (RFC 9112 §6).
+//! Fields that hold for one hop: the connection-specific ones (RFC 9110 §7.6.1), and those that frame a
+//! message (RFC 9112 §6).
 //!
-//! The fields that we add for the next hop are built elsewhere, and after these are gone.
+//! The fields for the next hop are built elsewhere, after these are removed.
 
 use ::http::header::{
     self, CONNECTION, CONTENT_LENGTH, HeaderName, MAX_FORWARDS, TE, TRAILER, TRANSFER_ENCODING,
@@ -11,12 +11,12 @@ use ::http::{HeaderMap, HeaderValue, Method};
 
 use super::list::{divide, members, trim};
 
-/// Removes what holds for one connection only: `Connection` and the fields it names, and those
-/// that RFC 9110 §7.6.1 lists whether named or not. `Trailer` goes too: whoever sends trailers on
-/// keeps it aside. A message cannot have its end-to-end fields removed by naming them.
+/// Removes the fields that hold for one connection only: `Connection`, the fields that it names, and those
+/// that RFC 9110 §7.6.1 lists. `Trailer` is removed too; code that forwards trailers saves it first.
+/// End-to-end fields stay even if `Connection` names them.
 ///
 /// `Proxy-Authenticate` and `Proxy-Authorization` stay (RFC 9110 §11.7: a proxy may relay them);
-/// [`strip_for_storing`] takes them as well.
+/// [`strip_for_storing`] removes them as well.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         for name in connection_options(headers) {
@@ -28,8 +28,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what must not be stored with a response: all that [`strip_hop_by_hop`] takes, and the
-/// fields of a proxy's own log-in (RFC 9111 §3.1).
+/// Removes the fields that must not be stored with a response: those that [`strip_hop_by_hop`] removes, and
+/// the proxy authentication fields (RFC 9111 §3.1).
 pub fn strip_for_storing(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     for name in &PROXY_LOGIN {
@@ -37,53 +37,52 @@ pub fn strip_for_storing(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether `Connection` names `option`, which is lower-case (`close`, `upgrade`).
+/// Whether `Connection` lists `option`, given in lower case (`close`, `upgrade`).
 #[must_use]
 pub fn connection_names(headers: &HeaderMap, option: &str) -> bool {
     members(headers, &CONNECTION).any(|member| member.eq_ignore_ascii_case(option.as_bytes()))
 }
 
-/// Whether the client takes trailers: `TE` has the member `trailers` (RFC 9110 §10.1.4).
+/// Whether the client accepts trailers: `TE` has the member `trailers` (RFC 9110 §10.1.4).
 #[must_use]
 pub fn te_trailers(headers: &HeaderMap) -> bool {
     members(headers, &TE)
         .any(|member| trim(divide(member, b';').0).eq_ignore_ascii_case(b"trailers"))
 }
 
-/// How many hops a TRACE or OPTIONS may still take (RFC 9110 §7.6.2); `None` where it does not say.
+/// The hops left to a TRACE or OPTIONS request (RFC 9110 §7.6.2); `None` without a valid `Max-Forwards`.
 #[must_use]
 pub fn hops_left(method: &Method, headers: &HeaderMap) -> Option<u64> {
     let line = only_line(headers, &MAX_FORWARDS).ok().flatten();
     let digits = trim(line.filter(|_| matches!(*method, Method::TRACE | Method::OPTIONS))?);
-    // A sign, which parsing would take, is none of RFC 9110's.
+    // `parse` accepts a sign, which RFC 9110 does not allow.
     let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
     text.parse().ok()
 }
 
-/// Takes one off the hops that a TRACE or OPTIONS may still take.
+/// Decrements the `Max-Forwards` of a TRACE or OPTIONS request.
 pub fn count_down(method: &Method, headers: &mut HeaderMap) {
     if let Some(left) = hops_left(method, headers) {
         headers.insert(MAX_FORWARDS, HeaderValue::from(left.saturating_sub(1)));
     }
 }
 
-/// How the body is coded for transfer.
+/// The transfer coding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferEncoding {
-    /// Not at all: length, or end of connection, ends it.
+    /// No transfer coding: the length or the end of the connection ends the body.
     None,
-    /// In chunks.
+    /// The chunked transfer coding.
     Chunked,
 }
 
-/// Framing that two parsers could read in two ways, which is how requests are smuggled.
+/// The framing is ambiguous: two parsers could read it differently, which allows request smuggling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message's framing is ambiguous")]
 pub struct BadFraming;
 
-/// The transfer coding. `Transfer-Encoding` must be absent, or one line that says `chunked` and
-/// nothing else: other codings, lists and repetitions are read differently along the way
-/// (RFC 9112 §6.1, §11.2).
+/// The transfer coding of a message. `Transfer-Encoding` must be absent, or a single line with only
+/// `chunked`: parsers disagree about other codings, lists and repetitions (RFC 9112 §6.1, §11.2).
 ///
 /// # Errors
 /// [`BadFraming`] for anything else.
@@ -95,11 +94,11 @@ pub fn transfer_encoding(headers: &HeaderMap) -> Result<TransferEncoding, BadFra
     }
 }
 
-/// The body's length in bytes: `Content-Length` must be absent, or one line of digits
-/// (RFC 9110 §8.6).
+/// The length of the body in bytes: `Content-Length` must be absent, or a single line of digits (RFC 9110
+/// §8.6).
 ///
 /// # Errors
-/// [`BadFraming`] for lists, repetitions, signs, or more than 64 bits.
+/// [`BadFraming`] for lists, repetitions, signs, or values over 64 bits.
 pub fn content_length(headers: &HeaderMap) -> Result<Option<u64>, BadFraming> {
     let Some(line) = only_line(headers, &CONTENT_LENGTH)? else {
         return Ok(None);
@@ -132,7 +131,7 @@ fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
         .collect()
 }
 
-/// RFC 9110 §7.6.1's list, and the two that never had a specification or have lost it.
+/// The list of RFC 9110 §7.6.1, and two fields without a current specification.
 static HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -150,9 +149,9 @@ static PROXY_LOGIN: [HeaderName; 3] = [
     HeaderName::from_static("proxy-authentication-info"),
 ];
 
-/// SECURITY: fields that stay even when `Connection` names them. Who could remove these could turn
-/// a private page into a shared one, drop a log-in, or change where a message ends: RFC 9110
-/// §7.6.1 forbids naming a field that is meant for all recipients.
+/// SECURITY: fields that stay even when `Connection` names them. Removing them could turn a private page into
+/// a shared one, drop a log-in, or change where a message ends. RFC 9110 §7.6.1 forbids naming a field that
+/// is meant for all recipients.
 static END_TO_END: [HeaderName; 38] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,

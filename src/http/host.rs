@@ -1,6 +1,6 @@
-//! Which site a request is for: `Host` and the target's authority (RFC 9110 §7.2, RFC 9112 §3.2).
+//! The site that a request is for: `Host` and the authority of the target (RFC 9110 §7.2, RFC 9112 §3.2).
 //!
-//! Which sites are served is not decided here.
+//! Which sites are served is decided elsewhere.
 
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
@@ -8,16 +8,16 @@ use std::net::Ipv6Addr;
 use ::http::header::HOST;
 use ::http::{HeaderMap, Uri};
 
-/// The longest host name, in bytes (RFC 1035 §2.3.4, and a final dot).
+/// The longest host name, in bytes (RFC 1035 §2.3.4, plus a final dot).
 const NAME_MAX: usize = 254;
 
-/// How the client speaks to the site.
+/// The scheme of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// In clear text.
+    /// Clear text.
     #[default]
     Http,
-    /// Over TLS.
+    /// TLS.
     Https,
 }
 
@@ -31,7 +31,7 @@ impl Scheme {
         }
     }
 
-    /// The scheme named by `text`, in any case.
+    /// Parses a scheme, in any case.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         match text {
@@ -41,7 +41,7 @@ impl Scheme {
         }
     }
 
-    /// The port that goes without saying (RFC 9110 §4.2).
+    /// The default port of the scheme (RFC 9110 §4.2).
     #[must_use]
     pub fn default_port(self) -> u16 {
         match self {
@@ -51,25 +51,25 @@ impl Scheme {
     }
 }
 
-/// A valid `host[:port]`, lower-case.
+/// A valid `host[:port]`, in lower case.
 ///
-/// Host names are taken in the shape in which DNS and certificates know them: letters, digits, `-`,
-/// `.`, `_` and `~`. RFC 3986 §3.2.2 would allow `,`, `;`, `'` and percent-encoding too, but such a
-/// name could add a member to the lists in which we pass it on.
+/// Host names have the form that DNS and certificates use: letters, digits, `-`, `.`, `_` and `~`. RFC 3986
+/// §3.2.2 also allows `,`, `;`, `'` and percent-encoding, but a name with these could add a member to the
+/// list fields in which the host is forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     text: Box<str>,
-    /// Bytes of `text` before the colon of the port.
+    /// The length of the part of `text` before the port's colon, in bytes.
     name_length: usize,
     port: Option<u16>,
 }
 
 impl Host {
-    /// Checks `text` as `uri-host [ ":" port ]`.
+    /// Parses `text` as `uri-host [ ":" port ]`.
     ///
     /// # Errors
-    /// [`BadHost::Malformed`] when it is none: user information, an empty name or port, a port over
-    /// 65535, an address in brackets that is no IPv6 address.
+    /// [`BadHost::Malformed`] for user information, an empty name or port, a port over 65535, or brackets
+    /// around anything but an IPv6 address.
     pub fn parse(text: &[u8]) -> Result<Self, BadHost> {
         let text = std::str::from_utf8(text).map_err(|_| BadHost::Malformed)?;
         let name_length = match text.find(']') {
@@ -83,7 +83,7 @@ impl Host {
         Ok(Self { text: text.to_ascii_lowercase().into(), name_length, port: port(rest)? })
     }
 
-    /// `host[:port]` as the client sent it, but lower-case.
+    /// The whole `host[:port]`, as the client sent it but in lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -95,46 +95,45 @@ impl Host {
         &self.text[..self.name_length]
     }
 
-    /// The port, where one was given.
+    /// The port, if the client sent one.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// `host[:port]` without a port that goes without saying, so that `a.test` and `a.test:80` are
-    /// one site over http (RFC 9110 §4.2.3).
+    /// `host[:port]` without a default port, so that `a.test` and `a.test:80` are one site over http (RFC
+    /// 9110 §4.2.3).
     #[must_use]
     pub fn normalised(&self, scheme: Scheme) -> Cow<'_, str> {
         match self.port {
             None => Cow::Borrowed(self.as_str()),
             Some(port) if port == scheme.default_port() => Cow::Borrowed(self.name()),
-            // Leading zeros are gone in a number.
+            // Formatting the number drops leading zeros.
             Some(port) => Cow::Owned(format!("{}:{port}", self.name())),
         }
     }
 }
 
-/// Why it is unclear, or impossible to say, which site a request is for. All of them are a 400
-/// (RFC 9112 §3.2).
+/// Why the site of a request is unknown or ambiguous. All cases lead to a 400 (RFC 9112 §3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadHost {
     /// No `Host` line.
     #[error("no Host field")]
     Missing,
-    /// More than one.
+    /// More than one `Host` line.
     #[error("several Host fields")]
     Several,
-    /// Not a `host[:port]`.
+    /// The value is not a valid `host[:port]`.
     #[error("the Host field is malformed")]
     Malformed,
-    /// The target of the request names another site.
+    /// The target names a site other than `Host` does.
     #[error("the Host field and the request's target name different sites")]
     Contradiction,
 }
 
-/// The site that the request is for. There must be exactly one `Host` line, in HTTP/1.0 too; a
-/// target in absolute form decides (RFC 9112 §3.2.2) and must agree with it, for the origin may
-/// believe either.
+/// The site that a request is for. Exactly one `Host` line is required, in HTTP/1.0 too. The authority of an
+/// absolute-form target takes precedence (RFC 9112 §3.2.2) and must be equal to it, because the origin may
+/// use either.
 ///
 /// # Errors
 /// Each case of [`BadHost`].
@@ -164,8 +163,8 @@ fn is_name(name: &str) -> bool {
             .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
     }
     let letters = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b));
-    // A name of dots only, or with an empty label, is found in no DNS and could escape from a path
-    // that an origin builds with it.
+    // DNS has no name with an empty label or of dots only, and such a name could break out of a file path
+    // that an origin builds from it.
     let labels = !name.starts_with('.') && !name.contains("..");
     (1..=NAME_MAX).contains(&name.len()) && letters && labels
 }
@@ -175,7 +174,7 @@ fn port(rest: &str) -> Result<Option<u16>, BadHost> {
         return Ok(None);
     }
     let digits = rest.strip_prefix(':').ok_or(BadHost::Malformed)?;
-    // `u16::from_str` would take a sign.
+    // `u16::from_str` accepts a sign.
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(BadHost::Malformed);
     }

@@ -1,8 +1,8 @@
-//! Requests of HTTP/2 in the shape of those of HTTP/1.1 (RFC 9113 §8), so that whoever reads one later
-//! need not know how it came.
+//! Gives HTTP/2 requests the shape of HTTP/1.1 requests (RFC 9113 §8), so that later code need not know the
+//! version.
 //!
-//! What cannot be a request at all (pseudo-header fields missing or twice, upper-case names, fields of
-//! the connection, lengths that do not fit) does not come here: the library resets its stream.
+//! Malformed requests (pseudo-header fields missing or repeated, upper-case names, connection-specific
+//! fields, wrong lengths) are rejected earlier: the library resets their stream.
 
 use ::http::header::{COOKIE, HOST};
 use ::http::request::Parts;
@@ -10,23 +10,23 @@ use ::http::{HeaderMap, HeaderValue};
 
 use super::host::Scheme;
 
-/// Why a request is refused.
+/// Why an HTTP/2 request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misshapen {
     /// A field's value begins or ends with a space (RFC 9113 §8.2.1).
     #[error("a field begins or ends with a space")]
     Padded,
-    /// It is for a scheme other than the connection's (RFC 9110 §7.4).
+    /// `:scheme` differs from the connection's scheme (RFC 9110 §7.4).
     #[error("the request is for another scheme than the connection's")]
     Scheme,
-    /// Its authority cannot stand in a field.
+    /// The authority is not a valid field value.
     #[error("the authority is malformed")]
     Authority,
 }
 
-/// Evens out a request's head: one `Cookie` line, and the authority as `Host`, which is left alone
-/// where there is one, and must agree (`host::site` sees to that). `own` is the scheme of the visitor's
-/// connection, where it is known to be his: `:scheme` must say the same, and is not believed otherwise.
+/// Normalises a request's head: one `Cookie` line, and the authority as `Host`. An existing `Host` stays as
+/// it is and must agree with the authority (`host::site` checks that). `own` is the scheme of the visitor's
+/// connection, where it is known: `:scheme` must then be equal. Otherwise `:scheme` is ignored.
 ///
 /// # Errors
 /// Each case of [`Misshapen`].
@@ -54,14 +54,15 @@ fn is_padded(value: &HeaderValue) -> bool {
     is_space(value.as_bytes().first()) || is_space(value.as_bytes().last())
 }
 
-/// RFC 9113 §8.2.3: cookies may come one a line, and are one line to whoever knows no HTTP/2.
+/// Joins the `Cookie` lines into one (RFC 9113 §8.2.3): HTTP/2 may send one cookie per line, while HTTP/1.1
+/// origins expect a single line.
 fn join_cookies(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(COOKIE).iter();
     if lines.by_ref().nth(1).is_none() {
         return;
     }
     let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    // Each was a value, and so is what stands between them.
+    // Valid values joined by `; ` are a valid value.
     if let Ok(mut joined) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
         joined.set_sensitive(true);
         headers.insert(COOKIE, joined);

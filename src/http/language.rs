@@ -1,6 +1,6 @@
-//! The one language of `Accept-Language` (RFC 9110 §12.5.4) by which pages are told apart.
+//! The one language of `Accept-Language` (RFC 9110 §12.5.4) that selects a stored variant of a page.
 //!
-//! Browsers send hundreds of lists. Where each had a page of its own, few pages would be shared.
+//! Browsers send hundreds of different lists. With one variant per list, few pages would be shared.
 
 use ::http::HeaderMap;
 use ::http::header::ACCEPT_LANGUAGE;
@@ -8,12 +8,12 @@ use ::http::header::ACCEPT_LANGUAGE;
 use super::coding::quality;
 use super::list::{divide, members, trim};
 
-/// Members of the field that are looked at.
+/// The most members of the field that are read.
 const MEMBERS_MAX: usize = 32;
 
-/// The language that a visitor wants most: of `offered` where there are some, and the first of those
-/// where he wants none of them; else the first part of its tag, `de` of `de-AT`, where that is one of two
-/// or three letters.
+/// The language that the visitor prefers. With `offered` languages, it is the preferred one of these, or the
+/// first of them if none matches. Otherwise it is the first subtag of the preferred tag (`de` of `de-AT`), if
+/// that has two or three letters.
 #[must_use]
 pub fn chosen(headers: &HeaderMap, offered: &[String]) -> Option<String> {
     let mut best: Option<(u16, String)> = None;
@@ -33,7 +33,8 @@ pub fn chosen(headers: &HeaderMap, offered: &[String]) -> Option<String> {
     best.map(|(_, language)| language).or_else(|| offered.first().cloned())
 }
 
-/// Whether who asks for `tag` is served by `offered`: the same, or one of them says more than the other.
+/// Whether `offered` satisfies a request for `tag`: both are equal, or one is a more specific form of the
+/// other.
 fn means(tag: &[u8], offered: &[u8]) -> bool {
     let within = |long: &[u8], short: &[u8]| {
         long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest[0] == b'-')

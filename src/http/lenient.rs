@@ -1,15 +1,16 @@
-//! Paths as a lenient origin might read them: decoded more than once, with backslashes for
-//! slashes, parameters cut off, and dots at the end ignored.
+//! Paths as a lenient origin might read them: decoded more than once, with backslashes as slashes, parameters
+//! cut off, and trailing dots ignored.
 //!
-//! Which paths are ours is not decided here.
+//! Which paths belong to the proxy itself is decided elsewhere.
 
 use super::path::is_odd;
 
-/// Whether an origin, however lenient, could take `path` for one whose first segment is `name`,
-/// lower-case, in any case. Where two parsers might differ, any segment counts.
+/// Whether any origin, however lenient, could read `path` as one whose first segment is `name`. `name` is
+/// lower-case; the comparison ignores case. Where two parsers might differ about the first segment, any
+/// segment counts.
 #[must_use]
 pub fn may_begin_with(path: &str, name: &str) -> bool {
-    // PERF: of most paths this is all that is asked.
+    // PERF: this scan settles most paths.
     let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'%' | b'\\'));
     let mut windows = path.as_bytes().windows(name.len().max(1));
     if is_plain && !windows.any(|window| window.eq_ignore_ascii_case(name.as_bytes())) {
@@ -27,8 +28,8 @@ pub fn may_begin_with(path: &str, name: &str) -> bool {
     }
 }
 
-/// Whether what is decoded has segments that its sender did not write as such, or some that are
-/// nothing but dots and the like to some server: other segments may come first then.
+/// Whether decoding reveals segments that were not separate in the raw path, or segments that some servers
+/// treat like dot segments. Either can change which segment comes first.
 fn climbs(path: &str, decoded: &[u8]) -> bool {
     let slashes = |text: &[u8]| text.iter().filter(|b| matches!(b, b'/' | b'\\')).count();
     let vanishes = |segment: &[u8]| !segment.is_empty() && bare(segment).is_empty();
@@ -36,8 +37,8 @@ fn climbs(path: &str, decoded: &[u8]) -> bool {
         || decoded.split(|b| matches!(b, b'/' | b'\\')).any(vanishes)
 }
 
-/// A segment without what some server or other cuts off: parameters, a query or a fragment that
-/// was encoded, controls, and spaces and dots around it.
+/// A segment without what some servers cut off: parameters, an encoded query or fragment, control characters,
+/// and surrounding spaces and dots.
 fn bare(segment: &[u8]) -> Vec<u8> {
     let cut = segment.split(|b| matches!(b, b';' | b'?' | b'#')).next().unwrap_or_default();
     let seen = cut.iter().filter(|b| !b.is_ascii_control()).map(u8::to_ascii_lowercase);
@@ -48,9 +49,8 @@ fn bare(segment: &[u8]) -> Vec<u8> {
     text[from..to].to_vec()
 }
 
-/// `text` decoded until nothing is encoded any more: `%5f`, `%255f`, `%u005f` and the overlong
-/// `%c1%9f` are all `_`. What is no encoding stays. Linear, for what was decoded is looked at again
-/// where it stands.
+/// `text` decoded until no encoding is left: `%5f`, `%255f`, `%u005f` and the overlong `%c1%9f` all become
+/// `_`. Invalid encodings stay. Runs in linear time: each decoded byte is checked again in place.
 fn wholly_decoded(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text.bytes() {
@@ -63,7 +63,7 @@ fn wholly_decoded(text: &str) -> Vec<u8> {
     out
 }
 
-/// The encoding that `text` ends with: its length, and the byte that it means.
+/// The encoding at the end of `text`: its length, and the byte that it stands for.
 fn encoding_at_end(text: &[u8]) -> Option<(usize, u8)> {
     match text {
         [.., b'%', b'u' | b'U', b'0', b'0', high, low] => Some((6, hex_pair(*high, *low)?)),

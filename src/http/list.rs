@@ -1,11 +1,11 @@
 //! Comma-separated lists in field values (RFC 9110 §5.6.1), as bytes and without allocation.
 //!
-//! What the members mean is not known here.
+//! This file knows the syntax only; callers interpret the members.
 
 use ::http::{HeaderMap, HeaderName};
 
-/// The members of the list-valued field `name` over all its lines, trimmed, empty ones left out.
-/// Commas inside quoted strings do not divide.
+/// The members of the list field `name` over all its lines, trimmed, without empty ones. Commas inside quoted
+/// strings do not separate members.
 pub(crate) fn members<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
@@ -13,15 +13,15 @@ pub(crate) fn members<'h>(
     headers.get_all(name).iter().flat_map(|line| split(line.as_bytes(), b','))
 }
 
-/// The line of the field `name`, where there is only one.
+/// The value of the field `name`, if it has exactly one line.
 pub(crate) fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?;
     lines.next().is_none().then_some(line.as_bytes())
 }
 
-/// The parts of `text` between `separator`s that stand outside quoted strings, trimmed, empty
-/// ones left out. A string that is never closed lasts until the end.
+/// The parts of `text` between `separator`s outside quoted strings, trimmed, without empty ones. An unclosed
+/// string extends to the end.
 pub(crate) fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quotes = Quotes::default();
     text.split(move |&byte| !quotes.hold(byte) && byte == separator)
@@ -36,7 +36,7 @@ pub(crate) fn is_string(text: &[u8]) -> bool {
         && text.iter().position(|&byte| !quotes.hold(byte)) == Some(text.len() - 1)
 }
 
-/// Where quoted strings begin and end (RFC 9110 §5.6.4).
+/// Tracks where quoted strings begin and end (RFC 9110 §5.6.4).
 #[derive(Default)]
 struct Quotes {
     is_open: bool,
@@ -44,7 +44,7 @@ struct Quotes {
 }
 
 impl Quotes {
-    /// Whether the next byte, `byte`, stands inside a string.
+    /// Whether `byte`, the next byte, is inside a quoted string.
     fn hold(&mut self, byte: u8) -> bool {
         if self.is_escaped {
             self.is_escaped = false;
@@ -57,7 +57,7 @@ impl Quotes {
     }
 }
 
-/// `text` without the optional white space (OWS, RFC 9110 §5.6.3) around it.
+/// `text` without the optional whitespace (OWS, RFC 9110 §5.6.3) around it.
 pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = text {
         text = rest;
@@ -68,7 +68,7 @@ pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// `text` before and behind the first `separator`; nothing behind where there is none.
+/// The parts of `text` before and after the first `separator`; the second is `None` without a separator.
 pub(crate) fn divide(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
     match text.iter().position(|&byte| byte == separator) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -76,8 +76,8 @@ pub(crate) fn divide(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The number written in `digits`, which must be 1 or more digits and nothing else, at most
-/// `most`: larger ones saturate (RFC 9111 §1.2.2).
+/// The number in `digits`: one or more digits and nothing else. Numbers larger than `most` become `most` (RFC
+/// 9111 §1.2.2).
 pub(crate) fn saturating_digits(digits: &[u8], most: u64) -> Option<u64> {
     (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit)).then(|| {
         digits.iter().fold(0, |sum: u64, digit| {

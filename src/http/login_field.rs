@@ -1,23 +1,23 @@
-//! `Anteroom-Login: alice; group=trade; name="Alice B"`: whom an app has logged in.
+//! `Anteroom-Login: alice; group=trade; name="Alice B"`: the field with which an app logs a user in.
 
 use percent_encoding::percent_decode;
 
 use super::list;
 use crate::ident::User;
 
-/// Why a value logs nobody in.
+/// Why a value of the field logs in no user.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     /// The name is empty or too long.
     Name,
-    /// What stands behind the name is no attributes, or too many or too long ones.
+    /// The part after the name is malformed, or has too many attributes or too long ones.
     Attributes,
 }
 
-/// Reads the value: the name, and attributes as parameters (RFC 9110 §5.6.6), all percent-decoded.
+/// Parses the value: the name, then attributes as parameters (RFC 9110 §5.6.6), all percent-decoded.
 pub(crate) fn read(value: &[u8]) -> Result<User, Unread> {
     let mut parts = list::split(value, b';');
-    // An empty first part is left out by the list.
+    // The list iterator skips an empty first part, which would make the first attribute the name.
     let name = if list::trim(value).starts_with(b";") { None } else { parts.next() };
     let user = name.and_then(|name| User::new(&decoded(name))).ok_or(Unread::Name)?;
     let attributes: Option<Vec<_>> = parts.map(attribute).collect();
@@ -37,7 +37,7 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     percent_decode(text).collect()
 }
 
-/// A quoted string without its quotes and backslashes (RFC 9110 §5.6.4).
+/// The content of a quoted string, without quotes and backslashes (RFC 9110 §5.6.4).
 fn unquoted(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut is_escaped = false;

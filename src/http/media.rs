@@ -1,7 +1,7 @@
-//! What kind of thing a response is, by `Content-Type` (RFC 9110 §8.3), what a path pretends to be,
-//! and what a request would take (`Accept`, §12.5.1).
+//! Media types: the kind of a response by `Content-Type` (RFC 9110 §8.3), the kind that a path suggests, and
+//! the kinds that a request accepts (`Accept`, §12.5.1).
 //!
-//! Bodies are not looked at.
+//! Bodies are not inspected.
 
 use std::borrow::Cow;
 
@@ -11,33 +11,34 @@ use percent_encoding::percent_decode_str;
 
 use super::list::{divide, members, split, trim};
 
-/// The kinds of media that the cache treats in different ways.
+/// The kinds of media that the cache treats differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `text/html`, `application/xhtml+xml`
     Html,
     /// `text/css`
     Css,
-    /// The types of JavaScript (RFC 9239 §6).
+    /// The JavaScript types (RFC 9239 §6).
     JavaScript,
-    /// `application/json`, and what ends with `+json`
+    /// `application/json` and types that end with `+json`
     Json,
-    /// `application/xml`, and what ends with `+xml` but is no image and no page
+    /// `application/xml` and types that end with `+xml`, except images and pages
     Xml,
     /// `image/*`
     Image,
-    /// `font/*`, and the older names of fonts
+    /// `font/*` and the older names of font types
     Font,
     /// `audio/*`
     Audio,
     /// `video/*`
     Video,
-    /// Anything else; no type; several types.
+    /// Any other type, no type, or several types.
     Other,
 }
 
 impl Kind {
-    /// Whether anonymous visitors' copies of it, once proven public, may be given to all.
+    /// Whether the response counts as static: after proof that it is public, anonymous visitors' copies may
+    /// be shared with everyone.
     #[must_use]
     pub fn is_static(self) -> bool {
         match self {
@@ -59,8 +60,8 @@ pub fn kind(headers: &HeaderMap) -> Kind {
     }
 }
 
-/// Whether a browser could show the response as a page: html, and what has no usable type and so is
-/// guessed from its bytes (WHATWG MIME Sniffing §7).
+/// Whether a browser could render the response as a page: HTML, or a response without a usable type, which
+/// the browser guesses from the bytes (WHATWG MIME Sniffing §7).
 #[must_use]
 pub fn may_be_page(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(CONTENT_TYPE).iter().map(|line| essence(line.as_bytes()));
@@ -73,7 +74,7 @@ pub fn may_be_page(headers: &HeaderMap) -> bool {
         || unusable.iter().any(|known| essence.eq_ignore_ascii_case(known))
 }
 
-/// The parameter `charset` of the response's type, without quotes.
+/// The `charset` parameter of the response's type, without quotes.
 #[must_use]
 pub fn charset(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let line = headers.get(CONTENT_TYPE)?.as_bytes();
@@ -88,8 +89,8 @@ pub fn charset(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     Some(String::from_utf8_lossy(value))
 }
 
-/// Whether the response is text, which shrinks by compression: html, style sheets, scripts, JSON, XML,
-/// SVG and plain text. What comes in small pieces over time (`text/event-stream`) is none of these.
+/// Whether the response is text, which compresses well: HTML, style sheets, scripts, JSON, XML, SVG and plain
+/// text. Event streams (`text/event-stream`) are excluded, as they arrive in small pieces over time.
 #[must_use]
 pub fn is_compressible(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(CONTENT_TYPE).iter();
@@ -112,7 +113,7 @@ pub fn is_plain(headers: &HeaderMap) -> bool {
     matches!((lines.next(), lines.next()), (Some(one), None) if one.eq_ignore_ascii_case(b"text/plain"))
 }
 
-/// Whether a message is part of a call of gRPC, whose outcome is in its trailers.
+/// Whether a message belongs to a gRPC call, which reports its status in trailers.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let prefix = b"application/grpc";
@@ -123,7 +124,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a body comes in pieces as something happens, and may be silent for long.
+/// Whether the body is a stream (events or gRPC messages) that can pause for a long time.
 #[must_use]
 pub fn is_live(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(CONTENT_TYPE).iter();
@@ -131,29 +132,29 @@ pub fn is_live(headers: &HeaderMap) -> bool {
         || is_grpc(headers)
 }
 
-/// Whether the path ends like a static file while the response is a page or JSON: how cache
-/// deception looks (`/account/x.css` answered with the account). `.php` answering with a style
+/// Whether the path has a static file's extension while the response is a page or JSON. This is the sign of
+/// web cache deception (`/account/x.css` answered with the account page). A `.php` path that returns a style
 /// sheet is fine.
 #[must_use]
 pub fn contradicts(path: &str, kind: Kind) -> bool {
     matches!(kind, Kind::Html | Kind::Json) && has_static_extension(path)
 }
 
-/// Whether the last segment of `path`, decoded, ends like a static file; with `;parameters`, before
-/// or behind them.
+/// Whether the last segment of `path`, decoded, has a static file's extension, before or after any
+/// `;parameters`.
 #[must_use]
 pub fn has_static_extension(path: &str) -> bool {
     let path: Cow<'_, [u8]> = percent_decode_str(path).into();
     let segment = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
     segment.split(|&b| b == b';').any(|part| {
-        // A NUL ends a name for some; what stands before it and what stands behind are both looked at.
+        // Some servers end a file name at a NUL; the parts before and after it are both checked.
         part.split(|&b| b == 0).any(ends_static)
     })
 }
 
-/// Whether the request is one that a browser makes for a page or a part of it: `Accept` is absent,
-/// or names html, an image, a style sheet, a script, a font, sound, film, or `*/*`. A client that
-/// wants JSON only may be sent something else under the same address.
+/// Whether a browser could make the request for a page or a part of one: `Accept` is absent, or lists HTML,
+/// an image, a style sheet, a script, a font, audio, video, or `*/*`. A client that accepts only JSON may get
+/// another response under the same URL.
 #[must_use]
 pub fn accept_names_pages(headers: &HeaderMap) -> bool {
     if !headers.contains_key(ACCEPT) {
@@ -169,8 +170,8 @@ pub fn accept_names_pages(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether the request may be one for a page itself, and not for something on it: `Accept` is absent, names
-/// html, or names nothing but `*/*`.
+/// Whether the request may be for a page itself rather than for a subresource: `Accept` is absent, lists
+/// HTML, or lists only `*/*`.
 #[must_use]
 pub fn asks_for_page(headers: &HeaderMap) -> bool {
     let ranges: Vec<&[u8]> = members(headers, &ACCEPT).map(essence).collect();
@@ -178,18 +179,18 @@ pub fn asks_for_page(headers: &HeaderMap) -> bool {
         || ranges.iter().all(|range| *range == b"*/*")
 }
 
-/// Whether the request is one for something static on a page, by a browser's word or by its path.
+/// Whether the request is for a static subresource, by the browser's fetch metadata or by its path.
 #[must_use]
 pub fn asks_for_static(headers: &HeaderMap, path: &str) -> bool {
     let dest = headers.get("sec-fetch-dest").map_or(&b""[..], |dest| dest.as_bytes());
     STATIC_DESTS.contains(&dest) || has_static_extension(path)
 }
 
-/// What browsers say of requests for what is no page (Fetch Metadata §2.1).
+/// The `Sec-Fetch-Dest` values of static subresources (Fetch Metadata §2.1).
 const STATIC_DESTS: [&[u8]; 8] =
     [b"audio", b"font", b"image", b"manifest", b"script", b"style", b"track", b"video"];
 
-/// Whether a member of a list carries `q=0`: "not acceptable" (RFC 9110 §12.4.2).
+/// Whether a list member has `q=0`: "not acceptable" (RFC 9110 §12.4.2).
 pub(crate) fn is_refused(member: &[u8]) -> bool {
     split(member, b';').skip(1).any(|parameter| {
         let (name, value) = divide(parameter, b'=');
@@ -201,7 +202,7 @@ pub(crate) fn is_refused(member: &[u8]) -> bool {
     })
 }
 
-/// `type/subtype` without parameters.
+/// The `type/subtype` of a field value, without parameters.
 fn essence(line: &[u8]) -> &[u8] {
     trim(divide(line, b';').0)
 }
@@ -241,7 +242,7 @@ fn ends_static(name: &[u8]) -> bool {
     STATIC_EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// RFC 9239 §6, and the names that browsers take beside.
+/// RFC 9239 §6, and further names that browsers accept.
 const JAVASCRIPT: &[&str] = &[
     "text/javascript",
     "application/javascript",
@@ -267,7 +268,7 @@ const OLD_FONTS: &[&str] = &[
     "application/vnd.ms-opentype",
 ];
 
-/// What caches take for static by name. `.map` and `.webmanifest` are JSON by right, and not here.
+/// Extensions that caches treat as static. `.map` and `.webmanifest` are left out, because they are JSON.
 const STATIC_EXTENSIONS: &[&str] = &[
     "css", "js", "mjs", "png", "jpg", "jpeg", "jpe", "gif", "webp", "avif", "svg", "svgz", "ico",
     "bmp", "tif", "tiff", "jxl", "heic", "woff", "woff2", "ttf", "otf", "eot", "mp3", "m4a", "aac",

@@ -1,6 +1,6 @@
-//! Pure protocol knowledge, one topic of the RFCs a file: headers and a `now` in, an answer out.
+//! HTTP protocol rules, one RFC topic per file: header fields and a `now` go in, an answer comes out.
 //!
-//! No sockets, no store and no clock live here.
+//! Sockets, stores and clocks live elsewhere.
 
 pub mod apply_set_cookie;
 pub mod bearer;

@@ -1,20 +1,20 @@
-//! Paths of targets (RFC 3986 §3.3): the ones that two parsers read differently, and the patterns
-//! by which routes choose.
+//! Target paths (RFC 3986 §3.3): detection of paths that two parsers read differently, and the patterns that
+//! select routes.
 //!
-//! Session ids in paths are found in `query.rs`.
+//! Session ids in paths are handled in `query.rs`.
 
 use std::fmt;
 
-/// Whether an origin could take `path` for another path than we do: dot segments in any disguise
-/// (`%2e%2e`, `..;x`), backslashes, encoded slashes, control characters, empty segments, broken or
-/// double encoding, what is no UTF-8. An answer to such a path must not be shared: the key would name
-/// one page and the origin have sent another.
+/// Whether an origin could read `path` as a path other than the one this proxy reads: dot segments in any
+/// disguise (`%2e%2e`, `..;x`), backslashes, encoded slashes, control characters, empty segments, broken or
+/// double encoding, invalid UTF-8. A response to such a path must not be shared: the key could name one page
+/// while the origin sent another.
 #[must_use]
 pub fn is_odd(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else {
         return true;
     };
-    // PERF: a plain path has none of these bytes, and then only its segments are looked at.
+    // PERF: a path without these bytes needs only the segment check.
     let plain = !path.bytes().any(|b| matches!(b, b'%' | b'\\' | b';') || b.is_ascii_control());
     if plain {
         return has_odd_segment(rest.as_bytes());
@@ -25,13 +25,13 @@ pub fn is_odd(path: &str) -> bool {
     let slashes = |text: &[u8]| text.iter().filter(|&&b| b == b'/').count();
     slashes(&decoded) != slashes(rest.as_bytes())
         || decoded.iter().any(|b| *b == b'\\' || b.is_ascii_control())
-        // Overlong forms are none either. And a route chooses by the decoded path.
+        // Overlong UTF-8 is invalid as well. Routes match the decoded path, so it must be valid.
         || std::str::from_utf8(&decoded).is_err()
         || is_encoded_twice(&decoded)
         || has_odd_segment(&decoded)
 }
 
-/// The path percent-decoded; `None` where an encoding is broken or the result no UTF-8.
+/// The percent-decoded path; `None` if an encoding is broken or the result is not UTF-8.
 #[must_use]
 pub fn decoded(path: &str) -> Option<String> {
     if !path.contains('%') {
@@ -40,9 +40,9 @@ pub fn decoded(path: &str) -> Option<String> {
     String::from_utf8(percent_decoded(path)?).ok()
 }
 
-/// A path, percent-decoded, as an origin may read it that is not strict: without parameters (`;x`) and
-/// the slash at the end, and in lower case. And as Windows reads the names of files: without spaces
-/// around them, dots behind them (`admin.`), and streams (`admin::$DATA`, `admin:$I30:…`).
+/// A percent-decoded path as a lenient origin may read it: without parameters (`;x`) and the trailing slash,
+/// and in lower case. Windows file names are covered too: without surrounding spaces, trailing dots
+/// (`admin.`), and streams (`admin::$DATA`, `admin:$I30:…`).
 #[must_use]
 pub fn as_read_laxly(path: &str) -> String {
     let read: Vec<String> = path.split('/').map(read_laxly).collect();
@@ -51,23 +51,22 @@ pub fn as_read_laxly(path: &str) -> String {
     if trimmed.is_empty() { "/".to_owned() } else { trimmed.to_owned() }
 }
 
-/// The same of a segment.
+/// The same for one segment.
 fn read_laxly(segment: &str) -> String {
     let segment = without_stream(segment).to_lowercase();
     segment.trim_start_matches(' ').trim_end_matches(BEHIND_NAMES).to_owned()
 }
 
-/// What Windows does not read at the end of a name.
+/// Characters that Windows ignores at the end of a name.
 const BEHIND_NAMES: [char; 2] = [' ', '.'];
 
-/// A segment up to its parameters, or the stream of a file.
+/// A segment without its parameters or its file stream.
 fn without_stream(segment: &str) -> &str {
     let end = [";", "::", ":$"].iter().filter_map(|mark| segment.find(mark)).min();
     &segment[..end.unwrap_or(segment.len())]
 }
 
-/// Whether something is still percent-encoded in a path that was decoded: an origin that decodes twice
-/// reads another.
+/// Whether a decoded path still contains percent-encoding: an origin that decodes twice reads another path.
 #[must_use]
 pub fn has_encoding_left(decoded: &str) -> bool {
     decoded
@@ -76,32 +75,31 @@ pub fn has_encoding_left(decoded: &str) -> bool {
         .any(|window| matches!(window, [b'%', high, low] if hex_pair(*high, *low).is_some()))
 }
 
-/// A pattern of paths, matched segment by segment against the percent-decoded path.
+/// A path pattern, matched segment by segment against the percent-decoded path.
 ///
-/// `*` stands for one segment, or for a part of one (`*.css`); `**` for any number of segments,
-/// none included, once in a pattern (`/feed/**` matches `/feed`, `/feed/` and `/feed/a/b`);
-/// `{item}` for one segment, or part of one, that is not empty and names the item.
+/// `*` stands for one segment, or for a part of one (`*.css`). `**` stands for any number of segments,
+/// including none, and may occur once (`/feed/**` matches `/feed`, `/feed/` and `/feed/a/b`). `{item}` stands
+/// for one non-empty segment, or part of one, and captures the item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: Box<str>,
-    /// Before `**`; all where there is none.
+    /// The segments before `**`; all segments if there is none.
     before: Vec<Segment>,
-    /// Behind `**`; `None` where there is none.
+    /// The segments after `**`; `None` if there is none.
     after: Option<Vec<Segment>>,
 }
 
-/// A path, or with `/**` behind it also all paths below it, and their queries: what an operator purges.
+/// A path to purge, or with a trailing `/**` also all paths below it; queries are included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// The path, percent-decoded.
     pub path: Box<str>,
-    /// Whether all below it is meant, too.
+    /// Whether all paths below it are included.
     pub is_whole: bool,
 }
 
 impl Branch {
-    /// The branch in `text`; `None` where that is no path, or has other wildcards, a query or a
-    /// fragment.
+    /// Parses a branch; `None` if `text` is not a path, or has other wildcards, a query or a fragment.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (path, is_whole) = match text.strip_suffix("/**") {
@@ -123,10 +121,10 @@ impl fmt::Display for Branch {
     }
 }
 
-/// A path that matched.
+/// The result of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match<'p> {
-    /// What stands for `{item}`, where the pattern has it.
+    /// The text captured by `{item}`, if the pattern has it.
     pub item: Option<&'p str>,
 }
 
@@ -138,17 +136,18 @@ enum Segment {
 }
 
 impl Segment {
-    /// As [`as_read_laxly`] reads a segment.
+    /// The segment pattern for segments as [`as_read_laxly`] reads them.
     fn laxly(&self) -> Self {
         match self {
             Self::Exact(text) => Self::Exact(read_laxly(text).into()),
-            // What follows a parameter is gone with it.
+            // Everything after the start of a parameter is dropped along with it.
             Self::Star { prefix, .. } | Self::Item { prefix, .. }
                 if without_stream(prefix) != &**prefix =>
             {
                 Self::Exact(read_laxly(prefix).into())
             }
-            // Each is read laxly at its own end only: more behind a prefix is another name.
+            // Only the end of the whole segment is read laxly: a prefix with characters after it is part of a
+            // longer name.
             Self::Star { prefix, suffix } | Self::Item { prefix, suffix } => {
                 let prefix = prefix.to_lowercase();
                 let suffix = without_stream(suffix).to_lowercase();
@@ -166,11 +165,11 @@ impl Segment {
 }
 
 impl PathPattern {
-    /// The pattern in `text`.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// When `text` does not begin with `/`, has `**` twice or inside a segment, two wildcards in one
-    /// segment, `{item}` twice, or other braces. The message is for the operator.
+    /// If `text` does not begin with `/`, has `**` twice or inside a segment, two wildcards in one segment,
+    /// `{item}` twice, or other braces. The message is written for the operator.
     pub fn parse(text: &str) -> Result<Self, PatternProblem> {
         let rest = text.strip_prefix('/').ok_or(PatternProblem::NoSlash)?;
         let items = text.matches(ITEM).count();
@@ -188,7 +187,7 @@ impl PathPattern {
         Ok(Self { text: text.into(), before, after: after.transpose()? })
     }
 
-    /// What of `path`, percent-decoded, the pattern meant; `None` where it does not match.
+    /// Matches a percent-decoded path; `None` if it does not match.
     #[must_use]
     pub fn matches<'p>(&self, path: &'p str) -> Option<Match<'p>> {
         let mut rest = path.strip_prefix('/')?.split('/');
@@ -197,7 +196,7 @@ impl PathPattern {
             all_match(&self.before, &mut rest, &mut item)?;
             return rest.next().is_none().then_some(Match { item });
         };
-        // A `/**` at the end matches its parent without the slash: `/feed` has fewer segments than
+        // A trailing `/**` also matches its parent without the slash: `/feed` has fewer segments than
         // `/feed/**`, and the root has one empty segment.
         all_match(&self.before, &mut rest, &mut item)?;
         let tail: Vec<_> = rest.collect();
@@ -206,13 +205,13 @@ impl PathPattern {
         Some(Match { item })
     }
 
-    /// The pattern for paths [as they are read laxly](as_read_laxly): what it matches, read so, this
-    /// matches.
+    /// The pattern for paths [as they are read laxly](as_read_laxly). If the original matches a path, this
+    /// one matches the laxly read form of that path.
     #[must_use]
     pub fn laxly(&self) -> Self {
         let lax = |segments: &[Segment]| segments.iter().map(Segment::laxly).collect::<Vec<_>>();
         let (mut before, mut after) = (lax(&self.before), self.after.as_deref().map(lax));
-        // Only the root is left with an empty segment.
+        // Trailing empty segments are dropped, except that of the root.
         let (last, least) = match &mut after {
             Some(after) => (after, 0),
             None => (&mut before, 1),
@@ -223,13 +222,13 @@ impl PathPattern {
         Self { text: self.text.clone(), before, after }
     }
 
-    /// The pattern as it was written.
+    /// The pattern as the operator wrote it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether every path matches.
+    /// Whether the pattern matches every path.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.before.is_empty() && self.after.as_ref().is_some_and(Vec::is_empty)
@@ -242,25 +241,25 @@ impl fmt::Display for PathPattern {
     }
 }
 
-/// Why a text is no pattern of paths.
+/// Why a text is not a valid path pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternProblem {
-    /// Does not begin with `/`.
+    /// It does not begin with `/`.
     #[error("a path that begins with `/`")]
     NoSlash,
-    /// `**` twice.
+    /// It has `**` twice.
     #[error("`**` once at most")]
     SecondRest,
-    /// `**` beside other text.
+    /// It has `**` beside other text.
     #[error("`**` as a whole segment, as in `/feed/**`")]
     RestInside,
-    /// Two wildcards in a segment.
+    /// It has two wildcards in one segment.
     #[error("one wildcard in a segment at most")]
     SecondWildcard,
-    /// `{item}` twice.
+    /// It has `{item}` twice.
     #[error("`{{item}}` once at most")]
     SecondItem,
-    /// Braces that are not `{item}`.
+    /// It has braces other than `{item}`.
     #[error("no other name in braces than `{{item}}`")]
     Braces,
 }
@@ -269,7 +268,7 @@ const ITEM: &str = "{item}";
 
 fn segment(text: &str) -> Result<Segment, PatternProblem> {
     match text {
-        // Only what stands behind the first `**` comes here.
+        // This parses only the part after the first `**`.
         "**" => return Err(PatternProblem::SecondRest),
         _ if text.contains("**") => return Err(PatternProblem::RestInside),
         _ => {}
@@ -284,7 +283,7 @@ fn segment(text: &str) -> Result<Segment, PatternProblem> {
     }
 }
 
-/// Matches the next segments of `path`, and notes the item among them.
+/// Matches the next segments of `path`, and records the item among them.
 fn all_match<'p>(
     segments: &[Segment],
     path: &mut impl Iterator<Item = &'p str>,
@@ -294,7 +293,8 @@ fn all_match<'p>(
         let part = path.next()?;
         match segment {
             Segment::Exact(exact) => (part == &**exact).then_some(())?,
-            // A whole segment is never empty; a part of one may be.
+            // A wildcard for a whole segment needs at least one character; a wildcard for a part may match
+            // none.
             Segment::Star { prefix, suffix } => {
                 (!part.is_empty()).then_some(())?;
                 part.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
@@ -308,14 +308,14 @@ fn all_match<'p>(
     Some(())
 }
 
-/// `path` without its first slash, decoded or not.
+/// Whether a path without its first slash, decoded or not, has a segment that parsers read differently.
 fn has_odd_segment(path: &[u8]) -> bool {
     let mut segments = path.split(|&b| b == b'/').peekable();
     while let Some(segment) = segments.next() {
         let is_last = segments.peek().is_none();
-        // `..;x` is `..` to servlet containers.
+        // Servlet containers read `..;x` as `..`.
         let bare = segment.split(|&b| b == b';').next().unwrap_or_default();
-        // The last one may be empty: `/` and `/a/`. With parameters it may not: `/a/;x`.
+        // The last segment may be empty: `/` and `/a/`. With parameters it may not: `/a/;x`.
         let empty = bare.is_empty() && !(is_last && segment.is_empty());
         if empty || matches!(bare, b"." | b"..") {
             return true;
@@ -324,7 +324,7 @@ fn has_odd_segment(path: &[u8]) -> bool {
     false
 }
 
-/// Whether decoding once more would yield a byte that changes the path.
+/// Whether a second decoding would yield a byte that changes the path.
 fn is_encoded_twice(decoded: &[u8]) -> bool {
     decoded.windows(3).any(|window| match window {
         [b'%', high, low] => hex_pair(*high, *low).is_some_and(|b| {
@@ -334,7 +334,7 @@ fn is_encoded_twice(decoded: &[u8]) -> bool {
     })
 }
 
-/// Strictly: every `%` is followed by two hex digits.
+/// Decodes strictly: every `%` must be followed by two hex digits.
 fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,6 +1,6 @@
-//! Names with at most one `*`, as settings spell cookies and query parameters.
+//! Name patterns with at most one `*`, as the settings use them for cookies and query parameters.
 //!
-//! Patterns of paths have a file of their own, `path.rs`.
+//! Path patterns are in `path.rs`.
 
 use std::fmt;
 
@@ -9,26 +9,26 @@ use percent_encoding::percent_decode;
 /// The longest pattern, in bytes.
 pub const PATTERN_MAX: usize = 256;
 
-/// A name, or what stands around the one `*` in a pattern of names. Comparison is case-sensitive
-/// (cookie names are, RFC 6265 §5.3).
+/// A name, or a pattern of names with one `*`. Comparison is case-sensitive, as cookie names are (RFC 6265
+/// §5.3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// Exactly this name.
     Exact(String),
-    /// Every name that begins and ends so, and is at least as long as both together.
+    /// Every name with this prefix and suffix that is at least as long as both together.
     Affix {
-        /// Before the `*`.
+        /// The part before the `*`.
         prefix: String,
-        /// Behind it.
+        /// The part after the `*`.
         suffix: String,
     },
 }
 
 impl Pattern {
-    /// The pattern in `text`: `login`, `wordpress_logged_in_*`, `*_session`.
+    /// Parses a pattern: `login`, `wordpress_logged_in_*`, `*_session`.
     ///
     /// # Errors
-    /// When `text` is empty, longer than [`PATTERN_MAX`], or has more than one `*`.
+    /// If `text` is empty, longer than [`PATTERN_MAX`], or has more than one `*`.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() {
             return Err(PatternError::Empty);
@@ -45,7 +45,7 @@ impl Pattern {
         Ok(Self::Affix { prefix: prefix.to_owned(), suffix: suffix.to_owned() })
     }
 
-    /// Whether `name` is one of those that the pattern means.
+    /// Whether `name` matches the pattern.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         match self {
@@ -58,10 +58,10 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// Whether an app may read a cookie called `name` as one that the pattern means: PHP takes `.`, a space
-    /// and a `[` for `_`, or what stands before a `[` for the name of a list; others do not look at case, or
-    /// at the prefixes of RFC 6265bis §4.1.3; old ones decode names, and read them from behind blanks to a
-    /// NUL. What is named too much here is not named by anybody else.
+    /// Whether an app may read a cookie called `name` as one that the pattern matches. PHP turns `.`, a space
+    /// and `[` into `_`, or takes the part before `[` as the name of an array. Other apps ignore case, or
+    /// ignore the prefixes of RFC 6265bis §4.1.3. Old ones decode names, skip leading blanks, and stop at a
+    /// NUL. This check errs on the side of too many matches.
     #[must_use]
     pub fn may_be_read_as(&self, name: &[u8]) -> bool {
         let pattern = match self {
@@ -106,16 +106,16 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a valid pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("a name must not be empty")]
     Empty,
-    /// Longer than [`PATTERN_MAX`].
+    /// The text is longer than [`PATTERN_MAX`].
     #[error("a name must not be longer than {PATTERN_MAX} bytes")]
     TooLong,
-    /// More than one `*`.
+    /// The text has more than one `*`.
     #[error("a pattern has one `*` at most")]
     SecondStar,
 }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and whom an operator names.
+//! The other end of a client connection, and the peers that an operator names in the settings.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,23 +8,23 @@ use ipnet::IpNet;
 /// The other end of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// An address: the socket's, or the one that a load balancer told (the PROXY protocol).
+    /// An IP address: the socket's, or the one that a load balancer sent in the PROXY protocol.
     Address(IpAddr),
-    /// A process on this machine, over a Unix socket. As an address it is nobody.
+    /// A process on this machine, connected over a Unix socket. It has no IP address.
     Unix,
-    /// A load balancer, with its address where it has one, that carries somebody and does not say
-    /// whom. He could be anyone, so he is in no network, not even in that of the balancer.
+    /// A load balancer that forwards a client without naming its address; the balancer's own address where it
+    /// has one. The client could be anyone, so it is in no network, the balancer's included.
     Carried(Option<IpAddr>),
 }
 
 impl Peer {
-    /// The peer at an address; one of IPv4 that is mapped into IPv6 counts as itself.
+    /// The peer at an address. An IPv4-mapped IPv6 address counts as the IPv4 address.
     #[must_use]
     pub fn at(address: IpAddr) -> Self {
         Self::Address(address.to_canonical())
     }
 
-    /// Its address, for the log and for counting.
+    /// The address for logging and for counting connections.
     #[must_use]
     pub fn address(self) -> Option<IpAddr> {
         match self {
@@ -34,17 +34,17 @@ impl Peer {
         }
     }
 
-    /// Its address, where that says who it is.
+    /// The address, if it identifies the peer itself.
     #[must_use]
     pub fn own_address(self) -> Option<IpAddr> {
         match self {
             Self::Address(address) => Some(address),
-            // Whom the balancer carries is not the balancer.
+            // The client that the balancer forwards is not the balancer.
             Self::Unix | Self::Carried(_) => None,
         }
     }
 
-    /// Whether one of `named` means it.
+    /// Whether the peer is one of `named`.
     #[must_use]
     pub fn is_among(self, named: &[Peers]) -> bool {
         named.iter().any(|peers| match (peers, self) {
@@ -64,17 +64,17 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Peers as an operator names them.
+/// Peers that an operator names in the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peers {
-    /// Those with an address in a network.
+    /// Peers with an address in this network.
     Network(IpNet),
-    /// Those on Unix sockets.
+    /// Peers on Unix sockets.
     Unix,
 }
 
 impl Peers {
-    /// The network, where it is one.
+    /// The network, if this is one.
     #[must_use]
     pub fn network(&self) -> Option<&IpNet> {
         match self {
@@ -83,7 +83,7 @@ impl Peers {
         }
     }
 
-    /// One of those that are meant.
+    /// An example peer of those named.
     #[must_use]
     pub fn one(&self) -> Peer {
         match self {
@@ -102,25 +102,25 @@ impl fmt::Display for Peers {
     }
 }
 
-/// Whom an operator serves, by address.
+/// Address rules: which clients are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guests {
-    /// Those who are served; empty: all.
+    /// Networks that are served; if empty, all are.
     pub allow: Vec<IpNet>,
-    /// Those who are not, whatever else is said.
+    /// Networks that are refused; this list takes precedence over `allow`.
     pub deny: Vec<IpNet>,
 }
 
 impl Guests {
-    /// Whether somebody is served. Who has no address is in no network: he is refused where only some are
-    /// allowed, and served where only some are denied.
+    /// Whether a client with this address is served. A client without an address is in no network: it is
+    /// refused if `allow` has entries, and served if only `deny` has.
     #[must_use]
     pub fn may_come(&self, address: Option<IpAddr>) -> bool {
         !is_in(address, &self.deny) && (self.allow.is_empty() || is_in(address, &self.allow))
     }
 }
 
-/// Whether an address is in one of the networks; one of IPv4 that is mapped into IPv6 counts as itself.
+/// Whether an address is in one of the networks. An IPv4-mapped IPv6 address counts as the IPv4 address.
 #[must_use]
 pub fn is_in(address: Option<IpAddr>, networks: &[IpNet]) -> bool {
     let address = address.map(|address| address.to_canonical());

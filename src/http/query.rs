@@ -1,7 +1,7 @@
-//! The query of a target, as raw text (RFC 3986 §3.4, and `application/x-www-form-urlencoded` for
-//! names): parameters removed, looked for, hidden.
+//! Queries of targets, as raw text (RFC 3986 §3.4, with names as in `application/x-www-form-urlencoded`):
+//! removes, finds and hides parameters.
 //!
-//! Which parameters a site ignores is not known here.
+//! Which parameters a site ignores is decided elsewhere.
 
 use std::borrow::Cow;
 
@@ -10,19 +10,19 @@ use percent_encoding::percent_decode_str;
 use super::list::divide;
 use super::pattern::Pattern;
 
-/// `query` without the parameters that a pattern of `ignored` names. Order and bytes of the others
-/// stay; nothing is left of a query that had no others. Names are percent-decoded for the
-/// comparison, else `utm%5Fsource` would split the cache.
+/// `query` without the parameters that `ignored` matches. The others keep their order and bytes; a query with
+/// only ignored parameters becomes empty. Names are percent-decoded for the comparison, because otherwise
+/// `utm%5Fsource` would split the cache.
 ///
-/// What is removed from the key must be removed from the request to the origin as well: frameworks
-/// disagree on whether `;` divides parameters, so one could hide inside an ignored one.
+/// A parameter that is removed from the key must also be removed from the request to the origin: frameworks
+/// disagree on whether `;` separates parameters, so an ignored parameter could hide another one.
 #[must_use]
 pub fn without<'q>(query: &'q str, ignored: &[Pattern]) -> Cow<'q, str> {
     let is_ignored = |part: &str| {
         let name = name_of(part);
         ignored.iter().any(|pattern| pattern.matches(&name))
     };
-    // PERF: most queries lose nothing, and then nothing is copied.
+    // PERF: most queries lose nothing, and are not copied.
     if query.is_empty() || ignored.is_empty() || !query.split('&').any(is_ignored) {
         return Cow::Borrowed(query);
     }
@@ -36,13 +36,12 @@ pub fn without<'q>(query: &'q str, ignored: &[Pattern]) -> Cow<'q, str> {
     Cow::Owned(kept)
 }
 
-/// The parameters' names, percent-decoded, `+` read as space. Empty pieces are left out.
+/// The names of the parameters, percent-decoded, with `+` as a space. Empty pieces are skipped.
 pub fn names(query: &str) -> impl Iterator<Item = Cow<'_, [u8]>> {
     query.split('&').filter(|part| !part.is_empty()).map(name_of)
 }
 
-/// The first value of the parameter `name`, percent-decoded; `None` where it is absent or not
-/// UTF-8.
+/// The first value of the parameter `name`, percent-decoded; `None` if it is absent or not UTF-8.
 #[must_use]
 pub fn value(query: &str, name: &str) -> Option<String> {
     let part = query.split('&').find(|part| *name_of(part) == *name.as_bytes())?;
@@ -50,25 +49,25 @@ pub fn value(query: &str, name: &str) -> Option<String> {
     String::from_utf8(decoded(value).into_owned()).ok()
 }
 
-/// Whether a parameter shows that the page belongs to one person or one moment: a log-in's code or
-/// state, a token, a signed address, a preview. Such a page gets no lifetime from us.
+/// Whether a parameter shows that the page is specific to one person or one moment: a log-in code or state, a
+/// token, a signed URL, a preview. Such a page gets no default freshness lifetime.
 #[must_use]
 pub fn has_uncacheable_parameter(query: &str) -> bool {
-    // `;` divides here too: it costs a lifetime that nobody was promised, and hides nothing.
+    // `;` also separates here: a false match costs only a default lifetime, and no listed name is missed.
     query.split(['&', ';']).map(name_of).any(|name| {
         UNCACHEABLE.iter().any(|listed| name.eq_ignore_ascii_case(listed))
             || starts_with_ignore_case(&name, b"x-amz-")
     })
 }
 
-/// Whether the path or the query carries a session id: `;jsessionid=…` and `;PHPSESSID=…` in the
-/// path, `(S(…))` as a segment of it (ASP.NET), or such a parameter. In any case, encoded or not.
+/// Whether the path or the query contains a session id: `;jsessionid=…` or `;PHPSESSID=…` in the path, a
+/// segment `(S(…))` (ASP.NET), or such a query parameter; in any case, encoded or not.
 #[must_use]
 pub fn session_id_in(path: &str, query: &str) -> bool {
     path_has_session_id(path) || query.split(['&', ';']).any(|part| is_session_name(&name_of(part)))
 }
 
-/// The path with the session ids in it replaced by `-`, for logs.
+/// The path with each session id replaced by `-`, for logs.
 #[must_use]
 pub fn path_without_session_id(path: &str) -> Cow<'_, str> {
     if !path_has_session_id(path) {
@@ -78,8 +77,7 @@ pub fn path_without_session_id(path: &str) -> Cow<'_, str> {
     Cow::Owned(segments.join("/"))
 }
 
-/// The query with every value cut off: `a=&b=`. A piece without `=` may be a value itself and
-/// becomes `-`.
+/// The query without values: `a=&b=`. A piece without `=` may be a value itself and becomes `-`.
 #[must_use]
 pub fn without_values(query: &str) -> String {
     let mut names = String::new();
@@ -95,23 +93,23 @@ pub fn without_values(query: &str) -> String {
     names
 }
 
-/// What a link, a path or a query says of a session id, for texts that are no parsed target: the
-/// leak guard asks this of links in pages. `text` is matched in any case.
+/// Whether a link, a path or a query contains a session id, for text that is not a parsed target: the leak
+/// guard checks links in pages with it. Case is ignored.
 pub(crate) fn text_has_session_id(text: &[u8]) -> bool {
     let text: Cow<'_, [u8]> = percent_encoding::percent_decode(text).into();
     has_assignment(&text, SESSION_NAMES_IN_LINKS)
         || text.contains(&b'(') && text.split(|b| b"/?#'\" ".contains(b)).any(is_cookieless_segment)
 }
 
-/// Whether a form field of this name carries a session id: `sid` is not among them, for it may be
-/// anything in a form.
+/// Whether a form field of this name carries a session id. `sid` is excluded, because forms use it for other
+/// purposes.
 pub(crate) fn is_session_field(name: &[u8]) -> bool {
     SESSION_NAMES_IN_LINKS.iter().any(|listed| name.eq_ignore_ascii_case(listed))
 }
 
-/// Whether one of `names` stands in `text` before a `=`, at the start or behind a divider.
+/// Whether one of `names` stands before a `=` in `text`, at the start or after a separator.
 fn has_assignment(text: &[u8], names: &[&[u8]]) -> bool {
-    // PERF: most links hold no `=`, and the others one or two.
+    // PERF: most links have no `=`, and the others one or two.
     memchr::memchr_iter(b'=', text).any(|end| {
         names.iter().any(|name| {
             let Some(at) = end.checked_sub(name.len()) else { return false };
@@ -122,7 +120,7 @@ fn has_assignment(text: &[u8], names: &[&[u8]]) -> bool {
 }
 
 fn path_has_session_id(path: &str) -> bool {
-    // PERF: nearly every path has neither, and is not decoded.
+    // PERF: most paths have none of these bytes, and are not decoded.
     if !path.bytes().any(|b| matches!(b, b';' | b'(' | b'%')) {
         return false;
     }
@@ -140,7 +138,7 @@ fn segment_without_session_id(segment: &str) -> Cow<'_, str> {
     if !path_has_session_id(segment) {
         return Cow::Borrowed(segment);
     }
-    // What stands before the first parameter is the segment's own name, if it is not the id.
+    // The part before the first parameter is the segment's own name, unless it is the id itself.
     match segment.find(';').or_else(|| find_encoded_semicolon(segment)) {
         Some(end) if !path_has_session_id(&segment[..end]) => {
             Cow::Owned(format!("{};-", &segment[..end]))
@@ -153,7 +151,7 @@ fn find_encoded_semicolon(segment: &str) -> Option<usize> {
     segment.as_bytes().windows(3).position(|window| window.eq_ignore_ascii_case(b"%3b"))
 }
 
-/// `(S(…))`, `(A(…)S(…)F(…))`: what ASP.NET puts into the path instead of cookies.
+/// Whether a segment is `(S(…))` or `(A(…)S(…)F(…))`: the form in which ASP.NET puts cookies into the path.
 fn is_cookieless_segment(segment: &[u8]) -> bool {
     let Some(inner) = segment.strip_prefix(b"(").and_then(|rest| rest.strip_suffix(b")")) else {
         return false;
@@ -183,27 +181,27 @@ fn decoded(text: &str) -> Cow<'_, [u8]> {
 }
 
 const UNCACHEABLE: &[&[u8]] = &[
-    // Log-in redirects (RFC 6749 §4.1.2).
+    // Redirects during log-in (RFC 6749 §4.1.2).
     b"code",
     b"state",
-    // Access by possession of the address.
+    // Access granted by the URL itself.
     b"token",
     b"key",
     b"sig",
     b"signature",
     b"hmac",
     b"nonce",
-    // WordPress: one person's form, one author's unmoderated comment, one editor's preview.
+    // WordPress: a form nonce, the link to an unmoderated comment, an editor's preview.
     b"_wpnonce",
     b"moderation-hash",
     b"preview",
     b"preview_nonce",
 ];
 
-/// Parameters that are a session id wherever they stand.
+/// Parameters that always carry a session id.
 const SESSION_NAMES: &[&[u8]] = &[b"jsessionid", b"phpsessid", b"sid", b"oscsid"];
 
-/// Those among them that no page uses for anything else in its links and forms.
+/// The subset that pages use for nothing else in links and forms.
 const SESSION_NAMES_IN_LINKS: &[&[u8]] = &[b"jsessionid", b"phpsessid", b"oscsid"];
 
 #[cfg(test)]

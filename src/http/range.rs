@@ -1,7 +1,7 @@
-//! Parts of a stored 200 (RFC 9110 §14): which bytes a GET asks for, and the frame that several
-//! parts are sent in (§14.6).
+//! Range requests for a stored 200 (RFC 9110 §14): which bytes a GET asks for, and the framing of several
+//! parts (§14.6).
 //!
-//! What a part is cut from, and `Accept-Ranges`, are the caller's.
+//! The caller cuts the body and sends `Accept-Ranges`.
 
 use std::ops::Range;
 
@@ -14,33 +14,33 @@ use super::etag::ETag;
 use super::freshness::date_of;
 use super::list::{divide, only_line, saturating_digits, trim};
 
-/// The most ranges that a request may name; one that names more gets the whole.
+/// The most ranges that a request may name. A request with more gets the whole body.
 pub const RANGES_MAX: usize = 16;
 
-/// Ranges with fewer bytes between them are sent as one: about what a frame of its own costs
-/// (RFC 9110 §15.3.7.2).
+/// Ranges with fewer bytes between them are merged: this is about the size of a part's own head (RFC 9110
+/// §15.3.7.2).
 pub const GAP_MIN: usize = 80;
 
-/// What of a body is sent.
+/// The bytes of a body to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All, as 200: there is no `Range`, or one that is ignored.
+    /// All of it, as 200: there is no `Range`, or it is ignored.
     Whole,
     /// One part, as 206 with its [`content_range`].
     One(Range<usize>),
-    /// Two parts or more, as 206, framed by [`Multipart`]. They neither overlap nor touch.
+    /// At least two parts, as 206, framed by [`Multipart`]. They neither overlap nor touch.
     Several(Vec<Range<usize>>),
-    /// No byte of what was asked for: 416 with [`unsatisfied_range`].
+    /// None of the requested bytes exist: 416 with [`unsatisfied_range`].
     Unsatisfiable,
 }
 
-/// Selects what `request`, a GET, asks for of a stored 200 whose body has `length` bytes. `now` is
+/// Selects the bytes that `request`, a GET, asks for of a stored 200 with a body of `length` bytes. `now` is
 /// in seconds since 1970.
 ///
-/// The other conditions are judged first (RFC 9110 §13.2.2).
+/// Evaluate the other conditions first (RFC 9110 §13.2.2).
 #[must_use]
 pub fn select(request: &HeaderMap, stored: &HeaderMap, length: usize, now: u64) -> Selection {
-    // §14.2: several lines are no list, as they would have two units.
+    // §14.2: several lines cannot be combined into a list, because each has a unit.
     let Some(line) = only_line(request, &RANGE) else {
         return Selection::Whole;
     };
@@ -53,8 +53,8 @@ pub fn select(request: &HeaderMap, stored: &HeaderMap, length: usize, now: u64) 
     cut(&specs, length)
 }
 
-/// Whether the client has the rest of this very representation (§13.1.5): `If-Range` names it by a
-/// strong comparison of tags, or by its date of change, byte for byte.
+/// Whether `If-Range` names the stored representation (§13.1.5): by a strong comparison of tags, or by an
+/// identical `Last-Modified`.
 fn if_range_holds(request: &HeaderMap, stored: &HeaderMap, now: u64) -> bool {
     let Some(line) = only_line(request, &IF_RANGE).map(trim) else {
         return false;
@@ -66,8 +66,8 @@ fn if_range_holds(request: &HeaderMap, stored: &HeaderMap, now: u64) -> bool {
         && is_strong_date(line, stored, now)
 }
 
-/// Whether a date of change is a strong validator (§8.8.2.2): a second may hold two changes, and
-/// only in a response that was made in a later one is the last of them told.
+/// Whether a `Last-Modified` is a strong validator (§8.8.2.2). Two changes can fall into one second, so the
+/// response must have been made in a later second.
 fn is_strong_date(changed: &[u8], stored: &HeaderMap, now: u64) -> bool {
     match (date::parse(changed, now), date_of(stored, now)) {
         (Some(changed), Some(made)) => changed < made,
@@ -75,10 +75,10 @@ fn is_strong_date(changed: &[u8], stored: &HeaderMap, now: u64) -> bool {
     }
 }
 
-/// One range as it was asked for (§14.1.1). Numbers saturate.
+/// One range of the request (§14.1.1). Numbers saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spec {
-    /// `first-last`, both included
+    /// `first-last`, both inclusive
     FromTo(u64, u64),
     /// `first-`
     From(u64),
@@ -94,13 +94,13 @@ impl Spec {
             (first, b"") => number(first).map(Self::From),
             (first, last) => {
                 let (first, last) = (number(first)?, number(last)?);
-                // §14.1.1: an end before the start makes the set invalid.
+                // §14.1.1: an end before the start makes the whole set invalid.
                 (first <= last).then_some(Self::FromTo(first, last))
             }
         }
     }
 
-    /// The bytes that are there (§14.1.2); `None` where there are none of them.
+    /// The requested bytes that exist (§14.1.2); `None` if there are none.
     fn within(self, length: usize) -> Option<Range<usize>> {
         let clamped = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(length);
         let range = match self {
@@ -112,15 +112,15 @@ impl Spec {
     }
 }
 
-/// The members of `bytes=…`; `None` where the field is ignored (§14.2): another unit, a member that
-/// is no range, none at all, or too many.
+/// Parses `bytes=…`; `None` if the field is ignored (§14.2): another unit, an invalid member, no members, or
+/// too many.
 fn parse(line: &[u8]) -> Option<Vec<Spec>> {
     let (unit, set) = divide(trim(line), b'=');
     if !unit.eq_ignore_ascii_case(b"bytes") {
         return None;
     }
     let mut specs = Vec::new();
-    // A member has no quotes, so that every comma divides; empty members are none (§5.6.1.2).
+    // Members contain no quotes, so every comma separates; empty members are ignored (§5.6.1.2).
     for member in set?.split(|&byte| byte == b',').map(trim).filter(|member| !member.is_empty()) {
         if specs.len() == RANGES_MAX {
             return None;
@@ -136,12 +136,12 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 fn cut(specs: &[Spec], length: usize) -> Selection {
     if length == 0 && specs.iter().any(|spec| matches!(spec, Spec::Last(1..))) {
-        // §14.1.2: the end of nothing is there, and no `Content-Range` can say so.
+        // §14.1.2: a suffix range of an empty body is satisfiable, but no `Content-Range` can express it.
         return Selection::Whole;
     }
     let ranges: Vec<_> = specs.iter().filter_map(|spec| spec.within(length)).collect();
-    // SECURITY: what is more than the whole overlaps itself, and is asked for to make us work
-    // (§14.2, §17.15; CVE-2011-3192).
+    // SECURITY: ranges that together exceed the body overlap, and serve only to cause work (§14.2, §17.15;
+    // CVE-2011-3192).
     let asked = ranges.iter().fold(0, |sum: usize, range| sum.saturating_add(range.len()));
     if asked > length {
         return Selection::Whole;
@@ -149,19 +149,19 @@ fn cut(specs: &[Spec], length: usize) -> Selection {
     let mut parts = coalesced(ranges);
     match parts.len() {
         0 => Selection::Unsatisfiable,
-        // §15.3.7.2: one part need not be framed.
+        // §15.3.7.2: a single part needs no multipart framing.
         1 => Selection::One(parts.remove(0)),
         _ => Selection::Several(parts),
     }
 }
 
-/// `ranges` with those made one that overlap or nearly touch, in the order in which they were
-/// asked for (§15.3.7.2); one that joins others stands where the first of them stood.
+/// Merges ranges that overlap or nearly touch, and keeps the requested order (§15.3.7.2). A merged range
+/// takes the place of the first of its members.
 fn coalesced(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut parts: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
     for mut range in ranges {
         let mut place = parts.len();
-        // What has grown may reach a further one: no more rounds than there are parts.
+        // A merged range may reach a further one; the loop runs at most once per part.
         while let Some(at) = parts.iter().position(|part| is_near(part, &range)) {
             let part = parts.remove(at);
             range = part.start.min(range.start)..part.end.max(range.end);
@@ -177,13 +177,13 @@ fn is_near(one: &Range<usize>, other: &Range<usize>) -> bool {
     gap < GAP_MIN
 }
 
-/// The `Content-Range` of a 206 with one part (§14.4), which is not empty.
+/// The `Content-Range` of a 206 with one non-empty part (§14.4).
 #[must_use]
 pub fn content_range(part: &Range<usize>, length: usize) -> HeaderValue {
     value(format!("bytes {}-{}/{length}", part.start, part.end.saturating_sub(1)))
 }
 
-/// The `Content-Range` of a 416 (§14.4): how much there is.
+/// The `Content-Range` of a 416 (§14.4): the length of the body.
 #[must_use]
 pub fn unsatisfied_range(length: usize) -> HeaderValue {
     value(format!("bytes */{length}"))
@@ -193,22 +193,22 @@ fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("words and digits are visible ASCII")
 }
 
-/// Several parts as one body, `multipart/byteranges` (§14.6): each behind its head, and an end.
+/// Several parts as one `multipart/byteranges` body (§14.6): a head before each part, and a closing line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multipart {
-    /// What is sent before each part, and which bytes it is.
+    /// The head of each part, and the bytes that follow it.
     pub parts: Vec<(Bytes, Range<usize>)>,
-    /// What is sent behind the last part.
+    /// The closing line after the last part.
     pub end: Bytes,
-    /// The `Content-Type` of the whole. It has no `Content-Range` (§15.3.7.2).
+    /// The `Content-Type` of the response, which has no `Content-Range` (§15.3.7.2).
     pub content_type: HeaderValue,
 }
 
 impl Multipart {
-    /// Frames `ranges` of a body of `length` bytes, whose type is `content_type` where it has one.
+    /// Frames `ranges` of a body of `length` bytes; `content_type` is the body's type, if it has one.
     ///
-    /// `boundary` is 1 to 70 letters and digits (RFC 2046 §5.1.1), and the caller's, by chance: the
-    /// body must not hold it. `None` for any other.
+    /// `boundary` must be 1 to 70 letters and digits (RFC 2046 §5.1.1); otherwise the result is `None`. The
+    /// caller chooses it at random, because the body must not contain it.
     #[must_use]
     pub fn new(
         ranges: Vec<Range<usize>>,
@@ -240,7 +240,7 @@ impl Multipart {
         })
     }
 
-    /// The `Content-Length` of it all, frames included.
+    /// The `Content-Length` of the response, part heads included.
     #[must_use]
     pub fn length(&self) -> usize {
         let parts = self.parts.iter().map(|(head, range)| head.len() + range.len());
@@ -376,7 +376,7 @@ mod tests {
             ("bytes=100-109,0-9", Several(vec![100..110, 0..10])),
             ("bytes=0-9, 500-509 ,-10", Several(vec![0..10, 500..510, 990..1000])),
             ("bytes=0-9,2000-,100-109", Several(vec![0..10, 100..110])),
-            // 79 bytes between them, and 80.
+            // 79 bytes between the ranges, and 80.
             ("bytes=0-9,89-99", One(0..100)),
             ("bytes=0-9,90-99", Several(vec![0..10, 90..100])),
             ("bytes=90-99,0-9", Several(vec![90..100, 0..10])),
@@ -388,7 +388,7 @@ mod tests {
             ("bytes=0-9,0-9", One(0..10)),
             ("bytes=500-509,0-9,510-519", Several(vec![500..520, 0..10])),
             ("bytes=0-9,500-509,10-19", Several(vec![0..20, 500..510])),
-            // The last one joins the others, at the place of the first of them.
+            // The last range joins the others at the place of the first of them.
             ("bytes=800-809,0-9,150-159,50-109", Several(vec![800..810, 0..160])),
             ("bytes=150-159,800-809,0-9,50-109", Several(vec![0..160, 800..810])),
         ] {
@@ -408,7 +408,7 @@ mod tests {
         );
         assert_eq!(selected(&set(RANGES_MAX + 1), 10_000), Whole);
         assert_eq!(selected(&set(1000), 10_000), Whole);
-        // What is empty does not count; what is not there does.
+        // Empty members do not count towards the limit; unsatisfiable ones do.
         assert!(matches!(selected(&set(RANGES_MAX).replace(',', ",,,"), 10_000), Several(_)));
         assert_eq!(selected(&format!("bytes=0-1{}", ",99999-".repeat(RANGES_MAX)), 100), Whole);
         for range in [
@@ -420,7 +420,7 @@ mod tests {
         ] {
             assert_eq!(selected(range, 100), Whole, "{range}");
         }
-        // All of it, and no more.
+        // As many bytes as the body has, and no more.
         assert_eq!(selected("bytes=0-49,50-99", 100), One(0..100));
     }
 
@@ -442,12 +442,12 @@ mod tests {
             (&["\"a\""], &[("last-modified", EARLIER), ("date", THEN)], false),
             (&[EARLIER], &[("last-modified", EARLIER), ("date", THEN)], true),
             (&[EARLIER], &[("last-modified", EARLIER), ("date", THEN), ("etag", "\"a\"")], true),
-            // Weak: made in the same second, or nobody knows when.
+            // Weak: made in the same second, or at an unknown time.
             (&[THEN], &[("last-modified", THEN), ("date", THEN)], false),
             (&[THEN], &[("last-modified", THEN), ("date", EARLIER)], false),
             (&[EARLIER], &[("last-modified", EARLIER)], false),
             (&[EARLIER], &[("last-modified", EARLIER), ("date", "garbage")], false),
-            // Another date, later ones too, or none.
+            // Another date, later lines as well, or none.
             (&[THEN], &[("last-modified", EARLIER), ("date", THEN)], false),
             (&["Sun Nov  6 08:49:36 1994"], &[("last-modified", EARLIER), ("date", THEN)], false),
             (&["garbage"], &[("last-modified", "garbage"), ("date", THEN)], false),
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(unsatisfied_range(0), "bytes */0");
     }
 
-    /// As a caller would send it.
+    /// The body as a caller sends it.
     fn sent(multipart: &Multipart, body: &[u8]) -> Vec<u8> {
         let mut sent = Vec::new();
         for (head, range) in &multipart.parts {

@@ -1,9 +1,9 @@
-//! References to other resources, as they stand in `Location` (RFC 3986 §4.1), resolved (§5.2).
+//! References to other resources, as in `Location` (RFC 3986 §4.1), and their resolution (§5.2).
 
 use super::host::{Host, Scheme};
 
-/// The target that `reference` means, seen from `base`, and its `scheme://authority`, or `//authority`,
-/// where it names one. Fragments are dropped.
+/// Resolves `reference` against `base`. Returns its `scheme://authority` or `//authority`, if it has one, and
+/// the target. Fragments are dropped.
 #[must_use]
 pub fn resolve<'r>(base: &str, reference: &'r str) -> (Option<&'r str>, String) {
     let reference = reference.split('#').next().unwrap_or_default();
@@ -23,7 +23,7 @@ pub fn resolve<'r>(base: &str, reference: &'r str) -> (Option<&'r str>, String) 
     (place, target)
 }
 
-/// The scheme, the host and the target of a whole URL of http or https.
+/// The scheme, the host and the target of an absolute http or https URL.
 #[must_use]
 pub fn absolute(url: &str) -> Option<(Scheme, Host, String)> {
     let (place, target) = resolve("/", url);
@@ -32,7 +32,7 @@ pub fn absolute(url: &str) -> Option<(Scheme, Host, String)> {
     Some((scheme, Host::parse(authority.as_bytes()).ok()?, target))
 }
 
-/// `scheme://authority` or `//authority`, and what follows.
+/// Splits a reference into `scheme://authority` or `//authority`, and the rest.
 fn divide(reference: &str) -> (Option<&str>, &str) {
     let scheme = reference.find([':', '/', '?']).filter(|at| reference[*at..].starts_with(':'));
     let behind = scheme.map_or(0, |at| at + 1);
@@ -42,7 +42,7 @@ fn divide(reference: &str) -> (Option<&str>, &str) {
             .split_at_checked(behind + 2 + end)
             .map_or((None, ""), |(place, rest)| (Some(place), rest));
     }
-    // A scheme without an authority is no place of ours.
+    // A scheme without an authority (`mailto:`) is never a target of this proxy.
     scheme.map_or((None, reference), |_| (Some(reference), ""))
 }
 
@@ -50,7 +50,7 @@ fn split_query(target: &str) -> (&str, Option<&str>) {
     target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)))
 }
 
-/// RFC 3986 §5.2.4.
+/// Removes dot segments (RFC 3986 §5.2.4).
 fn without_dots(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut segments = path.split('/').skip(1).peekable();
@@ -75,7 +75,7 @@ fn without_dots(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The examples of RFC 3986 §5.4, and what browsers make of odder ones.
+    /// The examples of RFC 3986 §5.4, and what browsers make of unusual references.
     #[test]
     fn references_are_resolved_as_the_rfc_shows() {
         for (reference, place, target) in [

@@ -1,8 +1,9 @@
-//! CSS selectors, by which an operator names elements of a page.
+//! CSS selectors with which an operator names elements of a page.
 
 use std::fmt;
 
-/// A selector that can be matched while a page streams: no siblings and nothing that needs what follows.
+/// A CSS selector that can be matched while a page streams: it uses no siblings and nothing that depends on
+/// later content.
 #[derive(Clone)]
 pub struct Selector {
     text: String,
@@ -10,29 +11,29 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Reads a selector.
+    /// Parses a selector.
     ///
     /// # Errors
-    /// Why it is none, or none for a page that streams.
+    /// The reason why the text is not a selector, or why it cannot be matched while a page streams.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parsed = text.parse::<lol_html::Selector>().map_err(|error| error.to_string())?;
         Ok(Self { text: text.to_owned(), parsed })
     }
 
-    /// The selector as it was written.
+    /// The selector as the operator wrote it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The selector as it is matched.
+    /// The compiled selector, ready for matching.
     #[must_use]
     pub fn parsed(&self) -> &lol_html::Selector {
         &self.parsed
     }
 }
 
-/// By their texts: what is written alike matches alike.
+/// Compares the source texts: selectors with the same text match the same elements.
 impl PartialEq for Selector {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text

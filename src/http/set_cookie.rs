@@ -1,6 +1,7 @@
-//! `Set-Cookie` (RFC 6265 §4.1, §5.2): whose cookie a line sets, and whether it takes it away.
+//! `Set-Cookie` (RFC 6265 §4.1, §5.2): the cookie that a line sets, and whether the line removes it. Also
+//! `Clear-Site-Data`, which removes all cookies of a site.
 //!
-//! The cookies of requests are in `cookie.rs`. What takes all of a site's cookies away stands here, too.
+//! Request cookies are in `cookie.rs`.
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
@@ -11,8 +12,8 @@ use super::list::{divide, trim};
 /// `clear-site-data` (W3C Clear Site Data §3.1)
 pub const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
-/// Whether browsers take a cookie of this name only with `Secure`: by its prefix, in any case (RFC 6265bis
-/// §4.1.3). `__Host-` also wants `Path=/` and no `Domain`.
+/// Whether browsers accept a cookie of this name only with `Secure`, because of its prefix; case is ignored
+/// (RFC 6265bis §4.1.3). `__Host-` also requires `Path=/` and no `Domain`.
 #[must_use]
 pub fn needs_secure(name: &str) -> bool {
     let begins = |prefix: &str| {
@@ -21,7 +22,7 @@ pub fn needs_secure(name: &str) -> bool {
     begins("__Host-") || begins("__Secure-")
 }
 
-/// Whether a response has the browser forget all cookies of the site, or what else a login may lie in.
+/// Whether a response makes the browser delete all cookies of the site, or other data that may hold a log-in.
 #[must_use]
 pub fn clears_logins(headers: &HeaderMap) -> bool {
     let holds = |line: &[u8], word: &[u8]| {
@@ -32,12 +33,12 @@ pub fn clears_logins(headers: &HeaderMap) -> bool {
     lines.iter().any(|line| words.iter().any(|word| holds(line.as_bytes(), word)))
 }
 
-/// The names of the cookies that a response sets or clears, one for each line.
+/// The names of the cookies that a response sets or removes, one per line.
 pub fn names(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers.get_all(SET_COOKIE).iter().map(|line| name(line.as_bytes()))
 }
 
-/// The same of those that have a name: what has none may be a secret by itself.
+/// The same, without lines whose cookie has no name: such a value may be a secret.
 pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let has_name = |line: &&[u8]| {
         let (name, value) = divide(divide(line, b';').0, b'=');
@@ -46,18 +47,18 @@ pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     headers.get_all(SET_COOKIE).iter().map(HeaderValue::as_bytes).filter(has_name).map(name)
 }
 
-/// The lines of a response about cookies, each behind the cookie's name.
+/// The `Set-Cookie` lines of a response, each with the cookie's name before it.
 pub fn lines(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     headers.get_all(SET_COOKIE).iter().map(|line| (name(line.as_bytes()), line.as_bytes()))
 }
 
-/// The cookies that a response sets or clears, as names and values. One pair of double quotes around a
-/// value is taken off.
+/// The cookies that a response sets or removes, as names and values. One pair of double quotes around a value
+/// is removed.
 pub fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     lines(headers).map(|(name, line)| (name, value(line)))
 }
 
-/// The value of the cookie in a line. One pair of double quotes around it is taken off.
+/// The value of the cookie in a line. One pair of double quotes around it is removed.
 pub(super) fn value(line: &[u8]) -> &[u8] {
     let pair = divide(line, b';').0;
     match trim(divide(pair, b'=').1.unwrap_or_default()) {
@@ -66,13 +67,13 @@ pub(super) fn value(line: &[u8]) -> &[u8] {
     }
 }
 
-/// The names of the cookies that a response takes away. `now` is in seconds since 1970.
+/// The names of the cookies that a response removes. `now` is in seconds since 1970.
 pub fn cleared(headers: &HeaderMap, now: u64) -> impl Iterator<Item = &[u8]> {
     lines(headers).filter(move |(_, line)| clears(line, now)).map(|(name, _)| name)
 }
 
-/// Whether a line takes its cookie away: the value is empty, `%20` or `deleted`, as frameworks that
-/// log out write it, or the cookie has expired (RFC 6265 §5.3 step 11, `Max-Age` before `Expires`).
+/// Whether a line removes its cookie: the value is empty, `%20` or `deleted`, as frameworks write it on
+/// log-out, or the cookie has expired (RFC 6265 §5.3 step 11, `Max-Age` before `Expires`).
 #[must_use]
 pub fn clears(line: &[u8], now: u64) -> bool {
     let mut parts = line.split(|&b| b == b';');
@@ -98,7 +99,7 @@ pub fn clears(line: &[u8], now: u64) -> bool {
     max_age.unwrap_or_else(|| expires.is_some_and(|moment| moment <= now))
 }
 
-/// Removes the lines whose cookie's name `unwanted` accepts.
+/// Removes the lines for cookies whose name `unwanted` accepts.
 pub fn remove_named(headers: &mut HeaderMap, unwanted: impl Fn(&[u8]) -> bool) {
     if !names(headers).any(&unwanted) {
         return;
@@ -115,9 +116,9 @@ pub fn remove_named(headers: &mut HeaderMap, unwanted: impl Fn(&[u8]) -> bool) {
     }
 }
 
-/// The name of the cookie in a line. Without `=` it has none, and what stands there is its value
-/// (RFC 6265bis §5.6); but clients send that back like a name, and so it is read as one. With an empty
-/// name they send back the value alone, and with it the name of another cookie that stands there.
+/// The name of the cookie in a line. A line without `=` has no name, and its text is the value (RFC 6265bis
+/// §5.6); clients send that text back where a name would stand, so it is read as the name here. For a line
+/// with an empty name clients send the value alone, so the name of another cookie in that value counts.
 pub(super) fn name(line: &[u8]) -> &[u8] {
     let mut pair = trim(divide(line, b';').0);
     while let [b'=', value @ ..] = pair {
@@ -126,7 +127,7 @@ pub(super) fn name(line: &[u8]) -> &[u8] {
     trim(divide(pair, b'=').0)
 }
 
-/// Whether a `Max-Age` leaves nothing; `None` where it is no number and so ignored (§5.2.2).
+/// Whether a `Max-Age` has run out; `None` if it is not a number and is ignored (§5.2.2).
 fn has_run_out(value: &[u8]) -> Option<bool> {
     let (negative, digits) = match value {
         [b'-', digits @ ..] => (true, digits),
@@ -136,8 +137,8 @@ fn has_run_out(value: &[u8]) -> Option<bool> {
     valid.then(|| negative || digits.iter().all(|&b| b == b'0'))
 }
 
-/// The moment that a cookie's date names, in seconds since 1970, by the tolerant reading of RFC 6265
-/// §5.1.1: the parts may stand in any order and are told apart by their look.
+/// Parses a cookie date to seconds since 1970 by the tolerant algorithm of RFC 6265 §5.1.1: the parts may be
+/// in any order, and are recognised by their form.
 fn cookie_date(text: &[u8]) -> Option<u64> {
     let (mut time, mut day, mut month, mut year) = (None, None, None, None);
     for part in text.split(|&b| is_date_delimiter(b)).filter(|part| !part.is_empty()) {
@@ -171,7 +172,7 @@ fn is_date_delimiter(byte: u8) -> bool {
     matches!(byte, 0x09 | 0x20..=0x2f | 0x3b..=0x40 | 0x5b..=0x60 | 0x7b..=0x7e)
 }
 
-/// `8:49:37`, with one or two digits each, and anything that is no digit behind.
+/// Parses `8:49:37`, with one or two digits each, followed by the end or a non-digit.
 fn time_in(part: &[u8]) -> Option<[u64; 3]> {
     let mut fields = part.splitn(3, |&b| b == b':');
     let mut next = || fields.next();
@@ -180,8 +181,7 @@ fn time_in(part: &[u8]) -> Option<[u64; 3]> {
     Some([exact(hours)?, exact(minutes)?, leading_number(seconds, 1..=2)?])
 }
 
-/// The number at the start of `part`, which must have as many digits as `digits` says, and no digit
-/// behind.
+/// The number at the start of `part`, with as many digits as `digits` allows and no digit after them.
 fn leading_number(part: &[u8], digits: std::ops::RangeInclusive<usize>) -> Option<u64> {
     let length = part.iter().take_while(|b| b.is_ascii_digit()).count();
     digits.contains(&length).then(|| date::number(&part[..length]))?

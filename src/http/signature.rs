@@ -1,4 +1,4 @@
-//! The fields that prove that a request came through us, or from us.
+//! Signature fields: they prove that a request or an event comes from this proxy.
 //!
 //! Which request is signed, and with which key, is decided elsewhere.
 
@@ -8,10 +8,10 @@ use sha2::Sha256;
 
 use crate::ident::hex;
 
-/// `anteroom-signature`, of what we tell others.
+/// `anteroom-signature`, the signature of an event sent to a webhook.
 pub static OF_EVENT: HeaderName = HeaderName::from_static("anteroom-signature");
 
-/// `x-anteroom-signature`
+/// `x-anteroom-signature`, the signature of a request sent to the origin.
 pub static SIGNATURE: HeaderName = HeaderName::from_static("x-anteroom-signature");
 
 /// `t=<Unix time>,v1=<HMAC-SHA256 over user, method, target and time, a line each>`.
@@ -26,8 +26,8 @@ pub fn value(
     sign(secret, now, &[format!("{user}\n{method}\n{target}\n{now}").as_bytes()])
 }
 
-/// `t=<Unix time>,v1=<HMAC-SHA256 over the time, a full stop, and the body>`, with a `v1` for each key in
-/// their order: whoever knows one of them finds his. `None` without a key.
+/// `t=<Unix time>,v1=<HMAC-SHA256 over the time, a full stop, and the body>`, with one `v1` per key, in the
+/// order of the keys. A receiver that knows any of the keys can verify it. `None` without a key.
 #[must_use]
 pub fn of_body(keys: &[impl AsRef<[u8]>], body: &[u8], now: u64) -> Option<HeaderValue> {
     let time = format!("{now}.");
@@ -56,7 +56,7 @@ fn tag(secret: &[u8], parts: &[&[u8]]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// `printf '1790000000.{"a":1}' | openssl dgst -sha256 -hmac key`
+    /// Expected value from `printf '1790000000.{"a":1}' | openssl dgst -sha256 -hmac key`
     #[test]
     fn a_body_is_signed_with_its_time() {
         let body = br#"{"a":1}"#;

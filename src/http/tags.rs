@@ -1,21 +1,22 @@
-//! Tags that an origin gives its pages, so that they can be purged together: `Surrogate-Key`,
-//! `Cache-Tag` and `xkey`. They are for us and go to no client.
+//! Surrogate tags: `Surrogate-Key`, `Cache-Tag` and `xkey`. An origin tags its pages with them, so that they
+//! can be purged together. The fields are meant for the cache and are removed before a response goes to a
+//! client.
 
 use ::http::{HeaderMap, HeaderName};
 
-/// The most tags of a page.
+/// The most tags that a page may have.
 pub const TAGS_MAX: usize = 64;
-/// The longest tag, in bytes.
+/// The longest accepted tag, in bytes.
 pub const TAG_MAX: usize = 256;
 
-/// The fields, and what divides the tags in each.
+/// The field names, and the bytes that separate the tags in each.
 static FIELDS: [(HeaderName, &[u8]); 3] = [
     (HeaderName::from_static("surrogate-key"), b" \t"),
     (HeaderName::from_static("cache-tag"), b","),
     (HeaderName::from_static("xkey"), b" \t,"),
 ];
 
-/// There are more than [`TAGS_MAX`], or one is over [`TAG_MAX`].
+/// A response has more than [`TAGS_MAX`] tags, or a tag longer than [`TAG_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {TAGS_MAX} tags, or one over {TAG_MAX} bytes")]
 pub struct TooManyTags;
@@ -23,7 +24,7 @@ pub struct TooManyTags;
 /// The tags in a response's fields.
 ///
 /// # Errors
-/// [`TooManyTags`]; what is left out could not be purged.
+/// [`TooManyTags`]: a tag that was left out could not be purged.
 pub fn tags(headers: &HeaderMap) -> Result<Vec<&[u8]>, TooManyTags> {
     let mut tags: Vec<&[u8]> = Vec::new();
     for (name, dividers) in &FIELDS {
@@ -43,13 +44,13 @@ pub fn tags(headers: &HeaderMap) -> Result<Vec<&[u8]>, TooManyTags> {
     Ok(tags)
 }
 
-/// Whether a field holds tags.
+/// Whether a field of this name holds tags.
 #[must_use]
 pub fn holds_tags(name: &HeaderName) -> bool {
     FIELDS.iter().any(|(field, _)| field == name)
 }
 
-/// Takes the fields out.
+/// Removes the tag fields.
 pub fn strip_tags(headers: &mut HeaderMap) {
     for (name, _) in &FIELDS {
         headers.remove(name);

@@ -1,5 +1,5 @@
-//! `CDN-Cache-Control` (RFC 9213): what the origin says to caches like us, and to no others. It is
-//! a dictionary of structured fields (RFC 9651 §3.2), and read strictly.
+//! `CDN-Cache-Control` (RFC 9213): directives for CDN caches and reverse proxies such as this one, but for no
+//! other caches. It is a dictionary of structured fields (RFC 9651 §3.2), and parsed strictly.
 //!
 //! What the directives lead to is decided elsewhere.
 
@@ -13,15 +13,14 @@ use super::cache_control::{CacheControl, DELTA_MAX};
 /// `cdn-cache-control` (RFC 9213 §3.1)
 pub static CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
 
-/// The directives that `CDN-Cache-Control` carries. They stand for `Cache-Control` and `Expires`,
-/// which then count no more, be they stricter or not (RFC 9213 §2.2).
+/// Parses `CDN-Cache-Control`. Its directives replace `Cache-Control` and `Expires`, even if they are less
+/// strict (RFC 9213 §2.2).
 ///
-/// `None` where the field is absent, empty, no dictionary, or has a directive of a wrong type:
-/// then it is ignored as a whole, and the others count (§2.1). The types are numbers for
-/// delta-seconds, and for the rest `?1`, which is written by the name alone. `private` and
-/// `no-cache` may have a list of fields, in whatever type, and the safe reading is the whole
-/// response. What is `?0` is not there. Of a directive that is repeated the last counts
-/// (RFC 9651 §4.2.2). Unknown directives are ignored, and so are parameters.
+/// `None` if the field is absent, empty, not a dictionary, or has a directive of the wrong type: the field is
+/// then ignored as a whole, and the other fields apply (§2.1). Delta-seconds must be numbers; other
+/// directives must be `?1`, which is written as the name alone. `private` and `no-cache` may have a field
+/// list of any type; for safety they then cover the whole response. A directive with `?0` counts as absent.
+/// Of repeated directives the last counts (RFC 9651 §4.2.2). Unknown directives and parameters are ignored.
 #[must_use]
 pub fn cdn_cache_control(headers: &HeaderMap) -> Option<CacheControl> {
     let mut lines = headers.get_all(&CDN_CACHE_CONTROL).iter();
@@ -44,11 +43,11 @@ pub fn cdn_cache_control(headers: &HeaderMap) -> Option<CacheControl> {
         }
         reader.byte(b',')?;
         reader.skip_ows();
-        // RFC 9651 §4.2.2: nothing behind the last comma is an error, as `member` finds.
+        // RFC 9651 §4.2.2: a trailing comma is an error, which `member` reports.
     }
 }
 
-/// Sets one directive; `None` where its value has a wrong type.
+/// Sets one directive; `None` if its value has the wrong type.
 fn set(cc: &mut CacheControl, key: &[u8], value: Value) -> Option<()> {
     match key {
         b"no-cache" => cc.no_cache = value != Value::Boolean(false),
@@ -69,7 +68,7 @@ fn set(cc: &mut CacheControl, key: &[u8], value: Value) -> Option<()> {
     Some(())
 }
 
-/// What a directive may need of its value.
+/// The value types that directives use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     Boolean(bool),
@@ -86,7 +85,7 @@ impl Value {
         }
     }
 
-    /// Delta-seconds; less than none is none, stale (RFC 9111 §4.2.1).
+    /// Delta-seconds; a negative number counts as 0: stale (RFC 9111 §4.2.1).
     fn seconds(self) -> Option<u64> {
         match self {
             Self::Integer(number) => Some(u64::try_from(number).unwrap_or(0).min(DELTA_MAX)),
@@ -95,14 +94,14 @@ impl Value {
     }
 }
 
-/// Reads structured fields (RFC 9651 §4.2) as far as it must to find where they end, each item
-/// checked by its grammar. `None` is a syntax error, wherever it stands.
+/// Parses structured fields (RFC 9651 §4.2) as far as needed to find the end of each item, and checks each
+/// against its grammar. `None` means a syntax error anywhere.
 struct Reader<'t> {
     rest: &'t [u8],
 }
 
 impl<'t> Reader<'t> {
-    /// `key`, `key=item` or `key=(items)`, with parameters (§4.2.2).
+    /// Parses `key`, `key=item` or `key=(items)`, with parameters (§4.2.2).
     fn member(&mut self) -> Option<(&'t [u8], Value)> {
         let key = self.key()?;
         let mut value = Value::Boolean(true);
@@ -114,7 +113,7 @@ impl<'t> Reader<'t> {
         Some((key, value))
     }
 
-    /// `(item item)` (§4.2.1.2), without the parameters behind it.
+    /// Parses `(item item)` (§4.2.1.2), without the parameters that follow.
     fn inner_list(&mut self) -> Option<Value> {
         self.byte(b'(')?;
         loop {
@@ -130,7 +129,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `;key=item;key` (§4.2.3.2)
+    /// Parses `;key=item;key` (§4.2.3.2).
     fn parameters(&mut self) -> Option<()> {
         while self.byte(b';').is_some() {
             self.take_while(|byte| byte == b' ');
@@ -142,7 +141,7 @@ impl<'t> Reader<'t> {
         Some(())
     }
 
-    /// Lower-case, begun by a letter or `*` (§4.2.3.3).
+    /// Parses a key: lower case, starting with a letter or `*` (§4.2.3.3).
     fn key(&mut self) -> Option<&'t [u8]> {
         matches!(self.rest.first()?, b'a'..=b'z' | b'*').then(|| {
             self.take_while(
@@ -151,7 +150,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// An item without parameters (§4.2.3.1); its first byte tells its type.
+    /// Parses an item without parameters (§4.2.3.1); its first byte determines the type.
     fn bare(&mut self) -> Option<Value> {
         match self.rest.first()? {
             b'-' | b'0'..=b'9' => self.number(),
@@ -168,7 +167,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// An integer of at most 15 digits, or a decimal of at most 12 and 3 (§4.2.4).
+    /// Parses an integer of at most 15 digits, or a decimal of at most 12 and 3 digits (§4.2.4).
     fn number(&mut self) -> Option<Value> {
         let is_negative = self.byte(b'-').is_some();
         let whole = self.take_while(|byte| byte.is_ascii_digit());
@@ -183,7 +182,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// `?0` or `?1` (§4.2.8)
+    /// Parses `?0` or `?1` (§4.2.8).
     fn boolean(&mut self) -> Option<Value> {
         self.byte(b'?')?;
         if self.byte(b'1').is_some() {
@@ -192,7 +191,7 @@ impl<'t> Reader<'t> {
         self.byte(b'0').map(|()| Value::Boolean(false))
     }
 
-    /// Visible ASCII in quotes; a backslash escapes a quote or itself and nothing else (§4.2.5).
+    /// Parses visible ASCII in quotes; a backslash may escape only a quote or a backslash (§4.2.5).
     fn string(&mut self) -> Option<Value> {
         self.byte(b'"')?;
         loop {
@@ -207,7 +206,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Base64 between colons, with its padding or without (§4.2.7).
+    /// Parses base64 between colons, with or without padding (§4.2.7).
     fn bytes(&mut self) -> Option<Value> {
         self.byte(b':')?;
         let coded = self.take_while(|byte| byte != b':');
@@ -215,13 +214,13 @@ impl<'t> Reader<'t> {
         BASE64.decode(coded).ok().map(|_| Value::Other)
     }
 
-    /// `@` and an integer (§4.2.9)
+    /// Parses `@` and an integer (§4.2.9).
     fn date(&mut self) -> Option<Value> {
         self.byte(b'@')?;
         matches!(self.number()?, Value::Integer(_)).then_some(Value::Other)
     }
 
-    /// `%"…"`, UTF-8 with `%` and two digits, lower-case, for what is not visible ASCII (§4.2.10).
+    /// Parses `%"…"`: UTF-8 with all but visible ASCII as `%` and two lower-case hex digits (§4.2.10).
     fn display_string(&mut self) -> Option<Value> {
         self.byte(b'%')?;
         self.byte(b'"')?;
@@ -246,7 +245,7 @@ impl<'t> Reader<'t> {
         Some(byte)
     }
 
-    /// Takes `byte` where it comes next.
+    /// Consumes `byte`, if it comes next.
     fn byte(&mut self, byte: u8) -> Option<()> {
         let (&next, rest) = self.rest.split_first()?;
         (next == byte).then(|| self.rest = rest)
@@ -260,7 +259,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// §4.2: spaces around the whole are skipped, tabs are not.
+/// §4.2: spaces around the whole value are skipped; tabs are not.
 fn trim_spaces(mut text: &[u8]) -> &[u8] {
     while let [b' ', rest @ ..] | [rest @ .., b' '] = text {
         text = rest;
@@ -268,7 +267,7 @@ fn trim_spaces(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// What a token goes on with (§4.2.6): `tchar`, `:` and `/`.
+/// Whether a byte may follow the first byte of a token (§4.2.6): `tchar`, `:` or `/`.
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte)
 }
@@ -281,7 +280,7 @@ fn hex_digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// §4.2.7: recipients do not mind missing padding, nor bits that are left over.
+/// §4.2.7: recipients tolerate missing padding and nonzero pad bits.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -333,7 +332,7 @@ mod tests {
             ("must-understand", CacheControl { must_understand: true, ..none }),
             ("no-transform", CacheControl { no_transform: true, ..none }),
             ("immutable", CacheControl { immutable: true, ..none }),
-            // A request's directives mean nothing here, and nor do those that nobody knows.
+            // Request directives and unknown ones have no effect here.
             ("only-if-cached", none),
             ("max-stale=5, min-fresh=6", none),
             ("unknown", none),
@@ -447,7 +446,7 @@ mod tests {
             &["max-age=60, ä"],
             &["max-age=60\u{7f}"],
         ] {
-            // A line that cannot come in a message need not be read.
+            // A line that is not a valid field value cannot occur in a message.
             if lines.iter().all(|line| HeaderValue::from_bytes(line.as_bytes()).is_ok()) {
                 assert_eq!(read(lines), None, "{lines:?}");
             }
@@ -537,7 +536,7 @@ mod tests {
                 1..6,
             ),
         ) {
-            // Behind an `x`, a key is none of those that want a type.
+            // With an `x` in front, no key is one with a required type.
             let line = members.iter().map(|member| format!("x{member}")).collect::<Vec<_>>();
             prop_assert_eq!(read(&[&line.join(" , ")]), Some(CacheControl::default()));
         }

@@ -1,39 +1,39 @@
-//! Templates of html with `{item}` in them, which is escaped for the place in which it stands.
+//! HTML templates with the placeholder `{item}`. Each item is escaped for the context in which it stands.
 
 use std::fmt;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What stands for the item.
+/// The placeholder for the item.
 const NAME: &str = "{item}";
 
-/// Attributes that hold addresses, of which an item is a part.
+/// Attributes whose value is a URL that may contain an item.
 const ADDRESSES: [&str; 3] = ["href", "src", "action"];
 
-/// A piece of html that is written once for each item.
+/// A piece of HTML that is rendered once for each item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
-    /// What stands before each item, and how that is escaped.
+    /// The text before each placeholder, and how the item there is escaped.
     parts: Vec<(String, Escape)>,
     end: String,
 }
 
-/// How an item is written.
+/// How an item is escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escape {
     /// As text, or in a quoted attribute.
     Html,
-    /// As a segment of an address, in a quoted attribute.
+    /// As a URL path segment, in a quoted attribute.
     Address,
 }
 
 impl Template {
-    /// Reads a template. An item may stand in text and in quoted attributes; where a browser would take it
-    /// for something else than text, it may not.
+    /// Parses a template. The placeholder may stand in text and in quoted attributes. It is refused where a
+    /// browser would interpret the item as something other than text.
     ///
     /// # Errors
-    /// What was expected.
+    /// A description of what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut pieces = text.split(NAME);
         let mut end = pieces.next().unwrap_or_default().to_owned();
@@ -50,7 +50,7 @@ impl Template {
         Ok(Self { text: text.to_owned(), parts, end })
     }
 
-    /// The template, written for an item.
+    /// Renders the template for an item and appends it to `html`.
     pub fn write(&self, item: &str, html: &mut String) {
         for (before, escape) in &self.parts {
             html.push_str(before);
@@ -69,7 +69,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// How an item is escaped that stands behind `before`.
+/// How an item that follows `before` must be escaped.
 fn escape_behind(before: &str) -> Result<Escape, String> {
     let lower = before.to_ascii_lowercase();
     let is_open = |tag: &str| {
@@ -103,14 +103,14 @@ fn escape_behind(before: &str) -> Result<Escape, String> {
             let start = lower.len() - tag.len();
             let Some(name) = lower[start..at].strip_suffix('=') else { return unquoted() };
             let name = name.rsplit([' ', '\t', '\n', '"', '\'']).next().unwrap_or_default();
-            // What is read as script or as html once more needs another escape.
+            // These values are parsed again as script, style or HTML, and would need another escape.
             if name.starts_with("on") || matches!(name, "style" | "srcdoc") {
                 return Err(format!("{{item}} in no attribute {name}"));
             }
             if !ADDRESSES.contains(&name) {
                 return Ok(Escape::Html);
             }
-            // At the beginning of an address an item could name a scheme or a host.
+            // At the start of a URL an item could set a scheme or a host.
             match lower[at + 1..].starts_with('/') && !lower[at + 1..].starts_with("//") {
                 true if lower[at + 1..].len() > 1 => Ok(Escape::Address),
                 _ => Err(format!("{{item}} in {name} only behind a path such as /item/")),
@@ -126,7 +126,7 @@ enum Inside {
     Value { quote: char, at: usize },
 }
 
-/// Writes `text` so that it means itself in html, in quoted attributes, too.
+/// Appends `text` escaped for HTML text and quoted attributes.
 pub fn escape_html(text: &str, html: &mut String) {
     for c in text.chars() {
         match c {

@@ -1,6 +1,6 @@
-//! Another protocol in HTTP's place (RFC 9110 §7.8), and the handshake of WebSocket (RFC 6455).
+//! Protocol upgrades (RFC 9110 §7.8) and the WebSocket handshake (RFC 6455).
 //!
-//! What is asked for and what was agreed on. Nobody sends anything here.
+//! Determines what a request asks for and what a response agreed to; performs no I/O.
 
 use ::http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use ::http::{HeaderMap, HeaderValue};
@@ -11,27 +11,27 @@ use sha1_smol::Sha1;
 use super::hop;
 use super::list::{divide, members, only_line, trim};
 
-/// What a server adds to the key before it hashes it (RFC 6455 §1.3).
+/// The GUID that a server appends to the key before it hashes it (RFC 6455 §1.3).
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// SECURITY: how protocols begin in which a client would go on to ask the origin for pages, around us: with
-/// an identity of his own choice. They are never passed on (h2c smuggling, its drafts' `h2c-14` as well; TLS
-/// is RFC 2817's).
+/// SECURITY: prefixes of protocols that carry HTTP. Over an upgraded connection a client could request pages
+/// from the origin past the proxy, with an identity of its own choice. They are never passed on (h2c
+/// smuggling, including the drafts' `h2c-14`; `tls` is from RFC 2817).
 const CARRY_HTTP: [&[u8]; 4] = [b"h2", b"h3", b"http", b"tls"];
 
-/// A protocol to speak instead of HTTP.
+/// A protocol that replaces HTTP on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protocol(HeaderValue);
 
 impl Protocol {
-    /// WebSocket.
+    /// The WebSocket protocol.
     #[must_use]
     pub fn websocket() -> Self {
         Self(HeaderValue::from_static("websocket"))
     }
 
-    /// The one that a request asks for, of those that may be passed on: WebSocket where that is among
-    /// them, else the first.
+    /// The protocol that a request asks for, among those that may be passed on: WebSocket if it is listed,
+    /// else the first.
     #[must_use]
     pub fn asked(headers: &HeaderMap) -> Option<Self> {
         if !hop::connection_names(headers, "upgrade") {
@@ -48,19 +48,19 @@ impl Protocol {
         first
     }
 
-    /// Whether it is WebSocket.
+    /// Whether the protocol is WebSocket.
     #[must_use]
     pub fn is_websocket(&self) -> bool {
         self.0.as_bytes().eq_ignore_ascii_case(b"websocket")
     }
 
-    /// Says in a message that it is this one.
+    /// Sets the `Upgrade` and `Connection` fields for this protocol.
     pub fn put(&self, headers: &mut HeaderMap) {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, self.0.clone());
     }
 
-    /// Whether the fields of a 101 agree on this protocol, and on no other, with those of the request.
+    /// Whether a 101 response agrees on exactly this protocol, and its fields match the request's.
     #[must_use]
     pub fn is_agreed(&self, request: &HeaderMap, response: &HeaderMap) -> bool {
         let mut named = members(response, &UPGRADE);
@@ -72,14 +72,15 @@ impl Protocol {
     }
 }
 
-/// A key of WebSocket made of 16 bytes by chance (RFC 6455 §4.1).
+/// A WebSocket key made of 16 random bytes (RFC 6455 §4.1).
 #[must_use]
 pub fn websocket_key(chance: u128) -> HeaderValue {
     let key = BASE64_STANDARD.encode(chance.to_be_bytes());
     HeaderValue::try_from(key).expect("base64 is visible ASCII")
 }
 
-/// `name` or `name/version`, and nothing that carries HTTP.
+/// Whether a member of `Upgrade` may be passed on: `name` or `name/version`, and not a protocol that carries
+/// HTTP.
 fn may_pass(member: &[u8]) -> bool {
     let (name, version) = divide(member, b'/');
     let is_token = |text: &[u8]| !text.is_empty() && text.iter().all(|byte| is_tchar(*byte));
@@ -92,12 +93,12 @@ fn begins(name: &[u8], start: &[u8]) -> bool {
     name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
 }
 
-/// RFC 9110 §5.6.2.
+/// Whether a byte may stand in a token (RFC 9110 §5.6.2).
 fn is_tchar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether a server of WebSocket has read this request's key (RFC 6455 §4.2.2).
+/// Whether `Sec-WebSocket-Accept` proves that the server has read this request's key (RFC 6455 §4.2.2).
 fn is_accepted(request: &HeaderMap, response: &HeaderMap) -> bool {
     let key = only_line(request, &SEC_WEBSOCKET_KEY);
     let accept = only_line(response, &SEC_WEBSOCKET_ACCEPT);
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_websocket_is_agreed_on_by_its_key() {
-        // RFC 6455 §1.3.
+        // The example of RFC 6455 §1.3.
         let (key, accept) = ("dGhlIHNhbXBsZSBub25jZQ==", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         let answer = |accept: &[&str]| {
             let mut lines = vec![("connection", "upgrade"), ("upgrade", "websocket")];

@@ -1,4 +1,4 @@
-//! `Vary` (RFC 9110 §12.5.5, RFC 9111 §4.1) and the one form of `Accept-Encoding` that we send.
+//! `Vary` (RFC 9110 §12.5.5, RFC 9111 §4.1), and the normalised `Accept-Encoding` that is sent to the origin.
 //!
 //! How variants are stored is decided elsewhere.
 
@@ -8,22 +8,22 @@ use ::http::{HeaderMap, HeaderName};
 use super::list::{divide, members, trim};
 use super::media::is_refused;
 
-/// The most fields that a `Vary` may name; one that names more is never the same.
+/// The most field names that a `Vary` may list. A longer list counts as `*`.
 pub const FIELDS_MAX: usize = 16;
 
-/// What the choice of a response depended on.
+/// The request fields on which the choice of a response depended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vary {
-    /// Nothing of the request's fields.
+    /// No request field.
     None,
-    /// What no later request can be compared with: `*`, too many fields, or no field names.
+    /// Something that a later request cannot be compared with: `*`, too many fields, or invalid field names.
     Any,
-    /// These fields, in order of their names and each once.
+    /// These fields, sorted by name and without duplicates.
     Fields(Vec<HeaderName>),
 }
 
 impl Vary {
-    /// Reads all `Vary` lines. `*` anywhere outweighs everything (RFC 9111 §4.1).
+    /// Parses all `Vary` lines. A `*` anywhere takes precedence (RFC 9111 §4.1).
     #[must_use]
     pub fn parse(headers: &HeaderMap) -> Self {
         if !headers.contains_key(VARY) {
@@ -31,7 +31,7 @@ impl Vary {
         }
         let mut fields: Vec<HeaderName> = Vec::new();
         for member in members(headers, &VARY) {
-            // `*` is a token, and so would pass for a name.
+            // `*` is a valid token, and would be accepted as a field name.
             let Some(name) = HeaderName::from_bytes(member).ok().filter(|name| name != "*") else {
                 return Self::Any;
             };
@@ -50,16 +50,15 @@ impl Vary {
         Self::Fields(fields)
     }
 
-    /// Whether the field `name` is among those named.
+    /// Whether the field `name` is listed.
     #[must_use]
     pub fn names(&self, name: &HeaderName) -> bool {
         matches!(self, Self::Fields(fields) if fields.contains(name))
     }
 }
 
-/// The lines of the field `name` as one text for comparison (RFC 9111 §4.1): members joined by
-/// `, `, white space around them gone; languages in lower case (RFC 4647 §2); `None` where the field
-/// is absent.
+/// The lines of the field `name` as one text for comparison (RFC 9111 §4.1): members joined by `, `, without
+/// surrounding whitespace; languages in lower case (RFC 4647 §2). `None` if the field is absent.
 #[must_use]
 pub fn selecting_value(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
     if !headers.contains_key(name) {
@@ -78,9 +77,9 @@ pub fn selecting_value(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>
     Some(text)
 }
 
-/// The `Accept-Encoding` that stands for the client's: of the codings that we can look into, those
-/// that he takes, in one order; `None` where he takes none. Hundreds of spellings become four, so
-/// that `Vary: Accept-Encoding` splits a page in four at most.
+/// The `Accept-Encoding` sent in place of the client's: the codings that this proxy can decode and the client
+/// accepts, in a fixed order; `None` if there are none. Hundreds of spellings become four, so that `Vary:
+/// Accept-Encoding` splits a page into four variants at most.
 #[must_use]
 pub fn normalised_accept_encoding(headers: &HeaderMap) -> Option<&'static str> {
     let (mut gzip, mut br, mut others) = (None, None, None);
@@ -89,12 +88,12 @@ pub fn normalised_accept_encoding(headers: &HeaderMap) -> Option<&'static str> {
         let slot = match coding {
             b"*" => &mut others,
             _ if coding.eq_ignore_ascii_case(b"gzip") => &mut gzip,
-            // RFC 9110 §8.4.1.3: the same.
+            // RFC 9110 §8.4.1.3: `x-gzip` is equivalent to `gzip`.
             _ if coding.eq_ignore_ascii_case(b"x-gzip") => &mut gzip,
             _ if coding.eq_ignore_ascii_case(b"br") => &mut br,
             _ => continue,
         };
-        // A coding that is named twice is taken where it is refused nowhere.
+        // A coding that is listed twice is accepted only if no member refuses it.
         *slot = Some(slot.unwrap_or(true) && !is_refused(member));
     }
     match (gzip.or(others).unwrap_or(false), br.or(others).unwrap_or(false)) {

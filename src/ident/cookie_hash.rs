@@ -1,4 +1,4 @@
-//! What stands for a visitor's cookies where an app is asked who he is.
+//! The hash of a visitor's session cookies, under which an app's answer about the visitor is remembered.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::hex::hex;
 
-/// A hash over all session cookies that a visitor carries: SHA-256 of their names and values. What an
-/// app says of one visitor is remembered under it, and his token alone need not tell him from another.
+/// SHA-256 over the names and values of all session cookies of a visitor. An app's answer about a visitor is
+/// remembered under it, because the token alone may not distinguish two visitors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CookieHash(pub [u8; 32]);
 
 impl CookieHash {
-    /// The hash of these names and values, whatever their order.
+    /// Hashes these names and values; their order does not matter.
     #[must_use]
     pub fn of(cookies: &mut [(&[u8], &[u8])]) -> Self {
         cookies.sort_unstable();
@@ -24,7 +24,7 @@ impl CookieHash {
         Self(hash.finalize().into())
     }
 
-    /// The 64 lower-case hex digits behind `answer:`.
+    /// The 64 lower-case hex digits, as they stand in the store key after `answer:`.
     #[must_use]
     pub fn hex(&self) -> String {
         hex(&self.0)

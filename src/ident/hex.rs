@@ -1,6 +1,6 @@
-//! Bytes as text.
+//! Hexadecimal encoding.
 
-/// Lower-case hex digits of `bytes`.
+/// Encodes `bytes` as lower-case hex digits.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";

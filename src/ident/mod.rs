@@ -1,6 +1,6 @@
-//! The identifiers that every module shares: tokens, users, items and page keys.
+//! Identifiers that all modules share: tokens, users, items and page keys.
 //!
-//! Parsed once at the edge and trusted afterwards. Nothing here talks to a store or a socket.
+//! They are parsed once on entry and trusted afterwards. Stores and sockets are out of scope here.
 
 mod cookie_hash;
 mod hex;
@@ -22,60 +22,60 @@ pub const ITEM_MAX: usize = 128;
 /// The longest row id, in bytes.
 pub const ROW_MAX: usize = 128;
 
-/// The id of an item that visitors view: 1 to 128 bytes of text without control characters.
+/// The id of an item that visitors view: text of 1 to 128 bytes without control characters.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Item(Arc<str>);
 
 impl Item {
-    /// The item named by `text`; `None` when empty, too long, or with control characters.
+    /// Parses an item id; `None` if it is empty, too long, or has control characters.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         ((1..=ITEM_MAX).contains(&text.len()) && !text.chars().any(char::is_control))
             .then(|| Self(text.into()))
     }
 
-    /// The id's text.
+    /// The text of the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The id of a cached row: 1 to 128 bytes of text without control characters. A row of a further
-/// source stands behind that source's name and a colon.
+/// The id of a cached row: text of 1 to 128 bytes without control characters. For a row of an additional
+/// source, it is prefixed with the source's name and a colon.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Row(Arc<str>);
 
 impl Row {
-    /// The row named by `text`; `None` when empty, too long, or with control characters.
+    /// Parses a row id; `None` if it is empty, too long, or has control characters.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         ((1..=ROW_MAX).contains(&text.len()) && !text.chars().any(char::is_control))
             .then(|| Self(text.into()))
     }
 
-    /// The id's text.
+    /// The text of the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The hash that names a stored page: what `hash_request` made of a request. In the store it
-/// stands as `cache:` and 64 lower-case hex digits.
+/// The hash that identifies a stored page, as `hash_request` computes it from a request. Its key in the store
+/// is `cache:` and 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PageKey(pub [u8; 32]);
 
 impl PageKey {
-    /// The 64 hex digits behind `cache:`.
+    /// The 64 hex digits, as they stand in the store key after `cache:`.
     #[must_use]
     pub fn hex(&self) -> String {
         hex(&self.0)
     }
 }
 
-/// Whose an address is, where clients are counted by it: of IPv6 the whole /64, which one client has
-/// (RFC 6177); of IPv4 the address itself, also where it is mapped into IPv6.
+/// The address by which a client is counted. For IPv6 it is the /64 prefix, since one client has a whole /64
+/// (RFC 6177). For IPv4, mapped into IPv6 or not, it is the IPv4 address itself.
 #[must_use]
 pub fn holder(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

@@ -1,4 +1,4 @@
-//! Session tokens: as a cookie carries them, and as the store holds them.
+//! Session tokens: the form in the visitor's cookie, and the form in the store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,46 +9,46 @@ use sha2::{Digest as _, Sha256};
 
 use super::hex::hex;
 
-/// The shortest session token that is taken for one, in bytes.
+/// The shortest accepted session token, in bytes.
 pub const TOKEN_MIN: usize = 8;
-/// The longest session token that is taken for one, in bytes.
+/// The longest accepted session token, in bytes.
 pub const TOKEN_MAX: usize = 256;
-/// A session token as the visitor's cookie carries it: 8 to 256 bytes of visible ASCII without
-/// `;`, `,`, `"`, `\` or braces. It is a secret: `Debug` does not show it.
+/// A session token as the visitor's cookie carries it: 8 to 256 bytes of visible ASCII without `;`, `,`, `"`,
+/// `\` or braces. It is a secret, so `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Token(Arc<str>);
 
 impl Token {
-    /// The token in `bytes`, or `None` where they are none by the grammar above.
+    /// Parses a token; `None` if `bytes` do not follow this grammar.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         is_token(bytes).then(|| std::str::from_utf8(bytes).ok().map(|text| Self(text.into())))?
     }
 
-    /// A new token: 256 random bits from the operating system, in URL-safe base64 (43 bytes).
+    /// Makes a new token: 256 random bits from the operating system, in URL-safe base64 (43 bytes).
     ///
     /// # Errors
-    /// When the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub fn mint() -> Result<Self, getrandom::Error> {
         let mut bits = [0_u8; 32];
         getrandom::fill(&mut bits)?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bits).into()))
     }
 
-    /// The token of a cookie that is longer than a token, or of which only a part stays: the lower-case hex
-    /// SHA-256 of that.
+    /// The token for a cookie value that is longer than a token, or of which only a part stays the same: the
+    /// lower-case hex SHA-256 of these bytes.
     #[must_use]
     pub fn digest(bytes: &[u8]) -> Self {
         Self(hex(&Sha256::digest(bytes)).into())
     }
 
-    /// The token's text. Keep it out of logs.
+    /// The text of the token. Keep it out of logs.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The token as the store holds it.
+    /// The token in the form for the store.
     #[must_use]
     pub fn stored(&self, how: TokenStorage) -> StoredToken {
         match how {
@@ -64,8 +64,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Whether `bytes` follow the token grammar. A member of `recent:` that does not is junk: `""`
-/// above all, for `viewed:` + `""` is the popularity set itself.
+/// Whether `bytes` follow the token grammar. Members of `recent:` that do not are invalid. The empty string
+/// is the important case: `viewed:` + `""` is the key of the popularity set.
 #[must_use]
 pub fn is_token(bytes: &[u8]) -> bool {
     (TOKEN_MIN..=TOKEN_MAX).contains(&bytes.len())
@@ -74,27 +74,27 @@ pub fn is_token(bytes: &[u8]) -> bool {
             .all(|b| b.is_ascii_graphic() && !matches!(b, b';' | b',' | b'"' | b'\\' | b'{' | b'}'))
 }
 
-/// How tokens stand in the store.
+/// The form of tokens in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStorage {
-    /// As they are: the layout of the book, shared with an app that speaks it.
+    /// Unchanged: the layout of the book, shared with an app that reads it.
     Plain,
-    /// As the lower-case hex SHA-256 of the token: the store never sees a usable one.
+    /// As the lower-case hex SHA-256 of the token: the store never holds a usable token.
     Sha256,
 }
 
-/// A token in the form in which it stands in the store's keys. It still follows the token grammar.
+/// A token in the form of the store's keys. It still follows the token grammar.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StoredToken(pub(super) Arc<str>);
 
 impl StoredToken {
-    /// Takes a token as read from the store; `None` where it is junk.
+    /// Parses a token read from the store; `None` if it is invalid.
     #[must_use]
     pub fn from_store(bytes: &[u8]) -> Option<Self> {
         Token::parse(bytes).map(|token| Self(token.0))
     }
 
-    /// What a session is called where its token must not stand: the first 16 hex digits of the
+    /// An id of the session for places that must not contain its token: the first 16 hex digits of the
     /// token's SHA-256.
     #[must_use]
     pub fn public_id(&self, how: TokenStorage) -> String {
@@ -105,13 +105,13 @@ impl StoredToken {
         }
     }
 
-    /// The lower-case hex SHA-256 of it, for what must not mention it.
+    /// The lower-case hex SHA-256 of the token, for places that must not contain the token.
     #[must_use]
     pub fn digest(&self) -> String {
         hex(&Sha256::digest(self.0.as_bytes()))
     }
 
-    /// The text that stands in keys.
+    /// The text as it stands in store keys.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

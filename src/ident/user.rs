@@ -1,4 +1,4 @@
-//! A user: his name, and what else the app has said of him.
+//! Users: the name, and the attributes that the app has given.
 
 use std::fmt;
 use std::iter::once;
@@ -11,44 +11,44 @@ use super::hex::hex;
 
 /// The longest user name, in bytes.
 pub const USER_MAX: usize = 256;
-/// The most attributes that a user has.
+/// The most attributes of a user.
 pub const ATTRIBUTES_MAX: usize = 16;
 /// The longest name of an attribute, in bytes.
 const NAME_MAX: usize = 32;
 /// The longest value of an attribute, in bytes.
 const VALUE_MAX: usize = 128;
-/// Ends the name, and every attribute but the last. No name holds it, and no value.
+/// Terminates the name, and separates attributes. Names and values cannot contain it.
 const END: u8 = 0;
-/// Stands where an attribute's name would begin, and says that nobody has confirmed who he is.
+/// Replaces an attribute's name to mark a user as unconfirmed.
 const UNCONFIRMED: &[u8] = b"?";
-/// Stands there before a [`Bond`].
+/// Precedes a [`Bond`] in the same place.
 const BOND: u8 = b'@';
-/// How much of a hash a bond is, in bytes.
+/// The length of a bond, in bytes; it is a prefix of a hash.
 const BOND_BYTES: usize = 8;
 
-/// The longest bond as it is written, in bytes, with what ends what stands before it.
+/// The longest written form of a bond, in bytes, with the terminator before it.
 const BOND_MAX: usize = 2 + 2 * BOND_BYTES;
 
-/// What a log-in holds for: the host at which it was seen, a domain to which the app gives its cookie, or the very
-/// session cookies of which the app was asked.
+/// The scope of a log-in: the host on which it was seen, a domain to which the app assigns its cookie, or the
+/// session cookies for which the app was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bond([u8; BOND_BYTES]);
 
 impl Bond {
-    /// To a host, as `host` or `host:port`.
+    /// A bond to a host, as `host` or `host:port`.
     #[must_use]
     pub fn of_host(host: &str) -> Self {
         Self::of(&Sha256::digest(host))
     }
 
-    /// To a domain and all hosts in it, as `shop.test`.
+    /// A bond to a domain and all hosts in it, as `shop.test`.
     #[must_use]
     pub fn of_domain(domain: &str) -> Self {
-        // No host begins with a dot: none is taken for a domain.
+        // Hosts never begin with a dot, so a host and a domain never have the same bond.
         Self::of(&Sha256::digest(format!(".{domain}")))
     }
 
-    /// To session cookies.
+    /// A bond to session cookies.
     #[must_use]
     pub fn of_cookies(cookies: &CookieHash) -> Self {
         Self::of(&cookies.0)
@@ -67,26 +67,26 @@ impl Bond {
     }
 }
 
-/// A user as the app named him: a name of 1 to 256 bytes, mostly UTF-8, never interpreted, and
-/// attributes such as his group. In the store he is his name; behind a zero byte the attributes follow,
-/// `name=value` each, in the order of their names. Last comes what his log-in is bound to, if anything.
+/// A user as the app named it: a name of 1 to 256 bytes, usually UTF-8 and never interpreted, with attributes
+/// such as a group. The stored form is the name, then for each attribute a zero byte and `name=value`, sorted
+/// by name. The bond of the log-in comes last, if there is one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct User {
     stored: Arc<[u8]>,
-    /// How much of it is the name.
+    /// The length of the name, in bytes.
     name: usize,
 }
 
 impl User {
-    /// The user named by `name`, without attributes; `None` when that is empty, over [`USER_MAX`], or
-    /// holds a zero byte.
+    /// The user with this name and no attributes; `None` if the name is empty, longer than [`USER_MAX`], or
+    /// contains a zero byte.
     #[must_use]
     pub fn new(name: &[u8]) -> Option<Self> {
         let is_name = (1..=USER_MAX).contains(&name.len()) && !name.contains(&END);
         is_name.then(|| Self { stored: name.into(), name: name.len() })
     }
 
-    /// A user as the store holds him. What stands behind his name and is no attribute is none.
+    /// Parses the stored form of a user. Invalid attributes are dropped.
     #[must_use]
     pub fn from_store(stored: &[u8]) -> Option<Self> {
         let name = stored.iter().position(|&byte| byte == END).unwrap_or(stored.len());
@@ -95,9 +95,9 @@ impl User {
         is_one.then(|| Self { stored: stored.into(), name })
     }
 
-    /// The same user with these attributes instead of his own. `None` where there are more than
-    /// [`ATTRIBUTES_MAX`], a name comes twice or is none (1 to 32 lower-case letters, digits, `-` and
-    /// `_`), or a value is over 128 bytes or holds control characters.
+    /// The same user with these attributes in place of the current ones. `None` if there are more than
+    /// [`ATTRIBUTES_MAX`], if a name is repeated or invalid (valid are 1 to 32 lower-case letters, digits,
+    /// `-` and `_`), or if a value is over 128 bytes or has control characters.
     #[must_use]
     pub fn with_attributes(&self, attributes: &[(String, String)]) -> Option<Self> {
         let mut sorted: Vec<&(String, String)> = attributes.iter().collect();
@@ -117,7 +117,8 @@ impl User {
         Some(Self { stored: stored.into(), name: self.name })
     }
 
-    /// The same user, whom nobody has confirmed: the name is what somebody has called himself.
+    /// The same user, marked as unconfirmed: the name comes from the visitor, and the app has not confirmed
+    /// it.
     #[must_use]
     pub fn unconfirmed(&self) -> Self {
         let mut stored = self.as_bytes().to_vec();
@@ -126,13 +127,14 @@ impl User {
         Self { stored: stored.into(), name: self.name }
     }
 
-    /// Whether the app itself has said who he is. Else his name is a label, and tells nobody anything.
+    /// Whether the app itself has named the user. Otherwise the name is only a label, and is not proof of
+    /// identity.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
         !self.parts().any(|part| part == UNCONFIRMED)
     }
 
-    /// The same user, whose log-in holds for this alone.
+    /// The same user, with a log-in that is valid only for this bond.
     #[must_use]
     pub fn bound_to(&self, bond: Bond) -> Self {
         let mut stored = self.as_said().to_vec();
@@ -141,20 +143,20 @@ impl User {
         Self { stored: stored.into(), name: self.name }
     }
 
-    /// Whether his log-in holds for this: it is bound to that, or to nothing.
+    /// Whether the log-in is valid for this bond: it has this bond, or none.
     #[must_use]
     pub fn is_bound_to(&self, bond: Bond) -> bool {
         self.bond().is_none_or(|written| *written == bond.written())
     }
 
-    /// Whether his log-in is bound to anything.
+    /// Whether the log-in has a bond.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.bond().is_some()
     }
 
-    /// Whether his log-in holds at a host, as `host` or `host:port`: it is bound to that, to a domain that this
-    /// is in (whatever the port: RFC 6265 §8.5), or to nothing.
+    /// Whether the log-in is valid on a host, given as `host` or `host:port`: its bond is this host, or a
+    /// domain that contains the host (whatever the port: RFC 6265 §8.5), or it has no bond.
     #[must_use]
     pub fn is_known_at(&self, host: &str) -> bool {
         let name = host.split_once(':').map_or(host, |(name, _)| name);
@@ -167,32 +169,32 @@ impl User {
         self.parts().last().filter(|part| part.first() == Some(&BOND))
     }
 
-    /// Name and attributes: all that was said of him.
+    /// The name and attributes, without the bond.
     #[must_use]
     pub fn as_said(&self) -> &[u8] {
         let bond = self.bond().map_or(0, |bond| bond.len() + 1);
         &self.stored[..self.stored.len() - bond]
     }
 
-    /// The name's bytes.
+    /// The bytes of the name.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.stored[..self.name]
     }
 
-    /// Name, attributes and bond, as the store holds them.
+    /// The name, attributes and bond, in the stored form.
     #[must_use]
     pub fn as_stored(&self) -> &[u8] {
         &self.stored
     }
 
-    /// Whether both have one name, whatever else is said of them.
+    /// Whether both users have the same name; attributes and bonds are ignored.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.as_bytes() == other.as_bytes()
     }
 
-    /// His attributes, in the order of their names.
+    /// The attributes, sorted by name.
     pub fn attributes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.parts().filter_map(|part| {
             let (name, value) = std::str::from_utf8(part).ok()?.split_once('=')?;
@@ -200,7 +202,7 @@ impl User {
         })
     }
 
-    /// The value of one of his attributes.
+    /// The value of an attribute.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes().find(|(other, _)| *other == name).map(|(_, value)| value)
@@ -211,13 +213,13 @@ impl User {
     }
 }
 
-/// Whether a user may have the attribute `name` with this value.
+/// Whether `name` and `value` are valid for an attribute.
 #[must_use]
 pub fn is_attribute(name: &str, value: &str) -> bool {
     is_attribute_name(name) && value.len() <= VALUE_MAX && !value.chars().any(char::is_control)
 }
 
-/// Whether `name` may name an attribute.
+/// Whether `name` is valid for an attribute.
 #[must_use]
 pub fn is_attribute_name(name: &str) -> bool {
     let is_letter =

@@ -1,31 +1,31 @@
-//! The token of a visitor who is not logged in.
+//! The token of a visitor without a login.
 
 use std::fmt;
 
 use super::token::{StoredToken, Token};
 
-/// What stands before the digest. No token holds a comma, so that no session's is ever equal to a visitor's.
+/// The prefix of the digest. Session tokens contain no comma, so they never equal a visitor token.
 const PREFIX: &str = "v,";
-/// The length of a token as [`Token::mint`] makes it, in bytes.
+/// The length of a token made by [`Token::mint`], in bytes.
 const MINTED: usize = 43;
-/// The hex digits of a SHA-256.
+/// The number of hex digits of a SHA-256.
 const DIGITS: usize = 64;
 
-/// A visitor's token in the form in which it stands in the store: `v,` and the lower-case hex SHA-256 of what
-/// his cookie carries, however the tokens of sessions are stored. It names what he has, and no session: what
-/// looks up a session does not take it. It is a secret: `Debug` does not show it.
+/// A visitor token in the form of the store: `v,` and the lower-case hex SHA-256 of the cookie's value,
+/// whatever the form of session tokens. It identifies the visitor's data but no session: session look-ups do
+/// not accept it. It is a secret, so `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VisitorToken(StoredToken);
 
 impl VisitorToken {
-    /// As the store holds a token that was made for a visitor.
+    /// The stored form of a token that was made for a visitor.
     #[must_use]
     pub fn of(minted: &Token) -> Self {
         let digest = Token::digest(minted.as_str().as_bytes());
         Self(StoredToken(format!("{PREFIX}{}", digest.as_str()).into()))
     }
 
-    /// The same of a cookie's value; `None` where [`Token::mint`] makes none like it.
+    /// The stored form for a cookie value; `None` if the value cannot come from [`Token::mint`].
     #[must_use]
     pub fn of_cookie(value: &[u8]) -> Option<Self> {
         let is_minted = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -33,7 +33,7 @@ impl VisitorToken {
         value.iter().all(is_minted).then(|| Self::of(&token))
     }
 
-    /// Takes one as read from the store; `None` where it is junk.
+    /// Parses a visitor token read from the store; `None` if it is invalid.
     #[must_use]
     pub fn from_store(bytes: &[u8]) -> Option<Self> {
         let digits = bytes.strip_prefix(PREFIX.as_bytes())?;
@@ -43,13 +43,13 @@ impl VisitorToken {
         Some(Self(StoredToken(text.into())))
     }
 
-    /// What stands in the names of the keys of his cart and his views.
+    /// The token as it stands in the keys of the visitor's cart and views.
     #[must_use]
     pub fn as_stored(&self) -> &StoredToken {
         &self.0
     }
 
-    /// The text that stands in keys.
+    /// The text as it stands in store keys.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()

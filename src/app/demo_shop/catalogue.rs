@@ -1,11 +1,11 @@
-//! What the shop sells, and the static files that it serves. No logic beyond looking things up.
+//! The goods of the demo shop, and its static files. The only logic is look-ups.
 
 /// One item. Its page is `/item/<slug>`.
 #[derive(Debug)]
 pub(super) struct Item {
     /// The name in paths: lower-case letters and hyphens.
     pub(super) slug: &'static str,
-    /// The name on the page.
+    /// The name that the page shows.
     pub(super) name: &'static str,
     /// The price in euro cents.
     pub(super) cents: u32,
@@ -13,7 +13,7 @@ pub(super) struct Item {
     pub(super) about: &'static str,
 }
 
-/// The item with this slug.
+/// Finds the item with this slug.
 pub(super) fn item(slug: &str) -> Option<&'static Item> {
     ITEMS.iter().find(|item| item.slug == slug)
 }
@@ -29,12 +29,12 @@ pub(super) struct File {
     pub(super) body: &'static str,
 }
 
-/// The static file with this name.
+/// Finds the static file with this name.
 pub(super) fn file(name: &str) -> Option<&'static File> {
     FILES.iter().find(|file| file.name == name)
 }
 
-/// All goods, in the order of the front page.
+/// All items, in the order of the front page.
 pub(super) static ITEMS: [Item; 12] = [
     Item {
         slug: "umbrella",

@@ -1,12 +1,12 @@
 //! Form bodies (`application/x-www-form-urlencoded`) and percent-encoded user names.
 //!
-//! Pure functions over bytes; reading the body and judging the name is the shop's work.
+//! These are pure functions over bytes; the shop reads the body and validates the name.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
-/// The first value of `name` in a form body, decoded; bytes that are not UTF-8 become U+FFFD.
+/// The first value of `name` in a form body, decoded. Invalid UTF-8 becomes U+FFFD.
 pub(super) fn field(body: &[u8], name: &str) -> Option<String> {
     body.split(|&b| b == b'&')
         .map(|pair| pair.split_at(pair.iter().position(|&b| b == b'=').unwrap_or(pair.len())))
@@ -19,13 +19,13 @@ fn decode(bytes: &[u8]) -> String {
     percent_decode(&spaced).decode_utf8_lossy().into_owned()
 }
 
-/// A user name as a field value carries it: all but visible ASCII, and `%` itself, is
-/// percent-encoded, so the result is always a valid field value.
+/// Encodes a user name for a field value: `%` and everything but visible ASCII is percent-encoded, so the
+/// result is always a valid field value.
 pub(super) fn encode_user(user: &str) -> String {
     percent_encode(user.as_bytes(), NOT_IN_A_FIELD).to_string()
 }
 
-/// The user name in such a field value.
+/// Decodes the user name of such a field value.
 pub(super) fn decode_user(value: &[u8]) -> Cow<'_, str> {
     percent_decode(value).decode_utf8_lossy()
 }

@@ -1,11 +1,11 @@
-//! Text that is safe to put into a page, and the filling of templates with it.
+//! HTML that is safe to send, and templates filled with it.
 //!
-//! What the pages say lives in `pages`; this file only keeps text from becoming markup.
+//! The content of the pages is in `pages`; this file keeps text from becoming markup.
 
 use std::fmt::Write as _;
 
-/// A piece of markup. It is made from plain text, which is escaped, or from a template of ours; so
-/// nothing that a visitor sent can reach a page as markup.
+/// A piece of markup. It comes from plain text, which is escaped, or from a built-in template, so a visitor's
+/// input cannot become markup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Html(String);
 
@@ -20,7 +20,7 @@ impl Html {
                 '>' => out.push_str("&gt;"),
                 '"' => out.push_str("&quot;"),
                 '\'' => out.push_str("&#39;"),
-                // Controls have no place in HTML, not even as a character reference.
+                // HTML forbids control characters, even as character references.
                 c if c.is_control() && !matches!(c, '\n' | '\t') => {
                     out.push(char::REPLACEMENT_CHARACTER);
                 }
@@ -30,8 +30,8 @@ impl Html {
         Self(out)
     }
 
-    /// `template` with each `{{name}}` replaced by the value of that name. Values are not searched
-    /// for marks again, and a mark without a value stays as it is.
+    /// `template` with each `{{name}}` replaced by the value of that name. Placeholders inside values are not
+    /// replaced, and a placeholder without a value stays.
     pub(super) fn fill(template: &'static str, values: &[(&str, &Self)]) -> Self {
         let mut out = String::with_capacity(template.len());
         let mut rest = template;
@@ -51,7 +51,7 @@ impl Html {
         Self(out)
     }
 
-    /// The markup itself.
+    /// The markup as a string.
     pub(super) fn into_string(self) -> String {
         self.0
     }

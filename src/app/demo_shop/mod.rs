@@ -1,9 +1,9 @@
 //! The demo shop: the origin behind `anteroom demo`, and a real origin for tests.
 //!
-//! It plays a legacy web shop: every page takes a while to make, public pages say nothing about
-//! caching, and it keeps no sessions. This file holds the server; what the shop answers lives in
-//! `shop`, its pages in `pages` and `templates/`, its goods in `catalogue`. Nothing here knows the
-//! proxy: the two meet only in HTTP.
+//! It imitates a legacy web shop: every page takes a while to make, public pages have no caching fields, and
+//! the shop keeps no sessions. This file is the server; the responses are in `shop`, the pages in `pages` and
+//! `templates/`, the goods in `catalogue`. The shop does not depend on the proxy: the two communicate only
+//! over HTTP.
 
 mod catalogue;
 mod form;
@@ -25,8 +25,8 @@ pub(crate) use shop::Shop;
 /// How the shop behaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The time that making one page takes. Static files, form posts and `/origin-stats` are
-    /// answered at once. Default: 300 ms.
+    /// The time that a page takes to make. Static files, form posts and `/origin-stats` are answered at once.
+    /// Default: 300 ms.
     pub(crate) delay: Duration,
 }
 
@@ -81,15 +81,15 @@ pub(crate) async fn serve(listener: TcpListener, shop: Rc<Shop>) -> Infallible {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
-            // Finished tasks are taken out as they end: the set holds open connections only.
+            // Finished tasks are removed as they end, so the set holds open connections only.
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
 async fn serve_connection(stream: TcpStream, shop: Rc<Shop>) {
-    // A page is one small write; waiting for the acknowledgement of the last one would add to the
-    // delay that the page claims. A socket that refuses the option still works.
+    // A page is one small write; waiting for the acknowledgement of the previous one would add to the delay
+    // that the page reports. A socket that refuses the option still works.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "the demo shop could not set TCP_NODELAY");
     }
@@ -109,16 +109,16 @@ async fn serve_connection(stream: TcpStream, shop: Rc<Shop>) {
     }
 }
 
-/// Open connections at once; further ones wait in the listener's queue.
+/// The most open connections; further ones wait in the listener's queue.
 const MAX_CONNECTIONS: usize = 1_024;
-/// How long a kept connection may rest. Far above what a proxy's pool keeps one for, so that a
-/// form post is never sent into a connection that the shop is just closing.
+/// How long an idle connection stays open. This is far longer than a proxy's pool keeps a connection, so a
+/// form post never meets a connection that the shop is closing.
 const IDLE: Duration = Duration::from_secs(300);
-/// The pause after a failed `accept` (no file descriptors, as a rule).
+/// The pause after a failed `accept`, which usually means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Fields in a request head: the hundred a client may send, and those that proxies add.
+/// The most fields in a request head: the hundred that a client may send, plus those that proxies add.
 const MAX_HEADERS: usize = 160;
-/// Bytes read ahead on one connection, which also bounds a request head.
+/// The read buffer of a connection, in bytes, which also limits a request head.
 const MAX_BUFFER: usize = 64 * 1024;
 
 #[cfg(test)]

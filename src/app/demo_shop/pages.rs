@@ -1,19 +1,19 @@
-//! The shop's pages: what each says. The markup is in `templates/`, one file a page.
+//! The shop's pages and their content. The markup is in `templates/`, one file per page.
 //!
-//! Public pages are the same for everyone: no name, no cart, no token in a form. Which request gets
-//! which page is decided in `shop`.
+//! Public pages are the same for everyone: they have no name, no cart, and no token in a form. `shop` decides
+//! which request gets which page.
 
 use std::time::Duration;
 
 use super::catalogue::{ITEMS, Item};
 use super::html::Html;
 
-/// When a page was made and how long that took: the line at its foot.
+/// When a page was made and how long that took, for the line at its foot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made {
-    /// Unix seconds.
+    /// The time, in Unix seconds.
     pub(super) at: f64,
-    /// The time spent on it.
+    /// How long the page took to make.
     pub(super) took: Duration,
 }
 
@@ -24,8 +24,8 @@ pub(super) fn front(made: Made) -> Html {
     frame("Things for the hall", "public", &main, made)
 }
 
-/// The page of one item. Its form carries no CSRF field, so that the page stays shareable: the
-/// session cookie is `SameSite=Lax`, and a browser sends it with no POST of another site.
+/// The page of one item. Its form has no CSRF field, so that the page can be shared. The session cookie is
+/// `SameSite=Lax`, so browsers leave it out of a POST from another site.
 pub(super) fn item(item: &Item, made: Made) -> Html {
     let main = Html::fill(
         include_str!("templates/item.html"),
@@ -40,16 +40,16 @@ pub(super) fn item(item: &Item, made: Made) -> Html {
     frame(item.name, "public", &main, made)
 }
 
-/// The cart: all goods, hidden. A script shows those that the proxy says are in the visitor's cart,
-/// so that the page is the same for everyone.
+/// The cart page: all items, hidden. A script shows those that the proxy reports as in the visitor's cart, so
+/// the page is the same for everyone.
 pub(super) fn cart(made: Made) -> Html {
     let rows = ITEMS.iter().map(row).collect();
     let main = Html::fill(include_str!("templates/cart.html"), &[("rows", &rows)]);
     frame("Your cart", "public", &main, made)
 }
 
-/// The log-in form, with the reason why the last try failed, if it did. The form carries no CSRF
-/// field: the shop has no sessions that one could belong to, and the page stays shareable.
+/// The log-in form, with the reason why the last attempt failed, if any. The form has no CSRF field, so that
+/// the page can be shared: the shop keeps no sessions to bind one to.
 pub(super) fn login(problem: Option<&str>, made: Made) -> Html {
     let problem = problem.map_or_else(Html::default, |why| {
         Html::fill(r#"<p class="problem" role="alert">{{why}}</p>"#, &[("why", &Html::text(why))])
@@ -58,7 +58,7 @@ pub(super) fn login(problem: Option<&str>, made: Made) -> Html {
     frame("Log in", "public", &main, made)
 }
 
-/// The personal page: who the proxy says the visitor is.
+/// The personal page: the user and session that the proxy reports.
 pub(super) fn account(user: &str, session: &str, made: Made) -> Html {
     let main = Html::fill(
         include_str!("templates/account.html"),
@@ -67,12 +67,12 @@ pub(super) fn account(user: &str, session: &str, made: Made) -> Html {
     frame("Your account", "personal", &main, made)
 }
 
-/// The example of the documents: a page for everybody, whose script asks for what is the visitor's own.
+/// The example of the documentation: a page for everyone, with a script that requests the visitor's own data.
 pub(super) fn example() -> Html {
     Html::fill(include_str!("../../../docs/browser/page.html"), &[])
 }
 
-/// A page that only says something: what happened, and one sentence about it.
+/// A page with a message: what happened, and one sentence about it.
 pub(super) fn message(title: &str, about: &str, made: Made) -> Html {
     let main = Html::fill(
         include_str!("templates/message.html"),
@@ -117,7 +117,7 @@ fn card(item: &Item) -> Html {
     )
 }
 
-/// The items that follow `item` in the catalogue, four of them.
+/// Four items that follow `item` in the catalogue.
 fn others(item: &Item) -> impl Iterator<Item = &'static Item> {
     let after = ITEMS.iter().position(|other| other.slug == item.slug).map_or(0, |at| at + 1);
     ITEMS.iter().cycle().skip(after).take(4)
@@ -127,9 +127,9 @@ fn price(cents: u32) -> Html {
     Html::text(&format!("€ {}.{:02}", cents / 100, cents % 100))
 }
 
-/// `HH:MM:SS` in UTC. The shop says UTC on the page: a server's zone would help no reader.
+/// `HH:MM:SS` in UTC. The page labels it as UTC, because a server's time zone means nothing to the reader.
 fn time_of_day(unix: f64) -> String {
-    // A float-to-integer `as` saturates, so a nonsense clock gives midnight and no panic.
+    // A float-to-integer `as` saturates, so an invalid clock gives midnight and no panic.
     let second = unix as u64 % 86_400;
     format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
 }

@@ -1,8 +1,8 @@
-//! What the shop answers to a request, and how it counts requests.
+//! The shop's responses, and its request counters.
 //!
-//! The shop plays an application that was written before anyone thought of a cache: it sets no
-//! `Cache-Control` on any page, the personal one included, knows no cookies, and trusts the fields
-//! that the proxy sends. Sockets are the parent module's work.
+//! The shop imitates an application without support for caches: it sets no `Cache-Control` on any page, the
+//! personal one included, ignores cookies, and trusts the fields that the proxy sends. Sockets are handled in
+//! the parent module.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use crate::ident::USER_MAX;
 /// | `/login` | the log-in form; a POST of `user` logs that user in |
 /// | `/logout` | a POST logs out |
 /// | `/account` | the personal page |
-/// | `/example` | a page for everybody that asks the proxy for what is the visitor's own |
+/// | `/example` | a page for everyone that requests the visitor's own data from the proxy |
 /// | `/origin-stats` | requests so far, as JSON: `{"total":2,"by_path":{"/":2}}` |
 #[derive(Debug)]
 pub(crate) struct Shop {
@@ -47,14 +47,13 @@ pub(crate) struct Shop {
 type Answer = Response<Full<Bytes>>;
 
 impl Shop {
-    /// A shop that nobody has visited yet.
+    /// A shop with all counters at zero.
     #[must_use]
     pub(crate) fn new(settings: Settings) -> Self {
         Self { settings, counts: RefCell::default() }
     }
 
-    /// Answers one request. The body of a form post is read whole, up to 16 KiB; any other body is
-    /// left unread.
+    /// Answers one request. A form post's body is read whole, up to 16 KiB; other bodies are left unread.
     pub(crate) async fn respond<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
     where
         B: Body<Data = Bytes>,
@@ -94,11 +93,10 @@ impl Shop {
         }
     }
 
-    /// The personal page. It has no `Cache-Control: private` on purpose: many real shops forget
-    /// it, and the proxy has to keep the page from other visitors by itself.
+    /// The personal page. It deliberately has no `Cache-Control: private`: many real shops forget it, and the
+    /// proxy must keep the page from other visitors without it.
     async fn account(&self, headers: &HeaderMap) -> Answer {
-        // The field is believed as it comes: the proxy removes a client's own, and the shop listens
-        // on loopback only.
+        // The field is trusted: the proxy removes a client's own, and the shop listens on loopback only.
         let Some(user) = headers.get("x-anteroom-user").filter(|user| !user.is_empty()) else {
             return see_other("/login");
         };
@@ -108,7 +106,7 @@ impl Shop {
         page(StatusCode::OK, pages::account(&user, session.unwrap_or("not told"), made))
     }
 
-    /// Logs in whoever gives a name. `Anteroom-Login` asks the proxy to mint the session; the shop
+    /// Logs in a visitor under the given name. `Anteroom-Login` asks the proxy to mint the session; the shop
     /// never sees the cookie.
     async fn log_in<B>(&self, headers: &HeaderMap, body: B) -> Answer
     where
@@ -133,8 +131,8 @@ impl Shop {
         }
     }
 
-    /// Puts goods into the visitor's cart. The shop keeps no carts either: `Anteroom-Cart` tells the
-    /// proxy what to put in.
+    /// Adds goods to the visitor's cart. The shop keeps no carts: `Anteroom-Cart` tells the proxy what to
+    /// add.
     async fn buy<B>(&self, headers: &HeaderMap, body: B) -> Answer
     where
         B: Body<Data = Bytes>,
@@ -158,7 +156,7 @@ impl Shop {
         answer
     }
 
-    /// A body that was not read to its end. The connection cannot be used again.
+    /// The response after a body that was not read to its end. The connection cannot be reused.
     async fn unread(&self, refusal: Refusal) -> Answer {
         let (status, about) = match refusal {
             Refusal::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "A form may have up to 16 KiB."),
@@ -181,14 +179,14 @@ impl Shop {
         page(status, pages::message(title, about, self.made().await))
     }
 
-    /// The work that a page costs: templates, queries and remote calls of a real shop.
+    /// Waits as long as a page of a real shop takes, with its templates, queries and remote calls.
     async fn made(&self) -> Made {
         tokio::time::sleep(self.settings.delay).await;
         Made { at: clock::unix_now(), took: self.settings.delay }
     }
 
-    /// Counts a request. Paths that the shop does not have share one entry, so the table is as
-    /// large as the shop; reading the counts does not change them.
+    /// Counts a request. Unknown paths share one entry, which bounds the table; requests for the counters
+    /// themselves are not counted.
     fn count(&self, route: &Route, path: &str) {
         let name = match route {
             Route::Stats => return,
@@ -292,8 +290,8 @@ fn entity_tag(file: &File) -> String {
     format!("\"{short}\"")
 }
 
-/// Whether `If-None-Match` names `tag`, compared weakly (RFC 9110 13.1.2). Splitting at commas is
-/// exact here: no tag of the shop has one, so a piece of a foreign tag never matches.
+/// Whether `If-None-Match` names `tag`, compared weakly (RFC 9110 13.1.2). Splitting at commas is exact here:
+/// the shop's tags contain no comma, so a piece of a foreign tag never matches.
 fn holds(headers: &HeaderMap, tag: &str) -> bool {
     let lines = headers.get_all(IF_NONE_MATCH).iter().filter_map(|line| line.to_str().ok());
     lines
@@ -327,7 +325,7 @@ where
     }
 }
 
-/// The user named in a log-in form, or what to tell the visitor.
+/// The user in a log-in form, or an error message for the visitor.
 fn user_in(body: &[u8]) -> Result<String, &'static str> {
     let user = form::field(body, "user").unwrap_or_default();
     let user = user.trim();
@@ -340,7 +338,7 @@ fn user_in(body: &[u8]) -> Result<String, &'static str> {
     Ok(user.to_owned())
 }
 
-/// The item in a cart form, and how many of it.
+/// The item in a cart form, and its count.
 fn wish_in(body: &[u8]) -> Option<(&'static Item, u32)> {
     let item = catalogue::item(&form::field(body, "item")?)?;
     let count = form::field(body, "count")?.parse().ok()?;

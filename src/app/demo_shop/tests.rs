@@ -1,4 +1,4 @@
-//! The shop over real sockets: what a client on the wire gets.
+//! Tests of the shop over real sockets: what a client receives.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -252,7 +252,7 @@ fn dropping_the_server_ends_its_connections() {
     });
 }
 
-/// A client of one shop; each request goes over a connection of its own.
+/// A client of one shop; each request uses its own connection.
 struct Visitor {
     address: SocketAddr,
 }
@@ -311,5 +311,5 @@ fn local(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-/// How long a test waits before it calls the shop stuck.
+/// How long a test waits before it fails.
 const DEADLINE: Duration = Duration::from_secs(20);

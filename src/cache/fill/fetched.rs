@@ -1,4 +1,4 @@
-//! A fetch whose response has begun, and the page that it makes.
+//! A fetch whose response has begun, and the page made from it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,22 +28,22 @@ pub(super) struct Fetch {
     pub(super) route: Arc<Route>,
     pub(super) class: ShareClass,
     pub(super) loss: Loss,
-    /// Whom the origin was told of, if anybody.
+    /// The user of whom the request told the origin, if any.
     pub(super) person: Option<Person>,
-    /// What must not stand in the page: nothing where its route says so.
+    /// The personal data that the page must not contain; empty if the route turns the search off.
     pub(super) traces: Traces,
     pub(super) withhold: bool,
-    /// Whether a page was there.
+    /// Whether a page was already held.
     pub(super) replaces: bool,
     /// Unix times, in seconds.
     pub(super) asked_at: f64,
     pub(super) came_at: f64,
-    /// Which purges hit it, but for the tags.
+    /// The page's marks, without tags: they tell which purges apply.
     pub(super) marks: Marks,
 }
 
 impl Fetch {
-    /// Whether the body is searched for what is the visitor's own, although it is no page.
+    /// Whether the body is searched for personal data although it is not a page.
     pub(super) fn is_searched(&self, headers: &HeaderMap, lost: Lost) -> bool {
         match media::kind(headers) {
             Kind::Json | Kind::Xml => !self.traces.is_empty(),
@@ -54,26 +54,27 @@ impl Fetch {
         }
     }
 
-    /// What must not stand in the page, with the values of the cookies that it has lost.
+    /// The personal data that the page must not contain, including the values of the cookies that it has
+    /// lost.
     pub(super) fn traces_with(&self, lost: &HeaderMap) -> Cow<'_, Traces> {
         let mut traces = Cow::Borrowed(&self.traces);
         set_cookie::pairs(lost).for_each(|(_, value)| traces.to_mut().set_cookie(value));
         traces
     }
 
-    /// The time that the fetch took counts in whole seconds: were both moments rounded first, a
-    /// fetch of a few milliseconds would make some pages a second older.
+    /// The age on arrival. The duration of the fetch is rounded down as a whole: if both times were rounded
+    /// first, a fetch of a few milliseconds could add a second to the age.
     pub(super) fn age(&self, headers: &HeaderMap) -> u64 {
         let (came, took) = (self.came_at as u64, (self.came_at - self.asked_at) as u64);
         initial_age(headers, came.saturating_sub(took), came)
     }
 
-    /// Whether others may have the page only once two users were given the same.
+    /// Whether the page may be shared only after two users were given the same.
     pub(super) fn needs_twin(&self) -> bool {
         self.class == ShareClass::Segment && !self.route.segment.is_promised
     }
 
-    /// What everyone is shown of the response's fields.
+    /// The response's fields as every visitor gets them.
     pub(super) fn shown(&self, mut headers: HeaderMap) -> HeaderMap {
         strip_tags(&mut headers);
         let mut headers = shown(headers);
@@ -83,7 +84,7 @@ impl Fetch {
         headers
     }
 
-    /// The head of the page as it is kept and shown to everyone.
+    /// The head of the page, as it is kept and as every visitor gets it.
     pub(super) fn entry(
         &self,
         mut head: ::http::response::Parts,
@@ -112,10 +113,11 @@ impl Fetch {
     }
 }
 
-/// What everyone is shown of a response's fields, and of those that a 304 brings to a page.
+/// The fields of a response as every visitor gets them; also for the fields that a 304 adds to a page.
 pub(super) fn shown(mut headers: HeaderMap) -> HeaderMap {
     hop::strip_for_storing(&mut headers);
-    // What the route lets a fill lose; any other Set-Cookie made the response unshareable.
+    // These are the cookies that the route lets a fill lose; any other Set-Cookie made the response
+    // unshareable.
     headers.remove(SET_COOKIE);
     headers.remove(AGE);
     let own: Vec<_> =

@@ -1,4 +1,4 @@
-//! What fetches for the cache, and what it needs for that.
+//! The filler: fetches pages for the cache.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use crate::origin::Upstreams;
 use crate::store::AnyStore;
 use crate::telemetry::metrics::Sheet;
 
-/// For how long a page is fetched by everyone alone whose origin failed, or for which there was no
-/// room, in seconds.
+/// After the origin failed, or there was no room for a page, how long each request fetches it on its own, in
+/// seconds.
 pub(super) const ERROR_TTL: u64 = 1;
 
-/// Fetches for the cache. One a thread.
+/// Fetches pages for the cache. There is one per thread.
 #[derive(Debug)]
 pub struct Filler {
     /// The pages to fill.
     pub pages: Arc<Pages>,
-    /// Where from.
+    /// The origins.
     pub upstreams: Upstreams,
     /// The store behind the pages.
     pub store: AnyStore,
     /// The cache's settings.
     pub policy: Policy,
-    /// Counters of this thread.
+    /// The metrics of this thread.
     pub sheet: Arc<Sheet>,
-    /// How many pages are on their way into the store that were asked for again.
+    /// The number of pages now being written to the store after their second request.
     pub coming_late: Cell<usize>,
-    /// When it was last said that a page held something of its visitor's, in Unix time.
+    /// When it was last logged that a page contained personal data, in Unix time.
     pub leak_said_at: Cell<u64>,
 }

@@ -1,4 +1,4 @@
-//! Keeping a page in memory and in the store.
+//! Keeps pages in memory and in the store.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::store::{PageStore, StoreError};
 use crate::telemetry::metrics::{Count, Unstored};
 use crate::telemetry::reason::Reason;
 
-/// Pages that a thread brings into the store behind answers from memory, at a time.
+/// The most pages that a thread writes to the store at a time after answers from memory.
 const COMING_LATE_MAX: usize = 64;
 
 impl Filler {
@@ -32,13 +32,13 @@ impl Filler {
         if !flight.is_invalidated() {
             return kept;
         }
-        // A change between the two looks may have come too soon to find the page.
+        // A change between the two checks may have come too early to find the page.
         kept.iter().for_each(|one| self.pages.memory().remove(&one.key));
         Vec::new()
     }
 
-    /// Puts a page into the store, and with a variant its index. What `is_changed` by an unsafe request
-    /// while it is on its way goes again.
+    /// Writes a page to the store, and a variant with its index. If `is_changed` reports an unsafe request
+    /// during the write, the page is removed again.
     pub(super) async fn put(&self, kept: &[ToStore], is_changed: impl Fn(&ToStore) -> bool) {
         for one in kept {
             match self.store.put_page(&one.key, one.encode(), one.ttl, one.demand).await {
@@ -48,7 +48,7 @@ impl Filler {
                     }
                 }
                 Ok(()) => {}
-                // An index without its variant is of no use, nor a variant without its index.
+                // An index without its variant is useless, and so is a variant without its index.
                 Err(error) => return self.unstored(&kept[0], &error),
             }
         }
@@ -69,8 +69,8 @@ impl Filler {
         }
     }
 
-    /// A page was found in memory. Where the store did not let it in because it was asked for only once,
-    /// it comes there now, behind the answer.
+    /// Handles a hit in memory. If the store did not admit the page on its first request, it is written there
+    /// now, after the answer.
     pub fn found<'h>(
         self: &Rc<Self>,
         primary: &PageKey,

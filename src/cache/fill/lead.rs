@@ -1,4 +1,4 @@
-//! The request that began a flight, and what it gets.
+//! The request that began a flight, and its answer.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::cache::flight::Seat;
 use crate::origin::{OriginError, OriginResponse};
 use crate::telemetry::reason::Reason;
 
-/// What the request that began the flight gets.
+/// The answer to the request that began the flight.
 #[derive(Debug)]
 pub enum Led {
-    /// The response, unshared.
+    /// The response itself, not shared, with the reason.
     Own(Box<OriginResponse>, Reason),
     /// The shared response.
     Shared {
@@ -21,32 +21,33 @@ pub enum Led {
         head: Arc<Entry>,
         /// Its body.
         seat: Seat,
-        /// The body's length, where it is known.
+        /// The length of the body, if it is known.
         length: Option<u64>,
-        /// Whether it is kept, as far as can be told: the guard may still have to read the body.
+        /// Whether the page is kept, as far as is known: the leak guard may still have to read the body.
         stored: bool,
-        /// Whether it is known already that it is not, and why.
+        /// The reason why the page is not kept, if that is known already.
         waits: Option<Reason>,
-        /// The cookies that it sets, where it is the answer to the visitor's own session: nobody else gets them.
+        /// The cookies that the response sets, if it answers the visitor's own session: other visitors do not
+        /// get them.
         cookies: Vec<HeaderValue>,
     },
-    /// The page as it is kept, which is not as it came.
+    /// The page as it is kept, which differs from the response.
     Landed(Arc<Entry>),
-    /// The origin says that the page is right still, and it is as fresh as this says.
+    /// The stored page, validated by the origin, with its new freshness lifetime.
     Validated(Arc<Entry>),
     /// The page that another proxy of the fleet has fetched meanwhile.
     Elsewhere(Arc<Entry>),
-    /// Nothing: the request is to be forwarded as it came.
+    /// No response: the request must be forwarded unchanged.
     Again(Reason),
-    /// No response.
+    /// The origin failed.
     Failed(OriginError),
 }
 
-/// The request that began a flight, waiting for its answer.
+/// The request that began a flight, while it waits for its answer.
 pub(super) struct Lead {
     pub(super) seat: Seat,
     pub(super) tell: oneshot::Sender<Led>,
-    /// What the answer sets for him alone.
+    /// The cookies that the answer sets for this visitor alone.
     pub(super) cookies: Vec<HeaderValue>,
 }
 
@@ -55,7 +56,7 @@ impl Lead {
         self.given(head, length, stored, None);
     }
 
-    /// The same where others do not get it yet, for this reason.
+    /// Answers the request alone, because other visitors may not get the page yet, for this reason.
     pub(super) fn alone(self, head: &Arc<Entry>, length: Option<u64>, waits: Option<Reason>) {
         self.given(head, length, false, waits);
     }
@@ -67,7 +68,7 @@ impl Lead {
     }
 }
 
-/// Answers the request that began the flight, if its client is still there.
+/// Answers the request that began the flight, if its client is still connected.
 pub(super) fn say(tell: oneshot::Sender<Led>, what: Led) {
     if tell.send(what).is_err() {
         tracing::debug!("the client that began a fetch has left");

@@ -1,4 +1,4 @@
-//! The lease: of a fleet, one proxy asks the origin, and the others take what it brings.
+//! The lease: within a fleet, one proxy fetches a page from the origin, and the others use its result.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,31 +14,30 @@ use crate::cache::flight::Flight;
 use crate::clock::unix_now;
 use crate::store::{Lease, PageStore};
 
-/// For how long a proxy of a fleet has the fetch of a page to itself. A slower origin is asked by
-/// others, too.
+/// How long one proxy of a fleet fetches a page alone. If the origin is slower, others ask it as well.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same of a fetch that carries one user's session, for which others of his segment wait.
+/// The same for a fetch with one user's session, for which other users of the segment wait.
 const PATIENCE_FOR_ONE: Duration = Duration::from_secs(2);
-/// For how long the store holds a lease that is not renewed: so long others wait for a proxy that died.
+/// How long the store holds a lease without renewal. After a proxy has died, the others wait this long.
 const LEASE: Duration = Duration::from_secs(1);
-/// How often a lease is renewed.
+/// The interval between renewals of a lease.
 const RENEW: Duration = Duration::from_millis(300);
-/// How often a proxy looks whether another has fetched the page.
+/// The interval at which a waiting proxy checks whether the page has been fetched.
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
-/// What came of asking for the lease.
+/// The result of asking for the lease.
 pub(super) enum Leased {
     Ours,
-    /// Nobody can say who has it.
+    /// The holder is unknown.
     No,
-    /// Another has fetched the page.
+    /// Another proxy has fetched the page.
     Landed(Arc<Entry>),
-    /// Another has found that the page is for nobody else.
+    /// Another proxy has found that the page cannot be shared.
     Unshareable,
 }
 
 impl Filler {
-    /// Fetches as the one who has the lease, and keeps it meanwhile.
+    /// Runs a fetch as the holder of the lease, and renews the lease meanwhile.
     pub(super) async fn leased<T>(
         &self,
         flight: &Flight,
@@ -63,8 +62,8 @@ impl Filler {
         }
     }
 
-    /// Asks for the lease on the page. While another has it, waits for what that brings. A store that
-    /// cannot say grants everything.
+    /// Asks for the lease on the page. While another proxy has it, waits for the result of that one. If the
+    /// store fails, the lease counts as granted.
     pub(super) async fn lease(&self, flight: &Flight, order: &Order, who: u64) -> Leased {
         let is_personal = order.class.is_personal();
         let patience = if is_personal { PATIENCE_FOR_ONE } else { PATIENCE };
@@ -85,11 +84,12 @@ impl Filler {
             has_waited = true;
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        // The other has done with it: the page is there, or has failed.
+        // The other proxy has finished: the page is there, or the fetch failed.
         let (primary, now) = (&order.primary, unix_now() as u64);
         let found = self.pages.look_up(&self.store, primary, &flight.sent, now).await;
         let Ok(Lookup::Fresh(entry, _)) = found else { return Leased::Ours };
-        // What is fresh, and was not fresh enough for the visitor, is not what the other has fetched.
+        // A page that was fresh but not fresh enough for the visitor is an old one, and not the result of the
+        // other fetch.
         let is_new = |held: &Entry| !held.is_fresh(now) || entry.stored_at > held.stored_at;
         if !order.held.as_deref().is_none_or(is_new) {
             return Leased::Ours;

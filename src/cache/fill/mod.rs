@@ -1,9 +1,10 @@
 //! A fill: one fetch from the origin for the cache, carried out for a flight.
 //!
-//! The fetch belongs to the flight and not to the request that began it. What the response may be
-//! used for is `cache::rules::verdict`'s word; what is done about it is done here: `lease` asks who of a fleet
-//! may fetch, `refresh` takes a 304, `refuse` a response that is for nobody else, `share` one that others
-//! may have, which `read` reads, `prove` holds against what others were given, and `keep` keeps.
+//! The fetch belongs to the flight, and not to the request that began it. `cache::rules::verdict` decides how
+//! the response may be used; this folder acts on the decision. `lease` determines which proxy of a fleet
+//! fetches, `refresh` handles a 304, `refuse` a response that cannot be shared, and `share` one that can. For
+//! the latter, `read` reads the body, `prove` compares it with what other users were given, and `keep` keeps
+//! it.
 
 mod fetched;
 mod filler;
@@ -49,7 +50,8 @@ pub use lead::Led;
 pub use order::{Loss, Order, Person};
 
 impl Filler {
-    /// Begins the fetch in a task of its own. The first to ask hears from it once.
+    /// Begins the fetch in its own task. The request that began the flight gets its answer through the
+    /// receiver.
     pub fn begin(self: &Rc<Self>, flight: Arc<Flight>, order: Order) -> oneshot::Receiver<Led> {
         let (tell, told) = oneshot::channel();
         let this = Rc::clone(self);
@@ -85,7 +87,7 @@ impl Filler {
         }
     }
 
-    /// Fetches the page. Returns whether others may have it.
+    /// Fetches the page. Returns whether it may be shared.
     async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
         let seat = flight.lead_seat();
         let Order { primary, class, mut request, route, loss, person, traces, held, withhold } =
@@ -93,14 +95,14 @@ impl Filler {
         let target = request.uri().clone();
         let marks = flight.marks.clone();
         let replaces = held.is_some();
-        // A 304 to one user's session says nothing of what others would get.
+        // A 304 to one user's session does not describe what other users would get.
         let held = held.filter(|held| held.has_validator() && !class.is_personal());
         if let Some(held) = &held {
             ask_whether(&held.headers, request.headers_mut());
         }
         let asked_at = unix_now();
         let upstream = &self.upstreams[route.origin];
-        // Where it is nobody's it keeps to no server.
+        // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
         let came = match upstream.send(request, Keep::Pool(None), session).await {
             Ok(came) => came,
@@ -118,7 +120,7 @@ impl Filler {
             loss,
             person,
             traces,
-            // What is answered to a visitor's own session is the answer to him, also where it breaks off.
+            // The response to a visitor's own session belongs to this visitor, even if it breaks off.
             withhold: withhold && !class.is_personal(),
             replaces,
             asked_at,
@@ -139,7 +141,7 @@ impl Filler {
                     .await
             }
             Err(reason) => {
-                // What one user of a segment is answered may be for him alone.
+                // A response to one user of a segment may be for that user alone.
                 let is_said_to_all = fetch.class != ShareClass::Segment;
                 let outdates = fetch.replaces && is_said_to_all && !passes(came.response.status());
                 let status = came.response.status().as_u16();
@@ -195,7 +197,7 @@ impl Filler {
         let mut storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
         if let Some(person) = &fetch.person {
             match fetch.class {
-                // All that it was asked with stands in its key.
+                // All that the fetch sent is part of the key.
                 ShareClass::User => {
                     storing.vary.retain(|name| *name != COOKIE && *name != person.identity);
                 }
@@ -203,7 +205,7 @@ impl Filler {
                 _ => {}
             }
         }
-        // What could not be purged by all its tags is not kept.
+        // A page that could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
         let traces = fetch.traces_with(answer.headers);
         traces.search_fields(answer.headers).map_err(refuse::reason_of)?;
@@ -212,7 +214,7 @@ impl Filler {
     }
 }
 
-/// Counts a page with which the app has answered, and which cookies it sets.
+/// Counts a page that the app has sent, and the cookies that it sets.
 pub fn count_page(sheet: &Sheet, status: StatusCode, headers: &HeaderMap) {
     if status == StatusCode::OK && media::kind(headers) == Kind::Html {
         sheet.cookies(Crumb::Set, set_cookie::named(headers));
@@ -229,7 +231,7 @@ fn failure(error: &OriginError) -> Failure {
     }
 }
 
-/// RFC 5861 §4: what counts as an error of the origin.
+/// RFC 5861 §4: the statuses that count as an origin error.
 fn is_server_error(status: StatusCode) -> bool {
     matches!(status.as_u16(), 500 | 502 | 503 | 504)
 }

@@ -1,4 +1,4 @@
-//! What to fetch, and as what to keep it.
+//! The order for a fetch: what to request, and how to keep the result.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::policy::route::Route;
 /// How the fetch differs from the visitor's own request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Not at all, as far as a response can depend on it.
+    /// In nothing that a response can depend on.
     None,
     /// It names another client address.
     Address,
-    /// Something of the visitor's was left out.
+    /// It omits personal data of the visitor.
     Visitor,
 }
 
 impl Loss {
-    /// Whether an unshareable response is still the right one for the visitor whose request it was.
+    /// Whether an unshareable response is still the right one for the visitor's own request.
     pub(super) fn spares(self, head: &::http::response::Parts) -> bool {
         match self {
             Self::None => true,
-            // A session or a refusal may hang on the address.
+            // A session or a refusal may depend on the address.
             Self::Address => {
                 !head.headers.contains_key(SET_COOKIE)
                     && !matches!(head.status.as_u16(), 401 | 403 | 407 | 429 | 451)
@@ -39,37 +39,37 @@ impl Loss {
     }
 }
 
-/// A user whose session a fetch carries.
+/// The user whose session a fetch carries.
 #[derive(Clone, Debug)]
 pub struct Person {
-    /// Who he is, as far as it matters whether another one is given the same.
+    /// The user and place, to tell whether a second, independent user is given the same page.
     pub witness: Witness,
-    /// The field that tells the origin his name: what is chosen by that is his alone.
+    /// The field that tells the origin the user's name: a response that varies by it is for this user alone.
     pub identity: HeaderName,
-    /// The session that is carried, which may be at one of the origin's servers.
+    /// The session that is sent, which may be bound to one of the origin's servers.
     pub session: StoredToken,
 }
 
-/// What to fetch, and as what to keep it.
+/// What to fetch, and how to keep it.
 #[derive(Debug)]
 pub struct Order {
     /// The key without variants.
     pub primary: PageKey,
-    /// With whom the page is shared.
+    /// The class of visitors with whom the page is shared.
     pub class: ShareClass,
-    /// The request to the origin, without what is not in the key.
+    /// The request to the origin, without anything that is not in the key.
     pub request: Request<Outgoing>,
-    /// The route.
+    /// The route of the request.
     pub route: Arc<Route>,
     /// How the fetch differs from the visitor's own request.
     pub loss: Loss,
-    /// Whom the request tells the origin of, where it tells of somebody.
+    /// The user of whom the request tells the origin, if any.
     pub person: Option<Person>,
-    /// What of his own must not stand in the page.
+    /// The visitor's personal data that the page must not contain.
     pub traces: Traces,
-    /// The stale page that is fetched anew: the origin may say that it is right still.
+    /// The stale page that is fetched anew; the origin may validate it with a 304.
     pub held: Option<Arc<Entry>>,
-    /// Whether that page may be served should the origin fail: what comes is held back until it is
-    /// whole then, as long as the first to ask cares to wait.
+    /// Whether that page may be served if the origin fails. The new response is then held back until it is
+    /// whole, as long as the first request is willing to wait.
     pub withhold: bool,
 }

@@ -1,4 +1,4 @@
-//! Whether what one user of a segment was answered is the segment's page (`cache::segment_proof`).
+//! Proves that a response to one user of a segment is the page of the segment (`cache::segment_proof`).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
 impl Filler {
-    /// Why the page of which this is the head is nobody else's yet, as far as that is known before its body.
+    /// The reason why the page with this head cannot be shared yet, as far as that is known before its body.
     pub(super) fn waits_for_twin(
         &self,
         fetch: &Fetch,
@@ -31,7 +31,7 @@ impl Filler {
         (!may_prove).then_some(Reason::Twin)
     }
 
-    /// Whether others may have the page: other users were given the very same. Else this one is remembered.
+    /// Whether the page may be shared: other users were given the same. If not, this response is remembered.
     pub(super) fn prove(
         &self,
         fetch: &Fetch,
@@ -42,7 +42,7 @@ impl Filler {
         if !fetch.needs_twin() {
             return Proof::Given;
         }
-        // Of whom the origin was not told, no answer proves anything.
+        // Without a user in the request, a response proves nothing.
         let Some(person) = &fetch.person else { return Proof::Waits };
         let seen = Seen::of(head, body, self.decoded_max());
         let (key, now) = (page(fetch, flight, &head.vary), unix_now() as u64);
@@ -51,7 +51,7 @@ impl Filler {
         match proof {
             Proof::Given => {}
             Proof::Waits => self.sheet.refused(Reason::Twin),
-            // Nobody waits for what is another page for each.
+            // Requests do not wait for a page that differs for each user.
             Proof::Personal | Proof::StillPersonal => {
                 self.mark(fetch, Reason::Twin, proof == Proof::StillPersonal);
             }
@@ -59,8 +59,8 @@ impl Filler {
         proof
     }
 
-    /// What was answered, `seen`, holds something of its user's own. Unless others were given the very same, that
-    /// says of the page, which varies by `vary`, that it is not the segment's.
+    /// Records that the response, `seen`, contains its user's personal data. Unless other users were given
+    /// the same, this counts as evidence that the page, which varies by `vary`, is not the segment's.
     pub(super) async fn speak_against(
         &self,
         fetch: &Fetch,
@@ -79,8 +79,8 @@ impl Filler {
         }
     }
 
-    /// What has come is its visitor's alone. What was there before stays, as stale as it is; unless it is
-    /// `Personal` by now what each is given.
+    /// Gives the response to its visitor alone. A page that was held before stays, with its staleness. The
+    /// exception is a proof of `Personal`: the page then differs for each user.
     pub(super) fn keep_from_others(
         &self,
         flight: &Flight,
@@ -96,7 +96,7 @@ impl Filler {
     }
 }
 
-/// The page of which the answers are compared: the variant, where it has some.
+/// The key of the page whose responses are compared: the variant's, if there are variants.
 fn page(fetch: &Fetch, flight: &Flight, vary: &[HeaderName]) -> PageKey {
     match vary {
         [] => fetch.primary,

@@ -1,4 +1,4 @@
-//! Reading a body into its flight.
+//! Reads a body into its flight.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::cache::recoded::DECODED_FACTOR;
 use crate::origin::OriginBody;
 use crate::telemetry::reason::Reason;
 
-/// How long others wait for the whole of a page that the guard has to read.
+/// How long other requests wait for the whole of a page that the leak guard must read.
 const GUARD_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Filler {
-    /// Reads the body into the flight. `None`: it went to its readers, but is not kept whole.
+    /// Reads the body into the flight. `None`: the readers got it, but it is not kept whole.
     pub(super) async fn read(
         &self,
         flight: &Flight,
@@ -36,9 +36,9 @@ impl Filler {
         Ok(flight.body())
     }
 
-    /// The same for a body that the guard has to see whole before anybody shares it. Nobody waits
-    /// for one that grows too large or takes too long: it is the first visitor's alone then, and
-    /// not even his where it was `withheld` from him.
+    /// The same for a body that the leak guard must see whole before it is shared. If it grows too large or
+    /// takes too long, the other requests stop waiting and the first visitor alone gets it. A `withheld` body
+    /// is then refused for the first visitor as well.
     pub(super) async fn read_guarded(
         &self,
         fetch: &Fetch,
@@ -67,9 +67,9 @@ impl Filler {
         self.read(flight, body).await.map(|_| None)
     }
 
-    /// The same for a body that is held back until it is whole, for a page that is there could be
-    /// served should it break off. What is too large or too slow for that is let go by `release`, which is
-    /// told whether it may still be kept.
+    /// The same for a body that is held back until it is whole, because a stale page could be served if it
+    /// breaks off. If it is too large or too slow for that, `release` lets it go; its argument tells whether
+    /// the page may still be kept.
     pub(super) async fn read_withheld(
         &self,
         flight: &Flight,
@@ -94,12 +94,12 @@ impl Filler {
         self.read(flight, body).await
     }
 
-    /// Why a body of which so much has come is not kept.
+    /// The reason why a body of this length so far is not kept.
     fn no_room(&self, length: u64) -> Reason {
         if length > self.policy.max_object { Reason::TooLarge } else { Reason::Crowded }
     }
 
-    /// How large a page may be that the guard reads decoded, in bytes.
+    /// The largest page that the leak guard reads, after decoding, in bytes.
     pub(super) fn decoded_max(&self) -> usize {
         let most = self.policy.max_object.saturating_mul(DECODED_FACTOR as u64);
         usize::try_from(most).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! What a 304 makes of the page that we hold (RFC 9111 §4.3.4).
+//! Updates a held page from a 304 (RFC 9111 §4.3.4).
 
 use std::sync::Arc;
 
@@ -23,9 +23,8 @@ use crate::store::PageStore;
 use crate::telemetry::reason::Reason;
 
 impl Filler {
-    /// The origin said 304: the page that we hold is right, and what the 304 says of it is new
-    /// (RFC 9111 §4.3.4). Where it may no longer be shared, or the 304 speaks of another page, it is
-    /// forgotten. Returns whether others may have it.
+    /// Handles a 304: the held page is still valid and gets the new fields (RFC 9111 §4.3.4). If it may no
+    /// longer be shared, or the 304 applies to another page, it is removed. Returns whether it may be shared.
     pub(super) async fn refresh(
         &self,
         fetch: &Fetch,
@@ -51,8 +50,8 @@ impl Filler {
             Some(Err(reason)) => return self.outdated(fetch, flight, reason, tell).await,
             None => return self.outdated(fetch, flight, Reason::Stale, tell).await,
         };
-        // What was no html, or in another charset, was read by no guard as what it is now; nor for the
-        // cookie that goes with it now.
+        // A page whose type or charset changes was not inspected by the leak guard as what it is now. The
+        // same goes for a page that now loses a cookie.
         let is_as_before = headers.get(CONTENT_TYPE) == held.headers.get(CONTENT_TYPE);
         let forms = if storing.lost == Lost::All { Forms::Posted } else { Forms::None };
         let traces = fetch.traces_with(&headers);
@@ -65,7 +64,7 @@ impl Filler {
             return self.outdated(fetch, flight, reason_of(finding), tell).await;
         }
         let is_fresh = storing.is_fresh;
-        // Its tags are those that the 304 says, else the page's.
+        // The tags of the 304 replace those of the page, if it has any.
         let told = tags(said).ok().filter(|told| !told.is_empty());
         let marks = match told {
             Some(told) => self.pages.purged.tagged(&fetch.marks, &told),
@@ -102,7 +101,7 @@ impl Filler {
         true
     }
 
-    /// What we hold is not to be used any more.
+    /// Removes the held page, which must not be used any more.
     async fn outdated(
         &self,
         fetch: &Fetch,
@@ -111,7 +110,7 @@ impl Filler {
         tell: oneshot::Sender<Led>,
     ) -> bool {
         self.sheet.refused(reason);
-        // Before anybody is let go who could be given it.
+        // Before the waiting requests are released, because they could still find it.
         let gone = self.pages.invalidate(&fetch.primary, fetch.came_at as u64);
         flight.decide(Verdict::Refused(reason));
         self.delete(&gone).await;
@@ -119,7 +118,7 @@ impl Filler {
         false
     }
 
-    /// What we hold is not what the origin answers any more (RFC 9111 §4.3.3).
+    /// Removes a held page that is not the origin's answer any more (RFC 9111 §4.3.3).
     pub(super) async fn forget(&self, fetch: &Fetch) {
         let gone = self.pages.invalidate(&fetch.primary, fetch.came_at as u64);
         self.delete(&gone).await;
@@ -132,7 +131,7 @@ impl Filler {
     }
 }
 
-/// Makes a request for a page the question whether `held` is right still (RFC 9111 §4.3.1).
+/// Makes the request conditional: the origin may answer that `held` is still valid (RFC 9111 §4.3.1).
 pub(super) fn ask_whether(held: &HeaderMap, request: &mut HeaderMap) {
     let Validators { if_none_match, if_modified_since } = validators(held);
     for (name, value) in [(IF_NONE_MATCH, if_none_match), (IF_MODIFIED_SINCE, if_modified_since)] {

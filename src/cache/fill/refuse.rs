@@ -1,4 +1,4 @@
-//! What becomes of a response that is for nobody else.
+//! Handles a response that cannot be shared.
 
 use ::http::StatusCode;
 use tokio::sync::oneshot;
@@ -13,11 +13,11 @@ use crate::cache::rules::leak::Finding;
 use crate::origin::OriginResponse;
 use crate::telemetry::reason::Reason;
 
-/// How often it is said that a page holds something of its visitor's, in seconds.
+/// The least interval between log messages about pages with personal data, in seconds.
 const LEAK_SAID_EVERY: u64 = 60;
 
 impl Filler {
-    /// The response is for nobody else.
+    /// Gives the response to its visitor alone.
     pub(super) fn refuse(
         &self,
         fetch: &Fetch,
@@ -26,21 +26,23 @@ impl Filler {
         reason: Reason,
         tell: oneshot::Sender<Led>,
     ) {
-        // What a cache before the origin was about to drop comes anew the next time.
+        // A response that a cache in front of the origin was about to drop is fetched anew next time.
         let aged = reason == Reason::Stale && fetch.age(came.response.headers()) > 0;
         if reason == Reason::ServerError {
-            // Who has a stale page is to find that, and not be forwarded.
+            // A later request should find the stale page instead of being forwarded.
             self.sheet.refused(reason);
         } else {
-            // The app may set one user of a segment a cookie, or send him elsewhere, and the next one not.
+            // The app may set a cookie for one user of a segment, or redirect that user, but not the next
+            // one.
             let is_ones = fetch.class == ShareClass::Segment
                 && (reason == Reason::SetCookie || came.response.status() != StatusCode::OK);
             self.mark(fetch, reason, aged || is_ones || passes(came.response.status()));
         }
         flight.decide(Verdict::Refused(reason));
         let (head, body) = came.response.into_parts();
-        // What logs in or out is for the very request alone, and is heeded where that is handed its answer: the app
-        // has heard of his session. Of a stranger's it has not, and nobody has logged in by that.
+        // A response that logs in or out is for its request alone, and takes effect where that request gets
+        // it: the app then knows the visitor's session. In an anonymous fill the app knows no session, so the
+        // response is not a log-in.
         let is_his = fetch.loss == Loss::None && fetch.class.is_personal();
         if is_his || reason != Reason::Anteroom && fetch.loss.spares(&head) {
             let response = ::http::Response::from_parts(head, body);
@@ -50,8 +52,8 @@ impl Filler {
         }
     }
 
-    /// Counts a refusal and remembers that the key is uncacheable: not for long where that passes,
-    /// and not at all where it lies with the request.
+    /// Counts a refusal and remembers that the key is uncacheable: for a short time if the cause is
+    /// temporary, and not at all if the cause lies in the request.
     pub(super) fn mark(&self, fetch: &Fetch, reason: Reason, passing: bool) {
         self.sheet.refused(reason);
         let path = fetch.target.path();
@@ -71,8 +73,9 @@ impl Filler {
         if is_leak(reason) {
             memory.note_leak(fetch.primary, reason, now);
         }
-        // What was found is the visitor's own: another one's page may be as it should. Who brings nothing of his
-        // own has asked for a page with a cookie of the app's in it, as everybody will.
+        // The data that was found is the visitor's own, so another visitor's page may be free of it. A
+        // visitor without personal data has requested a page with a cookie of the app in it, and every other
+        // visitor will get the same.
         let is_his = is_leak(reason) && !fetch.traces.is_empty();
         if reason == Reason::Accept || is_his {
             return;
@@ -89,8 +92,8 @@ pub(super) fn is_leak(reason: Reason) -> bool {
     matches!(reason, Reason::LeakUser | Reason::LeakAttribute | Reason::LeakToken)
 }
 
-/// Whether a status is of the moment, or of one request: some field that a fill sends may be too
-/// much for the origin, and another visitor's not.
+/// Whether a status is temporary or specific to one request: some field of the fill may be too large for the
+/// origin, and another visitor's may not.
 pub(super) fn passes(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status.as_u16(), 400 | 406 | 408 | 409 | 411..=431)
 }

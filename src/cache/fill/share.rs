@@ -1,4 +1,4 @@
-//! A response that may be shared: who gets it when, and that it is kept when it is whole.
+//! Handles a response that may be shared: when each request gets it, and that it is kept once it is whole.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::telemetry::metrics::Count;
 use crate::telemetry::reason::Reason;
 
 impl Filler {
-    /// The response may be shared, unless the guard finds something in its body.
+    /// Shares the response, unless the leak guard finds personal data in its body.
     pub(super) async fn share(
         &self,
         fetch: Fetch,
@@ -35,13 +35,13 @@ impl Filler {
     ) -> bool {
         let length = came.length;
         let guarded = storing.guarded;
-        // Nobody else gets any of it before it is whole and looked at.
+        // Other requests get nothing of it before it is whole and inspected.
         let whole_first = guarded || fetch.needs_twin();
         let is_fresh = storing.is_fresh;
         let lost = storing.lost;
         let (head, body) = came.response.into_parts();
         if fetch.class.is_personal() {
-            // What is answered to his session is his as it came.
+            // A response to the visitor's own session goes to this visitor unchanged.
             lead.cookies = head.headers.get_all(SET_COOKIE).iter().cloned().collect();
         }
         let keeps_cookies = !lead.cookies.is_empty();
@@ -52,8 +52,9 @@ impl Filler {
         } else if !whole_first && !fetch.withhold {
             flight.decide(Verdict::Shared(Arc::clone(&head), length));
         }
-        // Where it is the right response for its visitor whatever the guard says, he has it now;
-        // unless he may have a stale page should this one break off, or needs the cookie that it has lost.
+        // If the response is right for its visitor whatever the leak guard finds, the visitor gets it now.
+        // The exceptions: a stale page may be served if this response breaks off, or the visitor needs the
+        // cookie that the page has lost.
         let mut waiting = Some(lead);
         let is_his = fetch.loss != Loss::Visitor && (lost == Lost::Nothing || keeps_cookies);
         if !(fetch.withhold || whole_first && !is_his)
@@ -106,7 +107,7 @@ impl Filler {
         true
     }
 
-    /// The page passed the guard: others may have it, unless it has still to be proved that it is theirs.
+    /// Shares a page that passed the leak guard, unless its proof as the segment's page is still missing.
     async fn land_if_proved(
         &self,
         fetch: &Fetch,
@@ -120,13 +121,13 @@ impl Filler {
             Proof::Waits => self.keep_from_others(flight, head, &body, waiting),
             Proof::Personal | Proof::StillPersonal => {
                 self.keep_from_others(flight, head, &body, waiting);
-                // It was believed to be the segment's, and may be one user's.
+                // It was taken for the segment's page, and may be one user's.
                 self.forget(fetch).await;
             }
         }
     }
 
-    /// The page is nobody else's: it is not kept, and who waits asks for himself.
+    /// The page is not kept, and each waiting request asks the origin on its own.
     async fn keep_from_all(
         &self,
         fetch: &Fetch,
@@ -138,7 +139,7 @@ impl Filler {
             Some(body) => Seen::of(head, &body, self.decoded_max()).with_own(),
             None => Seen::of_own_fields(head.status, &head.headers, head.stored_at),
         });
-        // The next one's session the app may know.
+        // The app may know the session of the next request.
         let is_ones = fetch.class == ShareClass::Segment && reason == Reason::PasswordField;
         self.mark(fetch, reason, is_ones);
         flight.decide(Verdict::Refused(reason));
@@ -155,9 +156,10 @@ impl Filler {
         }
     }
 
-    /// What is one visitor's stands in the page's holes only: it is kept without that. What is in the flight
-    /// is the page as it came, of which nobody who waits has seen anything: they are given the one that is
-    /// kept, as those are who come later. So is the first to ask, unless he needs the cookie that it has lost.
+    /// Keeps the page without the contents of its fragments: personal data was found only there. The flight
+    /// holds the original response, of which the waiting requests have seen nothing, so they and later
+    /// requests get the kept page. The first request gets it too, unless it needs the cookie that the page
+    /// has lost.
     async fn land_emptied(
         &self,
         fetch: &Fetch,
@@ -183,8 +185,8 @@ impl Filler {
         self.put(&to_store, |_| flight.is_invalidated()).await;
     }
 
-    /// The body is whole and passed the guard: kept first, so that whoever comes after the flight
-    /// finds it; then told; then stored.
+    /// Finishes a whole body that passed the leak guard: keeps it first, so that requests after the flight
+    /// find it; then answers; then stores it.
     async fn land(
         &self,
         fetch: &Fetch,
@@ -209,8 +211,8 @@ impl Filler {
     }
 }
 
-/// Which forms keep a page from being shared. An app that has forgotten a session answers it as it does a
-/// stranger.
+/// Which forms keep a page from being shared. An app that has forgotten a session answers as to an anonymous
+/// visitor.
 fn forms_of(fetch: &Fetch, lost: Lost) -> Forms {
     match lost {
         Lost::All => Forms::Posted,
@@ -219,7 +221,7 @@ fn forms_of(fetch: &Fetch, lost: Lost) -> Forms {
     }
 }
 
-/// Has the guard look through a body that is whole.
+/// Runs the leak guard on a whole body.
 fn inspect(
     fetch: &Fetch,
     head: &Entry,
@@ -232,13 +234,14 @@ fn inspect(
     };
     let reason = reason_of(finding);
     let fragments = &fetch.route.fragments;
-    // What one visitor brings with him must not choose what others are shown, nor must they find an empty
-    // place where nothing is filled in for them; and what is left of a page has no twin yet.
+    // Visitors' own data must not choose what other visitors are shown, and other visitors must not find an
+    // empty place where a fragment is filled for sessions only. A page without its fragments' contents also
+    // has no second user's copy to be compared with.
     let is_kept = fragments.iter().any(|fragment| fragment.only_sessions) || fetch.needs_twin();
     if fragments.is_empty() || is_leak(reason) || is_kept {
         return Err(Stop::Refused(reason));
     }
-    // What stands in a hole is shown to nobody who is given the page, and need not be kept.
+    // The content of a fragment is never shown to visitors who get the kept page, so it need not be kept.
     let page = Entry { body: body.clone(), ..Entry::clone(head) };
     let selectors = fragments.iter().map(|fragment| &fragment.selector);
     let emptied = fragments::emptied(&page, selectors, watch.max_decoded).filter(|emptied| {
@@ -248,12 +251,13 @@ fn inspect(
     Err(emptied.map_or(Stop::Refused(reason), |page| Stop::InHoles(Box::new(page), reason)))
 }
 
-/// Why a body did not land.
+/// Why a body was not kept and shared.
 pub(super) enum Stop {
     Refused(Reason),
-    /// The guard found something, in the holes of the page only; here it is without them.
+    /// The leak guard found personal data in the page's fragments only; here is the page without their
+    /// contents.
     InHoles(Box<Entry>, Reason),
     Failed(OriginError),
-    /// It is not kept, and nobody reads it any more.
+    /// The body is not kept, and has no readers left.
     Abandoned,
 }

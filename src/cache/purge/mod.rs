@@ -1,11 +1,10 @@
-//! What was purged: a table of generations by scope, in this process's memory, and what a page has to
-//! do with it.
+//! What was purged: a table of generations by scope, in this process's memory, and how it applies to a page.
 //!
-//! A page carries the generation that was known before its origin request was sent, and the slots of
-//! its scopes: its URL, the prefixes of its path, its tags. A purge has a number, and its scopes' slots
-//! take that number. A page is from before a purge where one of its slots has a higher number than it
-//! has: a few looks into a table, and no question to the store. Scopes share slots where their hashes
-//! do, which costs a page that is fetched for nothing.
+//! A page carries the generation that was known before its origin request was sent, and the slots of its
+//! scopes: its URL, the prefixes of its path, its tags. Each purge has a number, which is written to the
+//! slots of its scopes. A page is older than a purge if one of its slots has a higher number than the page: a
+//! check takes a few table look-ups and no request to the store. Scopes whose hashes collide share a slot,
+//! which costs an unnecessary fetch at most.
 
 pub mod scope;
 mod unsent;
@@ -23,34 +22,34 @@ use crate::store::{
     StoreError,
 };
 
-/// The most slots of a page: its URL, the user and the session whose it is, the prefixes, and the tags, and
-/// as many tags again that a 304 added.
+/// The most slots of a page: its URL, its user and its session, the prefixes, the tags, and as many tags
+/// again that a 304 added.
 pub const SLOTS_MAX: usize = 3 + LEVELS_MAX + 2 * crate::http::tags::TAGS_MAX;
-/// Steps in which what is left is sent at the end, at most.
+/// The most steps in which unsent purges are sent at shutdown.
 const FLUSH_STEPS_MAX: usize = 200;
-/// No era: the table is being made anew.
+/// In place of an era: the table is being rebuilt.
 const CHANGING: u64 = u64::MAX;
 
-/// From when a page is, and which purges hit it.
+/// The age of a page in the order of purges, and which purges apply to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// What was known before its origin request was sent.
+    /// The generation that was known before its origin request was sent.
     pub since: Generation,
-    /// The slots of its scopes, at most [`SLOTS_MAX`]; none where it was not fetched by us.
+    /// The slots of its scopes, at most [`SLOTS_MAX`]; empty if an app stored the page.
     pub slots: Vec<u32>,
     /// How many purges this process had begun by then. Not stored: 0 is before all.
     begun: u64,
 }
 
 impl Marks {
-    /// Marks that were stored; `None` where they are none.
+    /// Marks that were read from the store; `None` if they are invalid.
     #[must_use]
     pub fn stored(since: Generation, slots: Vec<u32>) -> Option<Self> {
         let are_slots = slots.len() <= SLOTS_MAX && slots.iter().all(|slot| scope::is_slot(*slot));
         are_slots.then_some(Self { since, slots, begun: 0 })
     }
 
-    /// With further slots.
+    /// The same marks with further slots.
     #[must_use]
     pub fn with(mut self, slots: &[u32]) -> Self {
         for slot in slots {
@@ -61,7 +60,7 @@ impl Marks {
         self
     }
 
-    /// Whether a purge with these marks, in order, hits the page.
+    /// Whether a purge with these marks, sorted, hits the page.
     #[must_use]
     pub fn are_hit_by(&self, marks: &[u32]) -> bool {
         let hit = |slot: &u32| {
@@ -77,18 +76,18 @@ impl Marks {
     }
 }
 
-/// What purges make of a page.
+/// The standing of a page after purges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// None has hit it.
+    /// No purge has hit the page.
     Current,
-    /// It is stale since one.
+    /// A purge has made the page stale.
     Stale,
-    /// It must not be shown again.
+    /// The page must not be shown again.
     Gone,
 }
 
-/// Up to where the table is complete, and what its marks are made with.
+/// Up to where the table is complete, and the key of its marks.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     moment: Moment,
@@ -105,37 +104,38 @@ impl Known {
     }
 }
 
-/// All purges, as this process knows them. Shared by all threads.
+/// All purges, as far as this process knows them. Shared by all threads.
 #[derive(Debug)]
 pub struct Purged {
-    /// By mark: the number of the last purge that has it. Between the two parts of the table is nothing.
+    /// By mark: the number of the last purge with this mark. The indexes between the two parts of the table
+    /// are unused.
     table: Box<[AtomicU64]>,
-    /// The era of the table; 0 while there is none.
+    /// The era of the table; 0 if there is none yet.
     era: AtomicU64,
     known: watch::Sender<Known>,
-    /// Taken before `known` changes its key.
+    /// Locked before `known` changes its key.
     unsent: Mutex<Unsent>,
     unsent_count: AtomicUsize,
-    /// Purges begun by this process.
+    /// The number of purges that this process has begun.
     begun: AtomicU64,
-    /// How many aims were not sent in the first place.
+    /// How many aims were not sent at the first attempt.
     late: AtomicU64,
     /// Whether other processes purge, too.
     has_others: bool,
     started: Instant,
-    /// When the table was last known to be complete, in milliseconds since the start, and one more; 0:
+    /// When the table was last known to be complete, in milliseconds since the start, plus one; 0 means
     /// never.
     complete_at: AtomicU64,
     nudge: Notify,
-    /// Whose news these are.
+    /// The id of this process, under which it reports to the others.
     pub who: u64,
 }
 
 impl Purged {
-    /// Nothing is known yet. `has_others`: what other processes purge has to be learnt in time.
+    /// An empty table. `has_others`: purges by other processes must be learnt in time.
     #[must_use]
     pub fn new(has_others: bool) -> Self {
-        // Until there is an era, this process's own key does.
+        // Until there is an era, this process uses its own key.
         let known = Known { moment: Moment::default(), key: MarkKey::random() };
         Self {
             table: (0..LATER_MARKS.end).map(|_| AtomicU64::new(0)).collect(),
@@ -162,7 +162,7 @@ impl Purged {
         *self.known.borrow()
     }
 
-    /// The marks of a page with these scopes whose origin request is about to be sent.
+    /// The marks of a page with these scopes, just before its origin request is sent.
     #[must_use]
     pub fn now(&self, scopes: &[Digest]) -> Marks {
         let begun = self.begun.load(Ordering::Acquire);
@@ -171,7 +171,7 @@ impl Purged {
         Marks { since: moment.at, slots, begun }
     }
 
-    /// The marks of a page with tags, as well.
+    /// The marks of a page with tags added.
     #[must_use]
     pub fn tagged(&self, marks: &Marks, tags: &[&[u8]]) -> Marks {
         let known = self.latest();
@@ -182,7 +182,7 @@ impl Purged {
         marks.clone().with(&slots)
     }
 
-    /// The marks of a purge, in order, as [`Marks::are_hit_by`] wants them.
+    /// The marks of a purge, sorted, for [`Marks::are_hit_by`].
     #[must_use]
     pub fn marks(&self, aims: &[Aim]) -> Vec<u32> {
         let mut marks = self.latest().marks(aims);
@@ -190,10 +190,10 @@ impl Purged {
         marks
     }
 
-    /// What purges make of a page.
+    /// The standing of a page after all known purges.
     #[must_use]
     pub fn standing(&self, marks: &Marks) -> Standing {
-        // What an app stored by itself says nothing of when or for what.
+        // A page that an app stored by itself carries neither time nor scopes.
         if marks.slots.is_empty() {
             return Standing::Current;
         }
@@ -201,7 +201,8 @@ impl Purged {
         if era != marks.since.era {
             return Standing::Gone;
         }
-        // What is on its way is held while the table is read: what is gone from there, the table has.
+        // The lock on unsent purges is held while the table is read: a purge that has left that list is
+        // already in the table.
         let has_unsent = self.unsent_count.load(Ordering::Acquire) > 0;
         let unsent = has_unsent.then(|| self.unsent());
         let is_hit = |mark: u32| {
@@ -218,7 +219,7 @@ impl Purged {
                 standing = Standing::Stale;
             }
         }
-        // The table was made anew meanwhile: what was read of it says nothing.
+        // If the table was rebuilt meanwhile, the values read from it are meaningless.
         if self.era.load(Ordering::Acquire) == era { standing } else { Standing::Gone }
     }
 
@@ -228,8 +229,8 @@ impl Purged {
         self.standing(marks) == Standing::Current
     }
 
-    /// Whether purges by others may be missing for too long already: what is fetched now may be shown
-    /// for a second.
+    /// Whether purges by other processes may have been missing for too long: a page fetched now may be shown
+    /// for one second.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.has_others && {
@@ -238,25 +239,26 @@ impl Purged {
         }
     }
 
-    /// How many aims wait for the store, and how many had to so far.
+    /// How many aims wait for the store, and how many have had to wait so far.
     #[must_use]
     pub fn waiting(&self) -> (usize, u64) {
         (self.unsent_count.load(Ordering::Acquire), self.late.load(Ordering::Relaxed))
     }
 
-    /// Purges: here at once, then in the store for all. Returns when this process has seen it in its
-    /// place among the others. Dropped or failed, it is sent again by [`Self::keep_up`]. Where the
-    /// store is in another era it waits until that is learnt: put a deadline round it.
+    /// Purges in this process at once, then in the store for all. Returns when this process has seen the
+    /// purge in its place among the others. A purge that is dropped or fails is sent again by
+    /// [`Self::keep_up`]. If the store is in another era, this waits until that era is learnt: set a deadline
+    /// around it.
     ///
     /// # Errors
-    /// When the store does not have it yet.
+    /// If the store does not have the purge yet.
     pub async fn purge<S: PurgeStore>(
         &self,
         store: &S,
         aims: &[Aim],
     ) -> Result<Generation, StoreError> {
         let mut last = self.latest().moment.at;
-        // All of it holds here before the first of it is sent, which may fail.
+        // The whole purge holds here before its first piece is sent, which may fail.
         let pieces: Vec<_> =
             aims.chunks(PURGE_MARKS_MAX).map(|aims| self.begin(aims.to_vec())).collect();
         for piece in pieces {
@@ -266,7 +268,7 @@ impl Purged {
         Ok(last)
     }
 
-    /// Purges without waiting: here at once, and in the store by [`Self::keep_up`].
+    /// Purges without waiting: in this process at once, and in the store by [`Self::keep_up`].
     pub fn purge_later(&self, aims: &[Aim]) {
         drop(self.begin(aims.to_vec()));
     }
@@ -279,8 +281,9 @@ impl Purged {
         Sending { purged: self, aims, begun }
     }
 
-    /// The purge that others have to see, where they have to see one of this process's that the store took:
-    /// the same, or where its era is over, what was sent in the next one. `None`: that is not sent yet.
+    /// The purge that other processes must see in place of one by this process that the store took. This is
+    /// the same purge, or, if its era is over, the one that was sent in the next era. `None`: that one is not
+    /// sent yet.
     #[must_use]
     pub fn stands_as(&self, purge: Generation) -> Option<Generation> {
         let unsent = self.unsent();
@@ -298,7 +301,7 @@ impl Purged {
         self.learnt(is_seen).await;
     }
 
-    /// Returns when what is known is so, and has it asked for sooner.
+    /// Returns when `is_so` holds for what is known; the next request for news is moved forward.
     async fn learnt(&self, is_so: impl Fn(&Known) -> bool) {
         if !is_so(&self.latest()) {
             self.nudge.notify_one();
@@ -307,7 +310,7 @@ impl Purged {
         drop(known.wait_for(|known| is_so(known)).await.expect("the sender is in this table"));
     }
 
-    /// Returns when the store was read once.
+    /// Returns when the store has been read once.
     pub async fn known(&self) {
         self.learnt(|known| known.era() > 0).await;
     }
@@ -317,17 +320,17 @@ impl Purged {
         self.nudge.notified().await;
     }
 
-    /// Asks for news sooner.
+    /// Moves the next request for news forward.
     pub fn nudge(&self) {
         self.nudge.notify_one();
     }
 
-    /// Learns what others have purged, a bounded piece of it, and sends some of what the store did not
-    /// take in the first place. Returns whether there is more, or whether others wait to hear that this
-    /// was seen.
+    /// Learns a bounded number of purges by other processes, and sends some of those that the store did not
+    /// take at the first attempt. Returns whether there is more, or whether other processes wait for this
+    /// one's confirmation.
     ///
     /// # Errors
-    /// When the store cannot be asked, or still does not take it.
+    /// If the store cannot be asked, or still does not take the purges.
     pub async fn keep_up<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
         let more = self.learn(store).await?;
         match self.send_left(store).await {
@@ -337,8 +340,8 @@ impl Purged {
         }
     }
 
-    /// Learns what others have purged. Returns whether there is more, or whether others wait to hear that
-    /// this was seen.
+    /// Learns purges by other processes. Returns whether there is more, or whether other processes wait for
+    /// this one's confirmation.
     async fn learn<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
         let known = self.latest().moment;
         let asked_at = millis(self.started.elapsed());
@@ -356,7 +359,7 @@ impl Purged {
             }
             News::All { upto, key, marks } => {
                 self.take(Known { moment: upto, key }, &marks);
-                // Complete when the next answer has said that it is of one history.
+                // Complete once the next answer shows that it is of the same history.
                 Ok(true)
             }
         }
@@ -370,14 +373,14 @@ impl Purged {
         }
     }
 
-    /// Takes over the whole table of the store.
+    /// Replaces the table with that of the store.
     fn take(&self, upto: Known, marks: &[(u32, u64)]) {
         let mut unsent = self.unsent();
         let before = self.era.load(Ordering::Acquire);
         if upto.era() != before {
             self.era.store(CHANGING, Ordering::Release);
             self.table.iter().for_each(|last| last.store(0, Ordering::Release));
-            // What was complete was another one.
+            // It was another table that was complete.
             self.complete_at.store(0, Ordering::Release);
             if unsent.taken.era == before && before > 0 {
                 self.carry_over(&mut unsent, &upto.key);
@@ -387,7 +390,7 @@ impl Purged {
             self.mark(&[*mark], *number);
         }
         unsent.rekey(&upto.key);
-        // First, so that whoever waits for the era finds the table in it.
+        // Set first, so that a task that waits for the era finds the table in it.
         self.era.store(upto.era(), Ordering::Release);
         self.known.send_if_modified(|known| {
             known.key = upto.key;
@@ -395,8 +398,9 @@ impl Purged {
         });
     }
 
-    /// What the store took of this process in the era before is not known in the next one, which may have
-    /// begun elsewhere, and earlier: pages of it may be older. So everything is purged there, once.
+    /// Purges everything once in a new era. Purges that the store took from this process in the previous era
+    /// are unknown in the new one, which may have begun elsewhere and earlier: its pages may be older than
+    /// those purges.
     fn carry_over(&self, unsent: &mut Unsent, key: &MarkKey) {
         let everything = [Scope::Everything.aim(true)];
         let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
@@ -405,7 +409,7 @@ impl Purged {
         self.unsent_count.store(unsent.len(), Ordering::Release);
     }
 
-    /// Sends some of what is left. Returns whether there may be more.
+    /// Sends some of the unsent purges. Returns whether there may be more.
     async fn send_left<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
         if self.unsent_count.load(Ordering::Acquire) == 0 {
             return Ok(false);
@@ -427,19 +431,19 @@ impl Purged {
         Ok(true)
     }
 
-    /// Sends all that the store did not take in the first place, at the end.
+    /// Sends all purges that the store did not take at the first attempt, at shutdown.
     ///
     /// # Errors
-    /// When it still does not.
+    /// If the store still does not take them.
     pub async fn flush<S: PurgeStore>(&self, store: &S) -> Result<(), StoreError> {
-        // Others may purge all the time, which is not waited for.
+        // Other processes may purge all the time; this loop does not wait for them.
         for _ in 0..FLUSH_STEPS_MAX {
             if self.unsent().left(1).is_empty() {
                 return Ok(());
             }
             let learnt = self.learn(store).await;
             let waiting = self.unsent().len();
-            // A store that is too slow to be asked may take them all the same.
+            // A store that is too slow for reading may still take purges.
             self.send_left(store).await?;
             if self.unsent().len() == waiting {
                 learnt?;
@@ -448,12 +452,12 @@ impl Purged {
         Err(StoreError::TimedOut)
     }
 
-    /// The store has these aims under a number: that outweighs the word of this process. `from` is what
-    /// was known when they were sent.
+    /// Records that the store has these aims under a number, which replaces this process's own mark. `from`
+    /// is what was known when they were sent.
     fn arrived(&self, aims: &[Aim], begun: u64, from: &Known, purge: Moment) {
         let mut unsent = self.unsent();
-        // Another era is read first; until then our own word holds. So it does where a store that was
-        // set back counts the same numbers again.
+        // Another era is read first; until then this process's own mark holds. The same applies to a store
+        // that was set back and counts the same numbers again.
         if self.era.load(Ordering::Acquire) != purge.at.era
             || purge.at.number <= from.moment.at.number
         {
@@ -465,7 +469,7 @@ impl Purged {
         self.unsent_count.store(unsent.len(), Ordering::Release);
         drop(unsent);
         self.known.send_if_modified(|known| {
-            // Nothing came in between, neither there nor here.
+            // No other purge came in between, in the store or here.
             let is_next =
                 known.moment == from.moment && from.moment.at.number + 1 == purge.at.number;
             if is_next {
@@ -475,7 +479,7 @@ impl Purged {
         });
     }
 
-    /// Whoever began it has given up.
+    /// The caller that began the purge has given up.
     fn leave(&self, aims: &[Aim], begun: u64) {
         let left = self.unsent().leave(aims, begun);
         if left > 0 {
@@ -485,7 +489,7 @@ impl Purged {
     }
 }
 
-/// What is known grows up to a moment, unless a purge of ours has come in between.
+/// Extends what is known up to a moment, unless another purge of this process has come in between.
 fn grow(known: &mut Known, upto: Moment) -> bool {
     let grows = !known.moment.at.includes(upto.at);
     if grows {
@@ -531,11 +535,11 @@ mod tests {
     use super::scope::url_scopes;
     use super::*;
 
-    /// A store that counts, keeps everything, and may be away or set back.
+    /// A store that counts and keeps everything, and may be down or set back.
     struct Ledger {
         history: Mutex<History>,
         away: AtomicBool,
-        /// Takes purges, and tells of none.
+        /// Takes purges, but reports none.
         mute: AtomicBool,
     }
 
@@ -582,7 +586,7 @@ mod tests {
             self.history.lock().unwrap().purges.len()
         }
 
-        /// The history of which whoever asks knows a part.
+        /// The history, of which the caller knows a part.
         fn history(&self, known: Moment) -> Result<MutexGuard<'_, History>, StoreError> {
             if self.away.load(Ordering::Relaxed) {
                 return Err(StoreError::Away);
@@ -730,7 +734,7 @@ mod tests {
         assert_eq!(purged.standing(&page(&purged)), Standing::Current);
     }
 
-    /// What follows has to hold however the store's count and a process's own fall together.
+    /// The following must hold for every combination of the store's numbers and a process's own.
     async fn catch_up(purged: &Purged, store: &Ledger) {
         while purged.keep_up(store).await.unwrap() {}
     }
@@ -746,7 +750,7 @@ mod tests {
             catch_up(&other, &store).await;
             let before = page(&other);
             store.set_back(0);
-            // Of one that has seen nothing of what was lost.
+            // A process that has seen nothing of what was lost.
             let late = ready(&store).await;
             for _ in 0..again {
                 late.purge(&store, &[PAGE.aim(true)]).await.unwrap();
@@ -797,7 +801,7 @@ mod tests {
         assert_eq!(other.standing(&elsewhere), Standing::Current);
     }
 
-    /// As where one process follows a failover later than another.
+    /// One process follows a failover later than another.
     #[tokio::test]
     async fn what_the_store_took_in_an_era_that_others_had_left_holds_in_the_next_one() {
         let (old, new) = (Ledger::new(), Ledger::new());
@@ -808,7 +812,7 @@ mod tests {
         let purge = one.purge(&old, &[PAGE.aim(false)]).await.unwrap();
         assert_eq!(one.stands_as(purge), Some(purge));
         assert_eq!(other.standing(&fetched), Standing::Current);
-        // Whoever has purged nothing has nothing to tell.
+        // A process without purges has nothing to send.
         catch_up(&third, &new).await;
         assert_eq!(new.count(), 0);
         one.learn(&new).await.unwrap();
@@ -851,7 +855,7 @@ mod tests {
         }
         one.flush(&store).await.unwrap_err();
         store.away.store(false, Ordering::Relaxed);
-        // What it tells is not waited for.
+        // News from the store is not waited for.
         store.mute.store(true, Ordering::Relaxed);
         one.flush(&store).await.unwrap();
         assert_eq!((one.waiting().0, store.count()), (0, 3));

@@ -1,34 +1,34 @@
-//! What a purge is for, and the slots in the table of purges that stand for it.
+//! The scope of a purge, and the slots in the table of purges that stand for it.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::store::{LATER_MARKS, MARKS, MarkKey};
 
-/// Slots for URLs: changes by visitors purge these, and hit nothing else.
+/// The number of slots for URLs. Changes by visitors purge these slots and no others.
 const URL_SLOTS: u32 = 65_536;
-/// Slots for prefixes and tags.
+/// The number of slots for prefixes and tags.
 const GROUP_SLOTS: u32 = 65_536;
-/// The slot of everything, under every key.
+/// The slot for everything, under every key.
 pub(super) const EVERYTHING: u32 = URL_SLOTS + GROUP_SLOTS;
-/// The first slot for users and sessions. They have their own, for a user purges his by whatever he does:
-/// among those of URLs he would hit the pages of all.
+/// The first slot for users and sessions. These have their own range, because a user purges such pages by
+/// ordinary actions: in the range of URLs each purge would hit other visitors' pages as well.
 const OWN_FIRST: u32 = LATER_MARKS.start / 2;
-/// Slots for users and sessions.
+/// The number of slots for users and sessions.
 const OWN_SLOTS: u32 = 65_536;
-/// The levels of a path by which it is purged; deeper ones count to the last of them.
+/// The most path levels by which a page is purged; deeper ones count as the last of them.
 pub(super) const LEVELS_MAX: usize = 16;
 
-// Each slot has a mark for soft purges and one for hard ones.
+// Each slot has one mark for soft purges and one for hard ones.
 const _: () = assert!(MARKS == 2 * (EVERYTHING + 1));
 const _: () = assert!(LATER_MARKS.start == 2 * OWN_FIRST);
 const _: () = assert!(LATER_MARKS.end == 2 * (OWN_FIRST + OWN_SLOTS));
 
-/// Whether a number is a slot.
+/// Whether a number is a valid slot.
 pub(super) fn is_slot(slot: u32) -> bool {
     slot <= EVERYTHING || (OWN_FIRST..OWN_FIRST + OWN_SLOTS).contains(&slot)
 }
 
-/// What a purge is for. Paths are percent-decoded, so that every spelling of one is hit.
+/// The scope of a purge. Paths are percent-decoded, so that all spellings of a path are hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
     /// One URL with all its forms: share classes, keyed values, variants.
@@ -40,25 +40,25 @@ pub enum Scope<'a> {
         /// The query after removal of the ignored parameters.
         query: &'a str,
     },
-    /// A path, all paths below it, and all their queries.
+    /// A path and all paths below it, with all their queries.
     Prefix {
         /// Lower-case `host` or `host:port`.
         site: &'a str,
-        /// The path, with a slash at the end or not.
+        /// The path, with or without a trailing slash.
         path: &'a str,
     },
-    /// The pages that the origin gave this tag.
+    /// The pages to which the origin gave this tag.
     Tag(&'a [u8]),
-    /// All pages that are one user's own, on every site: what he does on one may change another.
+    /// All pages of one user, on every site: an action on one site may change another.
     User(&'a [u8]),
-    /// All pages of one session, by its token: whoever holds that may be known no more.
+    /// All pages of one session, by its token: after a log-out, its holder is no longer the user.
     Session(&'a str),
     /// All pages.
     Everything,
 }
 
 impl Scope<'_> {
-    /// Its digest.
+    /// The digest of the scope.
     #[must_use]
     pub fn digest(&self) -> Digest {
         match *self {
@@ -73,28 +73,30 @@ impl Scope<'_> {
         }
     }
 
-    /// It as the aim of a purge; `is_hard`: nothing of it may be shown again, else it is stale.
+    /// The scope as the aim of a purge. If `is_hard`, its pages must not be shown again; otherwise they
+    /// become stale.
     #[must_use]
     pub fn aim(&self, is_hard: bool) -> Aim {
         Aim { scope: self.digest(), is_hard }
     }
 }
 
-/// A scope as what is kept of it, the same in every process and under every key. No two scopes share one.
+/// The digest of a scope, the same in every process and under every key. Different scopes have different
+/// digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Digest {
     /// A URL.
     Url(u128),
     /// A prefix or a tag.
     Group(u128),
-    /// A user or a session, with the pages that are theirs alone.
+    /// A user or a session, with its own pages.
     Own(u128),
     /// All pages.
     Everything,
 }
 
 impl Digest {
-    /// Its place in the table under a key. Some scopes share one, and nobody who lacks the key can tell
+    /// The slot in the table under a key. Some scopes share a slot; without the key, it is unpredictable
     /// which.
     #[must_use]
     pub fn slot(self, key: &MarkKey) -> u32 {
@@ -110,14 +112,14 @@ impl Digest {
 /// A scope that is purged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Aim {
-    /// What.
+    /// The scope.
     pub scope: Digest,
-    /// Whether nothing of it may be shown again.
+    /// Whether its pages must not be shown again.
     pub is_hard: bool,
 }
 
 impl Aim {
-    /// Its mark in the table of purges under a key.
+    /// The mark in the table of purges under a key.
     #[must_use]
     pub fn mark(self, key: &MarkKey) -> u32 {
         2 * self.scope.slot(key) + u32::from(self.is_hard)
@@ -128,7 +130,7 @@ fn prefix(site: &str, path: &str) -> Digest {
     Digest::Group(hashed(b'p', &[site.as_bytes(), path.as_bytes()]))
 }
 
-/// `/a/b/c` has the levels `/`, `/a/`, `/a/b/` and `/a/b/c/`, written without the last slash.
+/// The levels of a path: `/a/b/c` has `/`, `/a/`, `/a/b/` and `/a/b/c/`, written without the last slash.
 fn levels(path: &str) -> impl Iterator<Item = &str> {
     let whole = path.strip_suffix('/').unwrap_or(path);
     let ends = whole.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
@@ -152,14 +154,14 @@ fn keyed(key: &MarkKey, hash: u128) -> u32 {
     bits
 }
 
-/// The first bits of a hash, 128 of them and 32.
+/// The first 128 bits of a hash, and the next 32.
 fn first(hash: Sha256) -> (u128, u32) {
     let bytes = <[u8; 32]>::from(hash.finalize());
     let bits = bytes.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
     (bits, (bits >> 96) as u32)
 }
 
-/// What the page at a URL is purged by, as far as that is known before the origin has answered.
+/// The scopes of the page at a URL, as far as they are known before the origin has answered.
 #[must_use]
 pub fn url_scopes(site: &str, path: &str, query: &str) -> Vec<Digest> {
     let mut scopes = vec![Scope::Url { site, path, query }.digest()];

@@ -1,18 +1,18 @@
-//! Purges of this process on their way to the store, or waiting for it. They count already.
+//! Purges of this process that are on their way to the store or wait for it. They are in effect already.
 
 use std::collections::HashMap;
 
 use super::scope::{Aim, Digest};
 use crate::store::{Generation, MarkKey};
 
-/// Aims that wait at most. Beyond them they count as one: everything is purged.
+/// The most aims that wait. Beyond this number they become one: everything is purged.
 const AIMS_MAX: usize = 65_536;
 
-/// The purges, by aim. Marks mean something under one key only, and so the aims are what is kept.
+/// The waiting purges, by aim. Aims are kept because marks are valid under one key only.
 #[derive(Debug, Default)]
 pub(super) struct Unsent {
     aims: HashMap<Aim, Waiting>,
-    /// By mark under the key that is known: the last purge that has it.
+    /// By mark under the current key: the last purge with this mark.
     marks: HashMap<u32, u64>,
     /// The last purge of this process that the store took.
     pub(super) taken: Generation,
@@ -20,19 +20,19 @@ pub(super) struct Unsent {
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    /// Which purge of this process it was.
+    /// The number of the purge within this process.
     begun: u64,
-    /// Whether whoever began it has given up.
+    /// Whether the caller that began it has given up.
     is_left: bool,
 }
 
 impl Unsent {
-    /// How many wait.
+    /// How many aims wait.
     pub(super) fn len(&self) -> usize {
         self.aims.len()
     }
 
-    /// The last purge that has a mark.
+    /// The last purge with a mark.
     pub(super) fn last(&self, mark: u32) -> Option<u64> {
         self.marks.get(&mark).copied()
     }
@@ -48,13 +48,13 @@ impl Unsent {
         }
     }
 
-    /// The store has these of the purge `begun`.
+    /// Removes aims of the purge `begun`, which the store has taken.
     pub(super) fn remove(&mut self, aims: &[Aim], begun: u64, key: &MarkKey) {
         for aim in aims {
             if self.aims.get(aim).is_some_and(|waiting| waiting.begun <= begun) {
                 self.aims.remove(aim);
             }
-            // Another aim may have the same mark: what the store has since outweighs that one's, too.
+            // Another aim may have the same mark. The store's newer number covers it, too.
             let mark = aim.mark(key);
             if self.last(mark).is_some_and(|last| last <= begun) {
                 self.marks.remove(&mark);
@@ -62,14 +62,14 @@ impl Unsent {
         }
     }
 
-    /// The store has a purge of this process.
+    /// Records that the store has taken a purge of this process.
     pub(super) fn took(&mut self, purge: Generation) {
         if !self.taken.includes(purge) {
             self.taken = purge;
         }
     }
 
-    /// Whoever began it has given up. Returns how many of its aims nobody else sends.
+    /// Records that the caller has given up. Returns how many of the aims are not being sent otherwise.
     pub(super) fn leave(&mut self, aims: &[Aim], begun: u64) -> usize {
         let mut left = 0;
         for aim in aims {
@@ -81,13 +81,13 @@ impl Unsent {
         left
     }
 
-    /// Some of those that were given up, each with its purge.
+    /// Some of the aims whose caller has given up, each with its purge.
     pub(super) fn left(&self, most: usize) -> Vec<(Aim, u64)> {
         let left = self.aims.iter().filter(|(_, waiting)| waiting.is_left);
         left.map(|(aim, waiting)| (*aim, waiting.begun)).take(most).collect()
     }
 
-    /// Marks are made with another key from now on.
+    /// Switches the marks to another key.
     pub(super) fn rekey(&mut self, key: &MarkKey) {
         self.marks.clear();
         for (aim, waiting) in &self.aims {

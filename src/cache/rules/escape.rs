@@ -1,10 +1,10 @@
-//! Escapes in a page, undone: `&eacute;`, `%40`, `\u0041`.
+//! Undoes escapes in a page: `&eacute;`, `%40`, `\u0041`.
 
 use memchr::{memchr2, memchr3};
 
-/// The longest escape, `&CounterClockwise…;` not among them.
+/// The longest escape that is undone; longer named references such as `&CounterClockwise…;` are not.
 pub(super) const ESCAPE_MAX: usize = 16;
-/// The most digits of a reference by number: others have zeros before them.
+/// The most digits of a numeric reference; longer ones only add leading zeros.
 const DIGITS_MAX: usize = 10;
 
 /// Whether an escape may begin with this byte.
@@ -12,7 +12,7 @@ pub(super) fn is_sign(byte: u8) -> bool {
     matches!(byte, b'&' | b'%' | b'\\')
 }
 
-/// A text in lower case, as it is without its escapes; `None`: it has none.
+/// A lower-case text with its escapes undone; `None` if it has none.
 pub(super) fn without_escapes(text: &[u8]) -> Option<Vec<u8>> {
     memchr3(b'&', b'%', b'\\', text)?;
     let (text, mut plain) = (text.to_ascii_lowercase(), Vec::new());
@@ -20,8 +20,8 @@ pub(super) fn without_escapes(text: &[u8]) -> Option<Vec<u8>> {
     (plain != text).then_some(plain)
 }
 
-/// Adds a text in lower case to `plain`, without its escapes. Unless it `is_last`, what may be the start of
-/// an escape is left out at its end.
+/// Appends a lower-case text to `plain` with its escapes undone. Unless it `is_last`, a possible start of an
+/// escape at its end is left out.
 pub(super) fn unescape(text: &[u8], is_last: bool, plain: &mut Vec<u8>) {
     let mut rest = text;
     while let Some(at) = memchr3(b'&', b'%', b'\\', rest) {
@@ -41,7 +41,7 @@ pub(super) fn unescape(text: &[u8], is_last: bool, plain: &mut Vec<u8>) {
     plain.make_ascii_lowercase();
 }
 
-/// Writes what the escape at the start of `text` means, and returns its length.
+/// Appends the character of the escape at the start of `text`, and returns the escape's length.
 pub(super) fn unescaped(text: &[u8], plain: &mut Vec<u8>) -> Option<usize> {
     let (character, length) = match text {
         [b'%', high, low, ..] => {
@@ -61,13 +61,13 @@ pub(super) fn unescaped(text: &[u8], plain: &mut Vec<u8>) -> Option<usize> {
     Some(length)
 }
 
-/// The number that hexadecimal digits write.
+/// The value of hexadecimal digits.
 pub(super) fn hex(digits: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(digits).ok()?;
     text.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(text, 16).ok())?
 }
 
-/// A numeric reference whose digits begin behind `before` bytes. The final `;` may be missing.
+/// Parses a numeric reference whose digits begin after `before` bytes. The final `;` may be missing.
 fn reference(digits: &[u8], before: usize, radix: u32) -> Option<(char, usize)> {
     let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
     let count = digits.iter().take(DIGITS_MAX).take_while(is_digit).count();
@@ -77,7 +77,7 @@ fn reference(digits: &[u8], before: usize, radix: u32) -> Option<(char, usize)> 
     Some((character, before + count + closed))
 }
 
-/// A reference by name, behind its `&`.
+/// Parses a named reference, after its `&`.
 fn named(name: &[u8]) -> Option<(char, usize)> {
     let end = memchr2(b';', b'&', &name[..name.len().min(ESCAPE_MAX - 1)])?;
     let closed = name[end] == b';';
@@ -87,12 +87,12 @@ fn named(name: &[u8]) -> Option<(char, usize)> {
     known.next().map(|(_, character)| (character, length))
 }
 
-/// The references by name that are undone, in lower case.
+/// The named references that are undone, in lower case.
 pub(super) fn references() -> impl Iterator<Item = (&'static str, char)> {
     NAMED.into_iter().chain(LATIN.split(' ').zip('\u{df}'..))
 }
 
-/// References by name that stand in names and addresses.
+/// Named references for characters that occur in names and addresses.
 const NAMED: [(&str, char); 14] = [
     ("times", '×'),
     ("amp", '&'),
@@ -110,7 +110,8 @@ const NAMED: [(&str, char); 14] = [
     ("shy", '\u{ad}'),
 ];
 
-/// The letters from U+00DF to U+00FF by name, in order. Those from U+00C0 on are the same in capitals.
+/// The names of the letters from U+00DF to U+00FF, in order. The letters from U+00C0 on are the same in
+/// capitals.
 const LATIN: &str = "szlig agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml \
                      igrave iacute icirc iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash \
                      ugrave uacute ucirc uuml yacute thorn yuml";

@@ -1,6 +1,6 @@
-//! Among whom a page is shared, where not all of a class may have it: a segment, or one session.
+//! The group within a share class for which a page is stored: a segment, or one session.
 //!
-//! Each is a run of bytes that stands in the page's key, and that two groups never have in common.
+//! A group is a byte string in the page's key; different groups always have different bytes.
 
 use ::http::HeaderMap;
 
@@ -8,11 +8,11 @@ use crate::http::language;
 use crate::ident::User;
 use crate::policy::route::Segment;
 
-/// Version of a session's group: another one makes other keys. With the first one pages were ended among
-/// those of URLs, and are ended so no more.
+/// Version of a session's group: another version makes other keys. Pages of version 1 were purged through URL
+/// slots, which is no longer done.
 const SESSION_FORMAT: u8 = 2;
 
-/// The segment of a visitor, who is `user` where he has a login. It never holds who he is.
+/// The group for the segment of a visitor, who is `user` if logged in. It never contains the user's identity.
 #[must_use]
 pub fn segment(segment: &Segment, user: Option<&User>, headers: &HeaderMap) -> Vec<u8> {
     let mut group = Vec::new();
@@ -26,9 +26,9 @@ pub fn segment(segment: &Segment, user: Option<&User>, headers: &HeaderMap) -> V
     group
 }
 
-/// One session of a user: what the origin is told of him, and the cookies that it is shown. Two sessions
-/// of one user may differ, by a cart or a message that the app keeps with the session; and a session is
-/// another one once his name or his attributes are.
+/// The group for one session of a user: what the origin is told of the user, and the cookies that it gets.
+/// Two sessions of one user may differ, for example by a cart or a message that the app keeps with the
+/// session. A change of name or attributes also makes another group.
 #[must_use]
 pub fn session(user: &User, cookies: &[u8]) -> Vec<u8> {
     let mut group = vec![SESSION_FORMAT];
@@ -37,13 +37,13 @@ pub fn session(user: &User, cookies: &[u8]) -> Vec<u8> {
     group
 }
 
-/// A text, or the mark that there is none.
+/// Appends a text, or the mark for an absent one.
 fn part(group: &mut Vec<u8>, text: Option<&str>) {
     group.push(u8::from(text.is_some()));
     bytes(group, text.unwrap_or_default().as_bytes());
 }
 
-/// Behind its length, so that no two lists are the same bytes.
+/// Appends bytes with a length prefix, so that different lists never have the same encoding.
 fn bytes(group: &mut Vec<u8>, bytes: &[u8]) {
     group.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
     group.extend_from_slice(bytes);

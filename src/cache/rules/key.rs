@@ -1,4 +1,4 @@
-//! `hash_request`: the key under which a page is stored.
+//! `hash_request` computes the key under which a page is stored.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
@@ -7,27 +7,27 @@ use crate::http::cookie::rebuild;
 use crate::http::vary::selecting_value;
 use crate::ident::PageKey;
 
-/// Version of the fields below, and of what may be kept under a key: another one makes other keys. So two versions
-/// of this program on one store never give out each other's pages where they differ in whom they share them with.
+/// Version of the fields below, and of what may be kept under a key: another version makes other keys. Two
+/// versions of this program on one store therefore never share pages if their sharing rules differ.
 const FORMAT: u8 = 1;
 
-/// With whom a stored page is shared. Pages of different classes never meet.
+/// The visitors with whom a stored page is shared. Pages of different classes have different keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShareClass {
     /// Visitors without a login.
     Anonymous,
-    /// All visitors, because the origin said `public` and the operator believes it.
+    /// All visitors, because the origin said `public` and the configuration trusts this.
     Public,
-    /// All visitors, because the operator says so.
+    /// All visitors, because the configuration says so.
     Everyone,
-    /// Visitors with a login who are of one segment.
+    /// Visitors with a login in one segment.
     Segment,
     /// One visitor with a login, in one session.
     User,
 }
 
 impl ShareClass {
-    /// The word for it.
+    /// The name of the class, for logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,31 +39,31 @@ impl ShareClass {
         }
     }
 
-    /// Whether a fill tells the origin who the visitor is, and has his session.
+    /// Whether a fill identifies the visitor to the origin and carries the visitor's session.
     #[must_use]
     pub fn is_personal(self) -> bool {
         matches!(self, Self::Segment | Self::User)
     }
 }
 
-/// What a page's key is made of. GET and HEAD share it.
+/// The parts of a page's key. GET and HEAD share a key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyParts<'a> {
-    /// Which origin; `""` is the main one.
+    /// The origin; `""` is the main one.
     pub site: &'a str,
     /// The visitor's scheme.
     pub scheme: &'a str,
     /// Lower-case `host` or `host:port`.
     pub host: &'a str,
-    /// The path's bytes as they came.
+    /// The raw path.
     pub path: &'a str,
     /// The query after removal of the ignored parameters.
     pub query: &'a str,
-    /// With whom the page is shared.
+    /// The class of visitors with whom the page is shared.
     pub class: ShareClass,
-    /// The segment or the session among which it is shared; empty where neither is asked for.
+    /// The segment or session with which it is shared; empty for the other classes.
     pub group: &'a [u8],
-    /// The request's fields, for those that are keyed.
+    /// The request's fields, from which the keyed ones are read.
     pub headers: &'a HeaderMap,
     /// Cookies that are part of the key.
     pub key_cookies: &'a [String],
@@ -71,13 +71,13 @@ pub struct KeyParts<'a> {
     pub key_headers: &'a [HeaderName],
 }
 
-/// Puts a field behind its length, so that no two lists of fields are the same bytes.
+/// Hashes a field with a length prefix, so that different lists of fields never have the same encoding.
 fn field(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);
 }
 
-/// The key of a request's page.
+/// Computes the key of a request's page.
 #[must_use]
 pub fn hash_request(parts: &KeyParts<'_>) -> PageKey {
     let mut hash = Sha256::new();
@@ -89,13 +89,13 @@ pub fn hash_request(parts: &KeyParts<'_>) -> PageKey {
         parts.path,
         parts.query,
         parts.class.as_str(),
-        // Behind these comes the group, which is no text.
+        // The group follows; it is not text.
     ] {
         field(&mut hash, text.as_bytes());
     }
     field(&mut hash, parts.group);
-    // As a fill sends them: an origin may take the first or the last of one name, and may or may
-    // not take the quotes off.
+    // In the form in which a fill sends them: of cookies with one name, an origin may take the first or the
+    // last, and may or may not remove the quotes.
     for name in parts.key_cookies {
         let line = rebuild(parts.headers, |cookie| cookie == name.as_bytes());
         chosen(&mut hash, name.as_bytes(), line.as_ref().map(HeaderValue::as_bytes));
@@ -107,7 +107,7 @@ pub fn hash_request(parts: &KeyParts<'_>) -> PageKey {
     PageKey(hash.finalize().into())
 }
 
-/// The key of the variant that `sent` chooses by `fields` below the page `primary`.
+/// The key of the variant that `sent` selects by `fields`, of the page `primary`.
 #[must_use]
 pub fn variant_key(primary: &PageKey, fields: &[HeaderName], sent: &HeaderMap) -> PageKey {
     let mut hash = Sha256::new();
@@ -119,7 +119,7 @@ pub fn variant_key(primary: &PageKey, fields: &[HeaderName], sent: &HeaderMap) -
     PageKey(hash.finalize().into())
 }
 
-/// A name with its value, or with the mark that there is none.
+/// Hashes a name with its value, or with the mark for an absent one.
 fn chosen(hash: &mut Sha256, name: &[u8], value: Option<&[u8]>) {
     field(hash, name);
     match value {

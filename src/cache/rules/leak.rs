@@ -1,27 +1,27 @@
-//! What counts as one visitor's own on a page that is about to be shared.
+//! The kinds of personal data that keep a page from being shared.
 
 /// Why a page is not shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Finding {
-    /// A form field or meta tag whose name says that its value belongs to one visitor.
+    /// A form field or meta tag whose name shows that its value belongs to one visitor.
     #[error("a CSRF field")]
     CsrfField,
     /// A link or form field that carries a session id.
     #[error("a session id in a link")]
     SessionIdInLink,
-    /// A page that could not be read whole: its coding, its charset, its size, or its markup.
+    /// A page that could not be read whole, because of its coding, charset, size or markup.
     #[error("the page could not be read")]
     Undecodable,
-    /// A field for a password, or a form that logs in, where such are looked for.
+    /// A password field or a log-in form, on pages where these count.
     #[error("a field for a password")]
     PasswordField,
-    /// A form that is sent by POST, on a page that has lost its cookie.
+    /// A form with method POST, on a page that has lost its cookie.
     #[error("a form that is posted")]
     PostForm,
     /// The name of the user for whom the page was fetched.
     #[error("the name of a user")]
     LeakUser,
-    /// An attribute of his.
+    /// An attribute of that user.
     #[error("an attribute of a user")]
     LeakAttribute,
     /// A token, or the value of a cookie.
@@ -30,7 +30,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// The word for logs and metrics, which stays the same.
+    /// The name for logs and metrics, which stays stable.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -46,13 +46,13 @@ impl Finding {
     }
 }
 
-/// Which forms are for one visitor.
+/// The forms that belong to one visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// None by itself.
+    /// No form by itself.
     None,
-    /// Those that log in: the page is asked for with a session, and the app may have forgotten that.
+    /// Log-in forms: the page was requested with a session, which the app may have forgotten.
     LogIns,
-    /// All that are posted: the page has lost the cookie that goes with them.
+    /// All POST forms: the page has lost the cookie that belongs to them.
     Posted,
 }

@@ -1,9 +1,9 @@
-//! The leak guard: whether a page that is about to be shared holds something of one visitor, a CSRF
-//! field or a session id in a link, or what [`Traces`] say is somebody's own.
+//! The leak guard: checks whether a page that is about to be shared contains data of one visitor. It looks
+//! for CSRF fields, session ids in links, and the personal data in [`Traces`].
 //!
-//! For fields and links it reads tags, never text: an article about `csrf_token` passes. Tags are read where
-//! `stems` finds a word that could be part of one that counts. What cannot be read does not pass. What
-//! follows from a finding is decided elsewhere.
+//! CSRF fields and links are looked for in tags, never in text: an article about `csrf_token` passes. Tags
+//! are read only where the tag prefilter finds a word that could be part of a match. A page that cannot be
+//! read does not pass. What follows from a finding is decided elsewhere.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -29,16 +29,16 @@ use crate::http::query::{is_session_field, text_has_session_id};
 /// What the guard looks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch<'t> {
-    /// Which forms are for one visitor.
+    /// The forms that belong to one visitor.
     pub forms: Forms,
-    /// What is one visitor's own.
+    /// The visitor's personal data.
     pub traces: &'t Traces,
-    /// The largest body that is read, decoded, in bytes: it bounds time and memory.
+    /// The largest body that is read, after decoding, in bytes. It limits time and memory.
     pub max_decoded: usize,
 }
 
-/// Looks through a whole response, whose body came in the pieces `body`, for what must not be
-/// shared. What no browser shows as a page is searched for [`Traces`] alone.
+/// Inspects a whole response, whose body came in the pieces `body`, for data that must not be shared.
+/// Responses that browsers do not show as a page are only searched for [`Traces`].
 ///
 /// # Errors
 /// The first [`Finding`].
@@ -53,7 +53,7 @@ pub fn inspect(headers: &HeaderMap, body: &[Bytes], watch: &Watch<'_>) -> Result
     match coding(headers)? {
         Coding::Identity => reading.inspect(|| Ok(raw())),
         Coding::Gzip => reading.inspect(|| Ok(MultiGzDecoder::new(raw()))),
-        // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some send it bare.
+        // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some servers send raw deflate.
         Coding::Deflate if is_zlib(start) => reading.inspect(|| Ok(ZlibDecoder::new(raw()))),
         Coding::Deflate => reading.inspect(|| Ok(DeflateDecoder::new(raw()))),
         Coding::Brotli if recoded::has_large_window(start[0]) => Err(Finding::Undecodable),
@@ -67,7 +67,7 @@ pub fn inspect(headers: &HeaderMap, body: &[Bytes], watch: &Watch<'_>) -> Result
 /// How deep pages within pages (`srcdoc`, `noscript`) are followed.
 const DEPTH_MAX: usize = 4;
 
-/// Codings that can be looked into.
+/// Content codings that can be decoded.
 enum Coding {
     Identity,
     Gzip,
@@ -92,7 +92,7 @@ fn coding(headers: &HeaderMap) -> Result<Coding, Finding> {
     }
 }
 
-/// The charset that the fields name. An unknown name lets the browser guess.
+/// The charset that the fields name. For an unknown name the browser guesses.
 fn named_encoding(headers: &HeaderMap) -> Result<&'static Encoding, Finding> {
     match media::charset(headers) {
         None => Ok(UTF_8),
@@ -109,8 +109,8 @@ struct Reading<'w> {
 }
 
 impl Reading<'_> {
-    /// Reads a decoded page in the charset in which tags can be told from text. UTF-16 and the like, by
-    /// name or by the byte order mark at its start, hide ASCII. `open` begins the page anew.
+    /// Inspects a decoded page in a charset in which tags can be told from text. UTF-16 and similar charsets,
+    /// set by name or by a byte order mark, hide ASCII. `open` starts the page again from its beginning.
     fn inspect<R: Read>(&self, open: impl Fn() -> Result<R, Finding>) -> Result<(), Finding> {
         let mut start = Vec::with_capacity(3);
         let mut page = open()?;
@@ -122,9 +122,9 @@ impl Reading<'_> {
     }
 }
 
-/// What was seen in a text without reading its tags.
+/// The result of reading a text without parsing its tags.
 struct Seen {
-    /// Whether something is somebody's own.
+    /// Whether it contains personal data.
     own: Result<(), Finding>,
     may_be_in_tags: bool,
 }
@@ -147,9 +147,9 @@ impl<'w> Text<'w> {
         Ok(Self { charset, ascii, watch, depth })
     }
 
-    /// Looks through the whole text, and reads its tags where there may be something in them. For that the
-    /// page is opened again: hardly any is read twice. What is found in tags comes first, for it says
-    /// something of the page, and not of the visitor.
+    /// Inspects the whole text, and parses its tags if the prefilter finds something. For that the page is
+    /// opened a second time, which is rare. A finding in tags takes precedence, because it concerns the page
+    /// and not the visitor.
     fn inspect_page<R: Read>(
         &self,
         page: impl Read,
@@ -165,7 +165,7 @@ impl<'w> Text<'w> {
         }
     }
 
-    /// Reads the tags, and inspects the pages within them.
+    /// Parses the tags, and inspects the pages within them.
     fn inspect_tags(&self, page: impl Read) -> Result<(), Finding> {
         if self.depth > DEPTH_MAX {
             return Err(Finding::Undecodable);
@@ -180,16 +180,16 @@ impl<'w> Text<'w> {
         self.inspect_page(page.as_bytes(), || Ok(page.as_bytes()))
     }
 
-    /// Searches for what is somebody's own.
+    /// Searches for personal data.
     fn search(&self, text: impl Read) -> Result<(), Finding> {
         let mut search = Search::new(self.watch.traces, self.charset);
         self.read_through(text, |window, is_last| search.look(window, is_last))
     }
 
-    /// Searches for what is somebody's own, and for words that may be in tags.
+    /// Searches for personal data, and for words that may stand in tags.
     fn look_through(&self, page: impl Read) -> Result<Seen, Finding> {
         let mut search = Search::new(self.watch.traces, self.charset);
-        // What a page has within is read as UTF-8, and may be another text then.
+        // Pages within the page are read as UTF-8, which may give another text.
         let differs_within = self.charset != UTF_8 && !self.watch.traces.is_empty();
         let mut seen = Seen { own: Ok(()), may_be_in_tags: differs_within };
         self.read_through(page, |window, is_last| {
@@ -219,7 +219,7 @@ impl<'w> Text<'w> {
         }
     }
 
-    /// Reads all tags, and returns the pages that are written in them.
+    /// Parses all tags, and returns the pages that they contain.
     fn read_tags(&self, page: impl Read) -> Result<Inner, Finding> {
         let inner = std::cell::RefCell::new(Inner::default());
         let most = self.watch.max_decoded.saturating_add(PIECE);
@@ -227,7 +227,7 @@ impl<'w> Text<'w> {
             .append_element_content_handler(element!("*", |element| {
                 Ok(inspect_element(element, self.watch.forms, &mut inner.borrow_mut())?)
             }))
-            // Text to browsers that run scripts, and tags to those that do not.
+            // Browsers that run scripts read this as text, others as tags.
             .append_element_content_handler(text!("noscript, noframes, noembed", |chunk| {
                 inner.borrow_mut().add_text(chunk.as_str(), chunk.last_in_text_node());
                 Ok(())
@@ -242,7 +242,7 @@ impl<'w> Text<'w> {
     }
 }
 
-/// Hands a body on in pieces, as far as it may be read.
+/// Passes a body on in pieces, up to the size limit.
 fn read_pieces(
     mut page: impl Read,
     watch: &Watch<'_>,
@@ -260,12 +260,12 @@ fn read_pieces(
     }
 }
 
-/// The two bytes before a zlib stream (RFC 1950 §2.2).
+/// Whether these are the first two bytes of a zlib stream (RFC 1950 §2.2).
 fn is_zlib(start: [u8; 2]) -> bool {
     start[0] & 0x0f == 8 && u16::from_be_bytes(start).is_multiple_of(31)
 }
 
-/// A finding of ours comes back as it was; any other error means markup that cannot be read.
+/// Returns a finding from a handler unchanged; any other error means unreadable markup.
 #[expect(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]
 fn finding_in(error: RewritingError) -> Finding {
     match &error {
@@ -316,13 +316,13 @@ fn inspect_element(
             "method" if forms == Forms::Posted && tag == "form" => {
                 refuse(attribute, "post", Finding::PostForm)?
             }
-            // A button may post a form that says nothing.
+            // A button may post a form that has no method.
             "formmethod" if forms == Forms::Posted => refuse(attribute, "post", Finding::PostForm)?,
-            // Repeated attributes are all looked at, though browsers take the first.
+            // All repetitions of an attribute are inspected, although browsers use the first.
             "name" | "property" if is_field => inspect_field(element, attribute)?,
             "srcdoc" => inner.add_text(&value(attribute), true),
             name if is_link(&tag, name) => inspect_link(attribute)?,
-            // A page's address in `og:url`, or the target of a refresh.
+            // The page's URL in `og:url`, or the target of a refresh.
             "content" if tag == "meta" => inspect_link_in_content(element, attribute)?,
             _ => {}
         }
@@ -334,7 +334,7 @@ fn refuse(attribute: &Attribute<'_>, word: &str, finding: Finding) -> Result<(),
     if value(attribute).trim().eq_ignore_ascii_case(word) { Err(finding) } else { Ok(()) }
 }
 
-/// Words in the addresses of forms that log in, without what stands between their parts.
+/// Words in the URLs of log-in forms, without separators.
 const LOG_INS: [&str; 4] = ["login", "logon", "signin", "authenticate"];
 
 fn refuse_log_in(attribute: &Attribute<'_>) -> Result<(), Finding> {
@@ -348,7 +348,7 @@ fn refuse_log_in(attribute: &Attribute<'_>) -> Result<(), Finding> {
 fn inspect_field(element: &Element<'_, '_>, attribute: &Attribute<'_>) -> Result<(), Finding> {
     let value = value(attribute);
     let name = own_name(&value);
-    // PHP adds its id to forms as a hidden field, beside links.
+    // PHP adds its session id to forms as a hidden field, besides links.
     if is_session_field(name.as_bytes()) {
         return Err(Finding::SessionIdInLink);
     }
@@ -359,13 +359,13 @@ fn inspect_field(element: &Element<'_, '_>, attribute: &Attribute<'_>) -> Result
     Ok(())
 }
 
-/// MediaWiki gives every anonymous visitor the same edit token, `+\`.
+/// Whether the value is the same for all: MediaWiki gives every anonymous visitor the edit token `+\`.
 fn has_constant_value(element: &Element<'_, '_>) -> bool {
     let mut values = element.attributes().iter().filter(|attribute| attribute.name() == "value");
     values.next().is_some_and(|only| value(only) == "+\\") && values.next().is_none()
 }
 
-/// `contact[_token]` is `_token` to Symfony, Rails and Laravel.
+/// The innermost name: `contact[_token]` is `_token` to Symfony, Rails and Laravel.
 fn own_name(name: &str) -> &str {
     let name = name.trim();
     match name.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
@@ -394,7 +394,7 @@ fn inspect_link_in_content(
     Ok(())
 }
 
-/// Whether the attribute holds an address, or a script that may.
+/// Whether the attribute contains a URL, or a script that may contain one.
 fn is_link(tag: &str, name: &str) -> bool {
     LINKS.contains(&name)
         || name.starts_with("data-")
@@ -402,7 +402,7 @@ fn is_link(tag: &str, name: &str) -> bool {
         || (name == "data" && tag == "object")
 }
 
-/// An attribute's value with its character references decoded: `&#95;token` is `_token`.
+/// The value of an attribute with its character references decoded: `&#95;token` is `_token`.
 fn value(attribute: &Attribute<'_>) -> String {
     let raw = attribute.value();
     match decoded(&raw) {
@@ -411,8 +411,8 @@ fn value(attribute: &Attribute<'_>) -> String {
     }
 }
 
-/// Decodes character references as far as they can spell ASCII; others stay as they are. The final
-/// `;` may be missing, as browsers allow for numbers (WHATWG HTML §13.2.5.72).
+/// Decodes character references that spell ASCII; others stay. The final `;` may be missing, as browsers
+/// allow for numeric ones (WHATWG HTML §13.2.5.72).
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
@@ -437,7 +437,7 @@ fn decoded(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// `#95;` or `#x5f;`, and what stands behind.
+/// Parses `#95;` or `#x5f;`, and returns the rest.
 fn numeric_reference(text: &str) -> Option<(char, &str)> {
     let number = text.strip_prefix('#')?;
     let (digits, radix) = match number.strip_prefix(['x', 'X']) {
@@ -450,7 +450,7 @@ fn numeric_reference(text: &str) -> Option<(char, &str)> {
     Some((character, behind.strip_prefix(';').unwrap_or(behind)))
 }
 
-/// One of [`NAMED`], and what stands behind.
+/// Parses one of [`NAMED`], and returns the rest.
 fn named_reference(text: &str) -> Option<(char, &str)> {
     NAMED.iter().find_map(|(name, character)| {
         let behind = text.strip_prefix(name)?;
@@ -462,7 +462,7 @@ fn named_reference(text: &str) -> Option<(char, &str)> {
     })
 }
 
-/// The pieces of a body, read one after the other without copying them together.
+/// Reads the pieces of a body one after the other, without copying them into one buffer.
 struct Pieces<'b> {
     all: &'b [Bytes],
     current: &'b [u8],
@@ -473,7 +473,7 @@ impl<'b> Pieces<'b> {
         Self { all, current: &[] }
     }
 
-    /// The first two bytes; 0 where there are none.
+    /// The first two bytes; 0 for a missing one.
     fn start(&self) -> [u8; 2] {
         let mut bytes = self.all.iter().flatten().copied();
         [bytes.next().unwrap_or(0), bytes.next().unwrap_or(0)]
@@ -492,10 +492,10 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// Elements whose name or property may mean a value of one visitor's.
+/// Elements whose name or property may mark a value as one visitor's.
 const FIELDS: [&str; 5] = ["input", "meta", "textarea", "button", "select"];
 
-/// Names of such values. Compared in any case, to be safe, though HTML tells cases apart.
+/// Names of such values. Compared without case for safety, although HTML distinguishes case.
 const CSRF_NAMES: [&str; 13] = [
     // Many frameworks; Rails and Laravel in a meta tag.
     "csrf_token",
@@ -538,11 +538,11 @@ const LINKS: [&str; 15] = [
     "usemap",
 ];
 
-/// The named references that spell ASCII and could stand in a name or an address.
+/// The named references that spell ASCII and could stand in a name or a URL.
 const NAMED: [(&str, char); 24] = [
     ("amp", '&'),
     ("AMP", '&'),
-    // With these a page within a page is written.
+    // These are used to write a page within a page.
     ("lt", '<'),
     ("LT", '<'),
     ("gt", '>'),
@@ -760,7 +760,7 @@ mod tests {
         for (name, code) in coders {
             for (page, expected) in [(&good, Ok(())), (&bad, Err(Finding::CsrfField))] {
                 let body = Bytes::from(code(page.as_bytes()));
-                // In pieces, as it comes from the network.
+                // In pieces, as from the network.
                 let pieces: Vec<Bytes> = body.chunks(7).map(Bytes::copy_from_slice).collect();
                 assert_eq!(inspect(&coded(name), &pieces, LIMIT), expected, "{name}");
             }
@@ -782,7 +782,7 @@ mod tests {
             ("br", &pressed[..pressed.len() / 2]),
             ("br", &[0x11, 0x1e, 0x00]),
             ("zstd", &zstd_of(page.as_bytes())[..20]),
-            // A window of 16 MiB, which is more than clients have for it.
+            // A window of 16 MiB, more than clients have for it.
             ("zstd", b"\x28\xb5\x2f\xfd\x00\x70\x01\x00\x00"),
             ("deflate", b"\xff\xff\xff\xff"),
             ("compress", page.as_bytes()),
@@ -926,7 +926,7 @@ mod tests {
         }
     }
 
-    /// What is found where all tags are read, whatever words there are.
+    /// The finding if all tags are parsed, without the prefilter.
     fn found_in_tags(page: &str, watch: &Watch<'_>, depth: usize) -> Result<(), Finding> {
         if depth > DEPTH_MAX {
             return Err(Finding::Undecodable);
@@ -935,7 +935,7 @@ mod tests {
         inner.pages().try_for_each(|within| found_in_tags(&within, watch, depth + 1))
     }
 
-    /// One letter, as it stands or escaped.
+    /// One letter, as it is or escaped.
     fn written(letter: char, way: u8) -> String {
         let number = u32::from(letter);
         match way {
@@ -959,7 +959,7 @@ mod tests {
         }
     }
 
-    /// A word that counts, or nearly, with some of its letters escaped, in a place where it may count.
+    /// A word that counts, or almost, with some of its letters escaped, in a place where it may count.
     fn fragment() -> impl Strategy<Value = String> {
         let words = proptest::sample::select(vec![
             "csrf_token",
@@ -1059,7 +1059,7 @@ mod tests {
             let wanted = found_in_tags(&page, &watch, 0);
             let body: Vec<_> = page.as_bytes().chunks(piece).map(Bytes::copy_from_slice).collect();
             let found = super::inspect(&typed("text/html"), &body, &watch);
-            // Where no word counts, nobody needs to read the tags.
+            // The prefilter may skip the tags if no word counts.
             let is_unread = wanted == Err(Finding::Undecodable) && found.is_ok();
             prop_assert!(found == wanted || is_unread, "{page}: {wanted:?}, {found:?}");
         }

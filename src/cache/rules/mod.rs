@@ -1,6 +1,8 @@
-//! What may be stored, for whom, and for how long: pure rules over header fields, bodies and a `now`.
+//! The rules of the cache: what may be stored, for whom, and for how long. Pure functions over header fields,
+//! bodies and a `now`.
 //!
-//! No clock, no socket, no store and no `async`. The rules never import what fetches (`cache::fill`).
+//! No clock, no socket, no store and no `async`. The rules never import the code that fetches
+//! (`cache::fill`).
 
 mod escape;
 pub mod fragments;

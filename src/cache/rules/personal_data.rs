@@ -1,9 +1,9 @@
-//! What of one visitor's own must not stand in a page that others are given, and the search for it.
+//! Searches a page for one visitor's personal data, which a shared page must not contain.
 //!
-//! A fill is sent without anything that tells who the visitor is, so that nothing should ever be found.
-//! It is looked for all the same: an app has other ways to know somebody. The whole page is read,
-//! tags and comments and scripts included, as it stands and with its escapes undone (`&eacute;`, `%40`,
-//! `\u0041`). Case counts for nothing. What follows from a find is decided elsewhere.
+//! A fill is sent without anything that identifies the visitor, so the search should never find anything. It
+//! is done all the same, because an app may identify visitors in other ways. The whole page is read,
+//! including tags, comments and scripts, both as it is and with its escapes undone (`&eacute;`, `%40`,
+//! `\u0041`). Case is ignored. What follows from a find is decided elsewhere.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -26,27 +26,28 @@ use super::escape::{ESCAPE_MAX, is_sign, references, unescape, unescaped, withou
 use super::leak::Finding;
 use super::window::Window;
 
-/// The most that is looked for at a time.
+/// The most texts that are looked for at a time.
 const MARKS_MAX: usize = 64;
-/// So much of each: who shows the start of a secret shows it.
+/// How much of each text is looked for, in bytes: showing the start of a secret already reveals it.
 const MARK_BYTES_MAX: usize = 64;
-/// The shortest attribute that is looked for, and the shortest name that is found in running text.
+/// The shortest attribute that is looked for, and the shortest name that is looked for in running text.
 const WORD_MIN: usize = 4;
 /// The shortest token that is looked for.
 const TOKEN_MIN: usize = 8;
-/// The shortest value of a cookie that a page sets: shorter ones are words such as `compact`.
+/// The shortest cookie value that is looked for, of cookies that a page sets: shorter ones are words such as
+/// `compact`.
 const VALUE_MIN: usize = 16;
-/// So many pieces of a token.
+/// The most pieces of a token that are looked for.
 const PIECES_MAX: usize = 8;
-/// So many bytes on each side of a find say whether it is one: a character, or `="`.
+/// How many bytes on each side of a match are needed to judge it: a character, or `="`.
 const AROUND: usize = 4;
-/// The most escapes that are looked at one by one.
+/// The most escapes that are checked one by one.
 const ESCAPES_MAX: usize = 256;
-/// So many bytes at the start of what is in sight may begin with the end of an escape, and be read in
-/// another way than they were with an earlier piece.
+/// The bytes at the start of the window that may begin with the end of an escape, and so may be read
+/// differently than with an earlier piece.
 const UNSURE: usize = 32;
 
-/// What of one visitor's own no shared page may hold.
+/// One visitor's personal data, which a shared page must not contain.
 #[derive(Clone, Default)]
 pub struct Traces(Vec<Mark>);
 
@@ -56,7 +57,7 @@ impl std::fmt::Debug for Traces {
     }
 }
 
-/// One text that is looked for.
+/// One text to look for.
 #[derive(Clone)]
 struct Mark {
     finding: Finding,
@@ -64,22 +65,22 @@ struct Mark {
     place: Place,
 }
 
-/// Where a text counts as found.
+/// Where a match of a text counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Anywhere: it is no word.
+    /// Anywhere: the text is not a word.
     Anywhere,
-    /// As a word, and not as a name of the markup itself.
+    /// As a whole word, and not as a name in the markup.
     Word,
-    /// As all that stands in an element or between quotation marks: it is too short for more.
+    /// As the whole content of an element, or of quotation marks: the text is too short to count elsewhere.
     Alone,
 }
 
 impl Traces {
-    /// The user's name. One of fewer than four bytes is looked for where it stands alone, and not at all
-    /// where it is a short number.
+    /// Adds the user's name. A name of fewer than four bytes counts only as a whole content, and a short
+    /// number is not looked for.
     ///
-    /// Where an app writes it with escapes (the html of a page from which it was taken), another page may not.
+    /// The name may contain escapes, if it was taken from HTML; another page may write it without them.
     pub fn user(&mut self, name: &[u8]) {
         self.user_as_written(name);
         if let Some(plain) = without_escapes(name) {
@@ -97,7 +98,7 @@ impl Traces {
         }
     }
 
-    /// The value of an attribute of the user's: his e-mail address, his customer number.
+    /// Adds the value of one of the user's attributes, such as an e-mail address or a customer number.
     pub fn attribute(&mut self, value: &[u8]) {
         let plain = without_escapes(value);
         for value in [Some(value), plain.as_deref()].into_iter().flatten() {
@@ -107,15 +108,15 @@ impl Traces {
         }
     }
 
-    /// A token or any other secret that he came with.
+    /// Adds a token or another secret from the visitor's request.
     pub fn token(&mut self, value: &[u8]) {
         self.secret(value, TOKEN_MIN);
     }
 
-    /// The value of a cookie that the page itself would set.
+    /// Adds the value of a cookie that the page itself would set.
     pub fn set_cookie(&mut self, value: &[u8]) {
         self.secret(value, VALUE_MIN);
-        // A short one may be the number of a cart.
+        // A short value may be the number of a cart.
         let plain: Cow<'_, [u8]> = percent_decode(value).into();
         let words = plain.split(|byte| !byte.is_ascii_alphanumeric()).take(PIECES_MAX);
         for word in words.filter(|word| word.len() >= WORD_MIN) {
@@ -138,7 +139,7 @@ impl Traces {
                 self.add(Finding::LeakToken, value, Place::Anywhere);
             }
         }
-        // A page may hold the id alone of a cookie that has a signature behind it.
+        // A page may contain the id alone of a cookie with a signature after it.
         let pieces = plain.split(|byte| b"|.:".contains(byte)).take(PIECES_MAX);
         for piece in pieces.filter(|piece| piece.len() >= VALUE_MIN) {
             self.add(Finding::LeakToken, piece, Place::Anywhere);
@@ -147,7 +148,7 @@ impl Traces {
 
     fn add(&mut self, finding: Finding, text: &[u8], place: Place) {
         self.add_cased(finding, text, place);
-        // A page is compared in ASCII's lower case: what is beyond that is looked for as it is usually written.
+        // A page is compared in ASCII lower case, so other characters are looked for in their usual spelling.
         let Ok(text) = std::str::from_utf8(text) else { return };
         if !text.is_ascii() {
             let lower = text.to_lowercase();
@@ -168,7 +169,7 @@ impl Traces {
         }
     }
 
-    /// Looks through the fields of a response that are kept.
+    /// Searches the fields that are kept of a response.
     ///
     /// # Errors
     /// The first find.
@@ -176,7 +177,7 @@ impl Traces {
         if self.is_empty() {
             return Ok(());
         }
-        // PERF: they are short, and what searches a page takes longer to be made.
+        // PERF: the fields are short, and building a sieve would take longer than the search.
         let (mut search, mut window) = (Search::unsieved(self, UTF_8), Window::default());
         for (_, value) in headers.iter().filter(|(name, _)| !USUAL.contains(name)) {
             window.show(value.as_bytes());
@@ -186,20 +187,20 @@ impl Traces {
     }
 }
 
-/// As much of a text as is looked for, and where: of what is cut the word goes on.
+/// Cuts a text to the length that is looked for. A word that is cut continues, so it may match anywhere.
 fn cut(text: &[u8], place: Place) -> (&[u8], Place) {
     if text.len() <= MARK_BYTES_MAX {
         return (text, place);
     }
     let start = &text[..MARK_BYTES_MAX];
-    // Half a letter is nothing that a page writes.
+    // A page never contains half a character.
     let whole = std::str::from_utf8(start).map_or_else(|error| error.valid_up_to(), str::len);
     let is_text = MARK_BYTES_MAX - whole < 4;
     (if is_text { &start[..whole] } else { start }, Place::Anywhere)
 }
 
 impl Mark {
-    /// The same text in another charset, where that writes it in another way.
+    /// The same text in another charset, if its bytes differ there.
     fn recoded(&self, charset: &'static Encoding) -> Option<Self> {
         let text = std::str::from_utf8(&self.text).ok()?;
         let (bytes, _, has_failed) = charset.encode(text);
@@ -209,7 +210,7 @@ impl Mark {
     }
 }
 
-/// Fields whose words are the protocol's, and one that is never kept.
+/// Fields with values defined by the protocol, and one that is never kept.
 static USUAL: [HeaderName; 17] = [
     ACCEPT_RANGES,
     CACHE_CONTROL,
@@ -230,13 +231,13 @@ static USUAL: [HeaderName; 17] = [
     VIA,
 ];
 
-/// A search through a text that comes in pieces.
+/// A search in a text that comes in pieces.
 pub(in crate::cache) struct Search<'t> {
     marks: Vec<Cow<'t, Mark>>,
     sieve: Option<Rc<Searcher>>,
-    /// The bytes that the texts have.
+    /// The bytes that occur in the texts.
     has: [bool; 256],
-    /// The text without its escapes, where it had to be written out.
+    /// The text with its escapes undone, if that was necessary.
     plain: Vec<u8>,
 }
 
@@ -259,7 +260,7 @@ impl<'t> Search<'t> {
         Self { sieve: None, marks, has, plain: Vec::new() }
     }
 
-    /// Looks at what is in sight of a text; with `is_last` it ends there.
+    /// Searches the window on a text; with `is_last` the text ends there.
     ///
     /// # Errors
     /// The first find.
@@ -287,8 +288,8 @@ impl<'t> Search<'t> {
         found
     }
 
-    /// Looks for all texts as they stand. Returns whether that is all: whether no reference by name, and nothing
-    /// that stands beside one, has to do with one.
+    /// Searches for all texts in literal form. Returns whether this is sufficient: whether neither a named
+    /// reference nor an escape beside a match could be part of a text.
     fn sift(&self, sieve: &Searcher, text: &Text<'_>) -> Result<bool, Finding> {
         let mut is_all = true;
         let mut span = Span::from(0..text.bytes.len());
@@ -300,7 +301,7 @@ impl<'t> Search<'t> {
                 if text.holds(mark, at) {
                     return Err(mark.finding);
                 }
-                // What stands beside it may be something else.
+                // An escape beside the match may change how it is read.
                 let (before, behind) = (&text.bytes[..at], &rest[mark.text.len()..]);
                 let before = &before[at.saturating_sub(ESCAPE_MAX)..];
                 is_all = is_all && !before.iter().chain(behind.first()).any(|byte| is_sign(*byte));
@@ -310,15 +311,15 @@ impl<'t> Search<'t> {
         Ok(is_all)
     }
 
-    /// Whether an escape that is no reference by name may be a part of a text that is looked for.
+    /// Whether an escape other than a named reference may be part of a text.
     fn is_spelt(&self, window: &Window) -> bool {
         let (bytes, escapes) = (window.bytes(), window.escapes());
-        // Of many of them one will be, and undoing all takes less time.
+        // Of many escapes one is likely to be, and undoing all takes less time than checking each.
         escapes.len() > ESCAPES_MAX || escapes.iter().any(|at| self.may_be_spelt(&bytes[*at..]))
     }
 
-    /// Whether the escape at the start of `rest` may be a part of a text that is looked for: what it means is
-    /// in one, and so is what stands behind it.
+    /// Whether the escape at the start of `rest` may be part of a text: its character occurs in one, followed
+    /// by the same byte as here.
     fn may_be_spelt(&self, rest: &[u8]) -> bool {
         let mut meant = Vec::with_capacity(4);
         let Some(length) = unescaped(rest, &mut meant) else {
@@ -338,7 +339,7 @@ impl<'t> Search<'t> {
         })
     }
 
-    /// Looks for one text after the other.
+    /// Searches for one text after the other.
     fn look_at(&self, text: &Text<'_>) -> Result<(), Finding> {
         for mark in self.marks.iter().filter(|mark| mark.text.len() <= text.bytes.len()) {
             let mut places = memchr::memmem::find_iter(text.bytes, &mark.text);
@@ -350,10 +351,10 @@ impl<'t> Search<'t> {
     }
 }
 
-/// What finds in one go where one of the texts stands, and the references that may be part of one. `None`
-/// where the processor has no instructions for it, or there are too many of them.
+/// A matcher that finds the texts, and references that may be part of one, in a single pass. `None` if the
+/// processor lacks the instructions for it, or there are too many texts.
 ///
-/// PERF: nearly all of them have three bytes or more, by which the processor tells them from others.
+/// PERF: nearly all texts have three bytes or more, by which the processor distinguishes them from others.
 fn sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Rc<Searcher>> {
     if marks.is_empty() {
         return None;
@@ -369,11 +370,11 @@ fn sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Rc<Searcher>> {
     })
 }
 
-/// Sieves that are kept: who comes again brings the same. Of some KiB each.
+/// The number of cached sieves, of some KiB each: a returning visitor brings the same texts.
 const SIEVES_MAX: usize = 64;
 
 thread_local! {
-    /// PERF: a sieve takes as long to be made as to look through 16 KiB.
+    /// PERF: building a sieve takes as long as searching 16 KiB.
     static SIEVES: RefCell<[Option<Made>; SIEVES_MAX]> = const { RefCell::new([const { None }; SIEVES_MAX]) };
 }
 
@@ -389,7 +390,7 @@ impl Made {
     }
 }
 
-/// Where the sieve of these texts is kept, and that of others, too, which then goes.
+/// The cache slot for the sieve of these texts. A sieve for other texts in the same slot is replaced.
 fn slot_of(marks: &[Cow<'_, Mark>]) -> usize {
     let mut hasher = DefaultHasher::new();
     marks.iter().for_each(|mark| mark.text.hash(&mut hasher));
@@ -409,7 +410,7 @@ fn new_sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Searcher> {
     builder.build()
 }
 
-/// So much at the start of what is in sight was looked at with an earlier piece.
+/// How much at the start of the window was searched with an earlier piece.
 fn skipped(window: &Window, least: usize) -> usize {
     if window.is_cut() { least } else { 0 }
 }
@@ -417,15 +418,15 @@ fn skipped(window: &Window, least: usize) -> usize {
 /// A part of a text, in lower case.
 struct Text<'t> {
     bytes: &'t [u8],
-    /// So many bytes at its start are looked at as what stands before the others.
+    /// How many bytes at its start serve only as context.
     skipped: usize,
-    /// Whether the text ends with it.
+    /// Whether the text ends with this part.
     is_last: bool,
 }
 
 impl Text<'_> {
-    /// Whether a text that stands `at` a place is a find. What stands too near to the end is looked at with
-    /// the next piece.
+    /// Whether the match of a text at `at` is a find. A match too near to the end is checked with the next
+    /// piece.
     fn holds(&self, mark: &Mark, at: usize) -> bool {
         let end = at + mark.text.len();
         if !self.is_last && end + AROUND > self.bytes.len() || at < self.skipped {
@@ -447,7 +448,7 @@ impl Text<'_> {
     }
 }
 
-/// Whether what stands between is the name of an element, or of an attribute.
+/// Whether the match is the name of an element or of an attribute.
 fn is_markup(before: &[u8], behind: &[u8]) -> bool {
     let is_element = (before.ends_with(b"<") || before.ends_with(b"</"))
         && behind.first().is_some_and(|byte| byte.is_ascii_whitespace() || b">/".contains(byte));
@@ -635,7 +636,7 @@ mod tests {
             "al&shy;ice",
         ] {
             let found = seen(page);
-            // A reference that is none is read as its letters.
+            // An invalid reference is read as plain letters.
             let expected = if page.starts_with("&alice") { Some(Finding::LeakUser) } else { None };
             assert_eq!(found, expected, "{page}");
         }
@@ -685,7 +686,7 @@ mod tests {
         assert!(!format!("{:?}", alice()).contains("alice"));
     }
 
-    /// Whether one of the texts is found in the whole, as it stands and with its escapes undone.
+    /// Whether one of the texts is found in the whole page, in literal form or with its escapes undone.
     fn stands_in(search: &Search<'_>, page: &str) -> bool {
         let (raw, mut plain) = (page.to_ascii_lowercase(), Vec::new());
         unescape(raw.as_bytes(), true, &mut plain);
@@ -694,7 +695,7 @@ mod tests {
         found || search.look_at(&whole(&plain)).is_err()
     }
 
-    /// Escapes and letters, with more of what the texts have than chance would bring.
+    /// Escapes and letters, with more letters of the texts than chance would bring.
     fn confusing() -> impl Strategy<Value = String> {
         let part = prop_oneof![
             4 => proptest::sample::select(vec![

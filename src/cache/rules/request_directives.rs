@@ -1,4 +1,4 @@
-//! What a request asks of the freshness of its answer (RFC 9111 §5.2.1). Pure.
+//! The cache directives of a request (RFC 9111 §5.2.1). Pure.
 
 use ::http::HeaderMap;
 use ::http::header::{CACHE_CONTROL, PRAGMA};
@@ -6,13 +6,13 @@ use ::http::header::{CACHE_CONTROL, PRAGMA};
 use crate::cache::entry::Entry;
 use crate::http::cache_control::CacheControl;
 
-/// What a request asks of a stored response. `max-stale` is no part of it: how long what is stale is
-/// served is for the origin and the operator to say.
+/// What a request requires of a stored response. `max-stale` is excluded: the origin and the configuration
+/// decide how long a stale response is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// `only-if-cached` (§5.2.1.7): nothing but what is stored.
+    /// `only-if-cached` (§5.2.1.7): only a stored response will do.
     pub only_if_cached: bool,
-    /// `no-cache` (§5.2.1.4): nothing that the origin has not just called right.
+    /// `no-cache` (§5.2.1.4): only a response that the origin has just validated will do.
     validated: bool,
     /// `max-age` (§5.2.1.1), in seconds.
     age_max: Option<u64>,
@@ -21,12 +21,12 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// The wish of a request. Where such wishes are not honoured, `only-if-cached` alone counts: it
-    /// spares the origin, and the others cost it a request whenever a visitor likes.
+    /// Reads the directives of a request. If they are not honoured, `only-if-cached` alone counts: it spares
+    /// the origin, while the others let any visitor cause a request to it.
     #[must_use]
     pub fn of(headers: &HeaderMap, honours: bool) -> Self {
         if !headers.contains_key(CACHE_CONTROL) {
-            // §5.4: what it meant before there was Cache-Control.
+            // §5.4: `Pragma: no-cache` counts only without Cache-Control.
             let is_no_cache = |value: &::http::HeaderValue| {
                 value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"no-cache")
             };
@@ -46,7 +46,7 @@ impl Wish {
         }
     }
 
-    /// Whether a stored response may answer the request at `now` without a word from the origin.
+    /// Whether a stored response may answer the request at `now` without contacting the origin.
     #[must_use]
     pub fn is_met_by(&self, entry: &Entry, now: u64) -> bool {
         let is_young = self.age_max.is_none_or(|most| entry.age(now) <= most);

@@ -1,9 +1,8 @@
-//! Where the tags of a page must be read: the words without which the guard finds nothing in them.
+//! The tag prefilter: decides from a few words whether the tags of a page must be parsed.
 //!
-//! Reading tags takes more time than all else that a page goes through. A field or a link that the guard
-//! refuses has one of a few words in it, as they stand or with letters of theirs escaped. A page that has
-//! none of these is not read any further. A word that only looks like one costs time and nothing else, so
-//! that in doubt it is one.
+//! Parsing tags takes more time than all other processing of a page. Every field or link that the guard
+//! refuses contains one of a few words, literally or with some letters escaped. A page without these words is
+//! not parsed. A false match only costs time, so doubtful cases count as matches.
 
 use std::sync::LazyLock;
 
@@ -14,28 +13,27 @@ use super::escape::hex;
 use super::leak::Forms;
 use super::window::Window;
 
-/// What stands in names and links of which the guard has one to find. Each of the names ends with `srf` or
-/// `token`.
+/// Parts of the names and links that the guard refuses: each contains one of these. Each of the names ends
+/// with `srf` or `token`.
 ///
-/// PERF: all have three bytes or more, by which the processor tells them from others 32 places at a time.
-/// What is shorter is looked for by itself.
+/// PERF: all have three bytes or more, which lets the processor check 32 positions at a time. Shorter ones
+/// are looked for separately.
 const IN_FIELDS_AND_LINKS: [&str; 10] = [
     "srf", "token", "sessi", "oscsid", "(s(", "(a(", "(f(", "&percnt", "&lpar",
-    // A page within the page may have all of them with its escapes escaped.
+    // A page within the page may contain any of them, with doubly escaped letters.
     "rcdoc",
 ];
 
-/// So many bytes behind a word say whether it is one, and before it.
+/// How many bytes after a word, and before it, decide whether it counts.
 const AROUND: usize = 64;
 
-/// A longer segment of a path counts as one that may have an id.
+/// A longer path segment counts as one that may contain an id.
 const SEGMENT_MAX: usize = 256;
 
-/// The longest number in a reference that is looked at. A longer one has zeros before it.
+/// The most digits of a numeric reference that are read; longer ones have leading zeros.
 const DIGITS_MAX: usize = 16;
 
-/// What is looked for where forms are looked at as [`Forms`] says. `None` where the processor has no
-/// instructions for it.
+/// The matchers for each case of [`Forms`]; `None` if the processor lacks the instructions.
 static NO_FORMS: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&[]));
 static LOG_INS: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&["password", "action"]));
 static POSTED: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&["password", "method"]));
@@ -45,7 +43,7 @@ fn searcher(more: &[&str]) -> Option<Searcher> {
     builder.extend(IN_FIELDS_AND_LINKS.iter().chain(more).map(|stem| stem.as_bytes())).build()
 }
 
-/// Whether the tags of a text must be read, as far as it is in sight.
+/// Whether the tags of a text must be parsed, judging by the window on it.
 pub(in crate::cache) fn may_stand_in(window: &Window, forms: Forms, is_last: bool) -> bool {
     let searcher = match forms {
         Forms::None => &*NO_FORMS,
@@ -54,14 +52,15 @@ pub(in crate::cache) fn may_stand_in(window: &Window, forms: Forms, is_last: boo
     };
     let Some(searcher) = searcher else { return true };
     let text = window.bytes();
-    // What is nearer to the end comes again with the next piece, and what is nearer to the start has been seen.
+    // Words nearer to the end come again with the next piece, and those nearer to the start have been
+    // checked.
     let end = if is_last { text.len() } else { text.len().saturating_sub(AROUND) };
     let start = if window.is_cut() { AROUND } else { 0 };
     let counts = |at: usize| (start..end).contains(&at) && counts(text, at);
     words(searcher, text).any(counts) || window.escapes().iter().any(|at| counts(*at))
 }
 
-/// Where the words stand, also those that have a part in common.
+/// The positions of the words, overlapping ones included.
 fn words<'t>(searcher: &'t Searcher, text: &'t [u8]) -> impl Iterator<Item = usize> + 't {
     let mut span = Span::from(0..text.len());
     std::iter::from_fn(move || {
@@ -71,13 +70,14 @@ fn words<'t>(searcher: &'t Searcher, text: &'t [u8]) -> impl Iterator<Item = usi
     })
 }
 
-/// Whether the word that stands `at` a place may be part of what the guard finds.
+/// Whether the word at `at` may be part of something that the guard refuses.
 fn counts(text: &[u8], at: usize) -> bool {
     let (before, rest) = (&text[..at], &text[at..]);
     let last = before.last().copied();
     match rest {
         [b's', b'r', b'f', behind @ ..] => matches!(last, Some(b'c' | b'x')) && ends_name(behind),
-        // `csrf_token`, `csrf-token`, `csrftoken`, `csrfmiddlewaretoken`, `…VerificationToken`, `wpEditToken`.
+        // `csrf_token`, `csrf-token`, `csrftoken`, `csrfmiddlewaretoken`, `…VerificationToken`,
+        // `wpEditToken`.
         [b't', b'o', b'k', b'e', b'n', behind @ ..] => {
             let continues = matches!(last, Some(b'_' | b'-' | b'f' | b'e' | b'n' | b't'));
             (continues || may_be_escape(last)) && ends_name(behind)
@@ -101,14 +101,14 @@ fn counts(text: &[u8], at: usize) -> bool {
         | [b'm', b'e', b't', b'h', b'o', b'd', behind @ ..] => {
             matches!(behind.trim_ascii_start().first(), None | Some(b'='))
         }
-        // No escape, for it is cut off by the end of the text; and one that tags do not have.
+        // Not an escape that counts: it is cut off by the end of the text, or of a kind that tags do not use.
         [b'%' | b'\\', ..] => false,
-        // All others, by themselves.
+        // All other words count by themselves.
         _ => true,
     }
 }
 
-/// Whether a name may be at its end: `name=_token>`, `name="contact[_token]"`, `name='_token&#32;'`.
+/// Whether a name may end here: `name=_token>`, `name="contact[_token]"`, `name='_token&#32;'`.
 fn ends_name(behind: &[u8]) -> bool {
     match behind.first() {
         None => true,
@@ -116,12 +116,12 @@ fn ends_name(behind: &[u8]) -> bool {
     }
 }
 
-/// Whether an escape may end with this byte: `_` is `&#95;`, or `&#95` without its end.
+/// Whether an escape may end with this byte: `_` is `&#95;`, or `&#95` without its `;`.
 fn may_be_escape(last: Option<u8>) -> bool {
     last.is_some_and(|byte| byte == b';' || byte.is_ascii_hexdigit())
 }
 
-/// `(S(…))` before what ends it. A parenthesis in it may be an escape.
+/// Whether `(S(…))` may stand here before a segment's end. A parenthesis in it may be escaped.
 fn may_be_cookieless(rest: &[u8]) -> bool {
     let rest = &rest[..rest.len().min(SEGMENT_MAX)];
     let end = rest.iter().position(|byte| b"/?#'\" ".contains(byte));
@@ -131,8 +131,8 @@ fn may_be_cookieless(rest: &[u8]) -> bool {
         || segment.iter().any(|byte| b"&%".contains(byte))
 }
 
-/// Whether a numeric reference, behind its `&#`, is a letter or a digit, or begins an escape of another kind
-/// or what ASP.NET puts into paths.
+/// Whether a numeric reference, after its `&#`, is a letter or a digit, begins another kind of escape, or
+/// belongs to what ASP.NET puts into paths.
 fn may_spell(number: &[u8]) -> bool {
     let (digits, radix) = match number {
         [b'x', digits @ ..] => (digits, 16),

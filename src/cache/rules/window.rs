@@ -1,27 +1,27 @@
-//! The part of a text that is looked at, where the text comes in pieces.
+//! A window on a text that comes in pieces.
 
 use std::io::{self, Read};
 
 use memchr::memchr3_iter;
 
-/// How much is read and looked at at a time, in bytes.
+/// How much is read and searched at a time, in bytes.
 pub(in crate::cache) const PIECE: usize = 16 * 1_024;
 
-/// So much of what was looked at stays in sight: the longest text that is looked for, 64 bytes, with
-/// every byte of it and of its surroundings written as the longest escape.
+/// How much of the searched text stays in the window: the longest text that is looked for, 64 bytes, with
+/// each of its bytes and of its context written as the longest escape.
 const KEPT: usize = 2_048;
 
-/// A part of a text, in ASCII's lower case: the last piece, and the end of what came before.
+/// A part of a text, in ASCII lower case: the last piece, and the end of the text before it.
 #[derive(Default)]
 pub(in crate::cache) struct Window {
     bytes: Vec<u8>,
-    /// Where escapes begin, but for references by name.
+    /// The positions where escapes begin, except named references.
     escapes: Vec<usize>,
     is_cut: bool,
 }
 
 impl Window {
-    /// The next piece of the text. The pieces before it are dropped but for [`KEPT`] bytes.
+    /// Adds the next piece of the text. Earlier pieces are dropped except for [`KEPT`] bytes.
     #[cfg(test)]
     pub(in crate::cache) fn add(&mut self, mut piece: &[u8]) {
         let length = piece.len();
@@ -29,11 +29,11 @@ impl Window {
         self.read(&mut piece, length).unwrap();
     }
 
-    /// Reads the next piece, of `most` bytes, or what is left of the text. Returns its length: one that is shorter
-    /// is the last. The pieces before it are dropped but for [`KEPT`] bytes.
+    /// Reads the next piece, of at most `most` bytes. Returns its length: a shorter piece is the last.
+    /// Earlier pieces are dropped except for [`KEPT`] bytes.
     ///
     /// # Errors
-    /// What the text says.
+    /// The read errors of the text.
     pub(in crate::cache) fn read(
         &mut self,
         text: &mut impl Read,
@@ -50,7 +50,7 @@ impl Window {
         Ok(length)
     }
 
-    /// Begins another text, and has it in sight whole.
+    /// Starts another text, which is in the window as a whole.
     pub(in crate::cache) fn show(&mut self, text: &[u8]) {
         self.bytes.clear();
         self.is_cut = false;
@@ -59,7 +59,8 @@ impl Window {
         self.find_escapes();
     }
 
-    /// PERF: of a page with many references by name these are few, and one pass finds them for all who look.
+    /// PERF: these escapes are few even on a page with many named references, so one pass finds them for all
+    /// users of the window.
     fn find_escapes(&mut self) {
         self.escapes.clear();
         let bytes = &self.bytes;
@@ -71,24 +72,24 @@ impl Window {
         }));
     }
 
-    /// Where `&#`, `%` and `\` stand in what is in sight.
+    /// The positions of `&#`, `%` and `\` in the window.
     pub(in crate::cache) fn escapes(&self) -> &[usize] {
         &self.escapes
     }
 
-    /// What is in sight.
+    /// The bytes in the window.
     pub(in crate::cache) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether there was something before. What stands near to the start was looked at with an earlier
-    /// piece then.
+    /// Whether text came before the window. The bytes near its start were then searched with an earlier
+    /// piece.
     pub(in crate::cache) fn is_cut(&self) -> bool {
         self.is_cut
     }
 }
 
-/// `end`, or one more, so that a run of backslashes is not cut between one and what it escapes.
+/// `end`, or one more, so that a run of backslashes is not cut between a backslash and what it escapes.
 fn whole_escapes(bytes: &[u8], end: usize) -> usize {
     let run = bytes[..end].iter().rev().take_while(|byte| **byte == b'\\').count();
     end + run % 2

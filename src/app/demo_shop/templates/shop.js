@@ -1,12 +1,12 @@
-// What is the visitor's own on pages that are the same for everybody: his name and what is in his cart,
-// the proxy tells at /_anteroom/. Without this script the button on an item's page still works.
+// Fills in the visitor's own data on pages that are the same for everyone: the user name and the cart, which
+// the proxy serves below /_anteroom/. Without this script the button on an item's page still works.
 'use strict';
 
 const CART = '/_anteroom/cart';
 const badge = document.getElementById('cart-count');
 const list = document.getElementById('cart');
 const note = document.getElementById('cart-note');
-// Where the other tabs say who is logged in: all have the same cookie.
+// Tells the other tabs about a log-in or log-out: all tabs have the same cookie.
 const tabs = new BroadcastChannel('visitor');
 let shown;
 
@@ -75,7 +75,7 @@ async function look() {
 }
 
 tabs.addEventListener('message', ({ data }) => { if (data !== shown) look(); });
-// A browser that goes back shows a page that it kept, with what stood in it when it was left.
+// On "back", a browser may restore the page in the state in which it was left.
 addEventListener('pageshow', look);
 addEventListener('pagehide', () => {
   greet(null);

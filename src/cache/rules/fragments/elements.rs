@@ -1,4 +1,4 @@
-//! Holes by selector: the insides of elements, found by lol_html.
+//! Fragments by selector: cuts out the contents of elements, which lol_html finds.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,31 +13,32 @@ use lol_html::{
 use super::Cut;
 use crate::http::selector::Selector;
 
-/// The largest inside of an element that is cut out, in bytes: it is held until the element has ended. A
-/// larger one stays as it is.
+/// The largest content of an element that is cut out, in bytes: it is held until the element ends. A larger
+/// one stays in the page.
 const OWN_MAX: usize = 256 * 1_024;
 
-/// Where the reader puts what it has read.
+/// Where the reader writes what it has read.
 type Sink = Box<dyn FnMut(&[u8])>;
 
 /// Cuts a page at elements.
 pub struct Elements {
-    /// `None`: the page is over.
+    /// `None`: the page has ended.
     reader: Option<HtmlRewriter<'static, Sink>>,
     bench: Arc<Mutex<Bench>>,
 }
 
-/// What is being cut. The reader calls back in the order of the page: text, the beginning of an element,
-/// its inside, its end. The lock is never contended; the library wants callbacks that may change threads.
+/// The state of cutting. The reader's callbacks follow the order of the page: text, the start of an element,
+/// its content, its end. The lock is never contended; the library requires callbacks that can move between
+/// threads.
 #[derive(Debug, Default)]
 struct Bench {
     text: BytesMut,
-    /// The element that is open, if it is cut: its number, its place, and its inside so far. Elements within
-    /// it belong to its inside.
+    /// The open element, if it is cut: its number, its place, and its content so far. Elements within it are
+    /// part of its content.
     open: Option<(usize, usize, BytesMut)>,
-    /// How many elements have begun.
+    /// The number of elements that have begun.
     begun: usize,
-    /// How many more may be cut out.
+    /// How many more elements may be cut out.
     left: usize,
     cuts: Vec<Cut>,
 }
@@ -67,7 +68,7 @@ impl Bench {
         }
     }
 
-    /// The open element is none to be cut out: it has no end, or is too large.
+    /// Stops cutting the open element: it has no end, or is too large.
     fn give_up(&mut self) {
         if let Some((_, _, own)) = self.open.take() {
             self.text.unsplit(own);
@@ -91,8 +92,8 @@ impl Elements {
         room: usize,
     ) -> Self {
         let bench = Arc::new(Mutex::new(Bench { left: most, ..Bench::default() }));
-        // Of several selectors that match an element the first in the list begins it, for each puts its
-        // beginning before those of the others.
+        // If several selectors match an element, the first in the list begins it, because each handler puts
+        // its start before those of the others.
         let mut handlers: Vec<_> = selectors
             .enumerate()
             .map(|(place, selector)| {
@@ -111,7 +112,7 @@ impl Elements {
             .with_memory_settings(
                 MemorySettings::new()
                     .with_max_allowed_memory_usage(room)
-                    // What cannot be read goes out as it came.
+                    // A page that cannot be parsed goes out unchanged.
                     .with_graceful_bail_out_on_memory_limit_exceeded(true),
             );
         let into = Arc::clone(&bench);
@@ -145,7 +146,7 @@ impl Elements {
 
     fn deliver(&mut self, cuts: &mut VecDeque<Cut>) {
         let mut bench = lock(&self.bench);
-        // What stands before an open element goes out while its end is awaited.
+        // The text before an open element goes out while its end is awaited.
         bench.keep_text();
         cuts.extend(bench.cuts.drain(..));
     }
@@ -161,7 +162,7 @@ fn lock(bench: &Mutex<Bench>) -> MutexGuard<'_, Bench> {
     bench.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells the bench when an element's inside begins and ends in what is put out.
+/// Tells the bench when an element's content begins and ends in the output.
 fn watch(
     element: &mut Element<'_, '_>,
     place: usize,
@@ -204,7 +205,7 @@ mod tests {
         Knife::elements(selectors.iter(), 32, utf8, 64 * 1_024)
     }
 
-    /// The page with each hole as `[place:own]`, read in pieces of `size` bytes.
+    /// The page with each fragment as `[place:own]`, read in pieces of `size` bytes.
     fn cut_in(page: &[u8], selectors: &[&str], size: usize) -> String {
         let (mut knife, mut cuts) = (knife(selectors), VecDeque::new());
         for piece in page.chunks(size.max(1)) {
@@ -232,7 +233,7 @@ mod tests {
                 &[".a"],
                 "<i class=a>[0:1]</i><i class=a>[0:2]</i>",
             ),
-            // Within a hole there is none.
+            // Fragments do not nest.
             (
                 "<p id=a>x<b>y</b></p><b>z</b>",
                 &["#a", "b"],
@@ -240,11 +241,11 @@ mod tests {
             ),
             ("<p id=a class=b>x</p>", &["#a", ".b"], "<p id=a class=b>[0:x]</p>"),
             ("<p id=a class=b>x</p>", &[".b", "#a"], "<p id=a class=b>[0:x]</p>"),
-            // What looks like one in text, a comment or an attribute is none.
+            // Lookalikes in text, comments and attributes are ignored.
             ("<!--<p id=a>--></p>", &["#a"], "<!--<p id=a>--></p>"),
             ("<script>'<p id=a>x</p>'</script>", &["#a"], "<script>'<p id=a>x</p>'</script>"),
             ("<p title='<b id=a>x</b>'>y</p>", &["#a"], "<p title='<b id=a>x</b>'>y</p>"),
-            // Without an end it is none.
+            // An element without an end is not cut.
             ("<p id=a>x", &["#a"], "<p id=a>x"),
             ("<br id=a>x", &["#a"], "<br id=a>x"),
             ("<P ID=a>x</P>", &["#a"], "<P ID=a>[0:x]</P>"),

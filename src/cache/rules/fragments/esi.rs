@@ -1,7 +1,7 @@
-//! Holes that the app marks: the tags of ESI (<https://www.w3.org/TR/esi-lang/>), as far as caches carry
-//! them out: `<esi:include>`, `<esi:remove>`, `<esi:comment>` and `<!--esi … -->`. Others stay.
+//! Fragments that the app marks with ESI tags (<https://www.w3.org/TR/esi-lang/>), as far as caches commonly
+//! support them: `<esi:include>`, `<esi:remove>`, `<esi:comment>` and `<!--esi … -->`. Other tags stay.
 //!
-//! Tags are found anywhere in the text, in scripts and attributes, too, as other caches find them.
+//! Tags are found anywhere in the text, including scripts and attributes, as other caches do.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,29 +13,29 @@ use memchr::{memchr, memmem};
 use super::Cut;
 use crate::http::list::{divide, members, split, trim};
 
-/// By which an app says that its answer is to be processed (Edge Architecture Specification §2).
+/// `surrogate-control`: with this field an app asks for ESI processing (Edge Architecture Specification §2).
 pub static SURROGATE_CONTROL: HeaderName = HeaderName::from_static("surrogate-control");
-/// By which it is told that it can be.
+/// `surrogate-capability`: with this field the app is told that ESI is supported.
 pub static SURROGATE_CAPABILITY: HeaderName = HeaderName::from_static("surrogate-capability");
 
-/// The longest tag, in bytes. What is longer is text.
+/// The longest tag, in bytes. Longer ones are text.
 const TAG_MAX: usize = 16 * 1_024;
-/// The most that is removed between `<esi:remove>` and its end, in bytes: it is held until that has come.
-/// What is longer stays as it is.
+/// The most bytes removed between `<esi:remove>` and its end: they are held until the end has come. Longer
+/// contents stay in the page.
 const REMOVED_MAX: usize = 256 * 1_024;
-/// The most white space before the `>` of `</esi:remove>`, in bytes.
+/// The most whitespace before the `>` of `</esi:remove>`, in bytes.
 const SPACE_MAX: usize = 16;
 
-/// What an include names.
+/// The sources of an include.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Include {
-    /// Where its content is.
+    /// The URL of the content.
     pub src: String,
-    /// Where it is when that fails.
+    /// The URL to use if that fails.
     pub alt: Option<String>,
 }
 
-/// Whether an answer says that ESI is to be processed.
+/// Whether a response asks for ESI processing.
 #[must_use]
 pub fn is_said(headers: &HeaderMap) -> bool {
     members(headers, &SURROGATE_CONTROL).any(|member| {
@@ -49,35 +49,35 @@ pub fn is_said(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Cuts a text at the tags of ESI.
+/// Cuts a text at ESI tags.
 ///
-/// SECURITY: whoever writes into a page must not make its reading dear. What has been read of a tag is not read
-/// again when more of the page comes; and a tag that turns out to be none has been read for at most two others,
-/// see `Reach`. Ends of removals are looked for once.
+/// SECURITY: authors of page content must not be able to make parsing expensive. The part of a tag that has
+/// been read is not read again when more of the page comes. A false tag is read again for at most two other
+/// tags, see `Reach`. The ends of removals are searched once.
 #[derive(Debug, Default)]
 pub struct Tags {
-    /// What may be the beginning of a tag, or stands behind `<esi:remove>` and before its end.
+    /// Bytes that may begin a tag, or that stand between `<esi:remove>` and its end.
     held: BytesMut,
-    /// How far the tag at the beginning of what is held has been read.
+    /// How far the tag at the start of the held bytes has been read.
     reach: Reach,
-    /// Where what is held begins with `<esi:remove>`, the length of that.
+    /// The length of `<esi:remove>`, if the held bytes begin with it.
     removal: Option<usize>,
-    /// Before this place in what is held no `</esi:remove>` begins.
+    /// Before this position in the held bytes no `</esi:remove>` begins.
     no_end_before: usize,
-    /// Whether what comes is within `<!--esi`.
+    /// Whether the text that comes next is inside `<!--esi`.
     in_comment: bool,
-    /// How many bytes were looked at for ends of tags and removals.
+    /// How many bytes were searched for ends of tags and removals.
     #[cfg(test)]
     looked: usize,
 }
 
-/// What begins somewhere.
+/// What begins at a position.
 enum Mark {
-    /// Nothing.
+    /// Plain text.
     Text,
-    /// Something, maybe: more has to come first.
+    /// Possibly a tag: more text is needed.
     Open,
-    /// A tag of so many bytes, that means this.
+    /// A tag of this many bytes, with this meaning.
     Tag(usize, Meaning),
 }
 
@@ -89,17 +89,17 @@ enum Meaning {
     Nothing,
 }
 
-/// How far something reaches.
+/// Where something ends.
 enum End {
-    /// To here.
+    /// At this position.
     At(usize),
-    /// More has to come first.
+    /// Unknown: more text is needed.
     Open,
     /// It has no end.
     Never,
 }
 
-/// Names of tags, as they begin. `</esi:remove>` is looked for behind `<esi:remove>` only.
+/// The beginnings of tags. `</esi:remove>` is looked for only after `<esi:remove>`.
 const NAMES: [&[u8]; 6] = [
     b"<esi:include",
     b"<esi:remove",
@@ -126,7 +126,7 @@ impl Tags {
 
     fn cut_held(&mut self, is_over: bool, cuts: &mut VecDeque<Cut>) {
         let mut held = std::mem::take(&mut self.held);
-        // PERF: copied, so that what stays held need not move each time that more comes.
+        // PERF: copied, so that the held bytes need not move each time more text comes.
         let copied = |range| Bytes::copy_from_slice(&held[range]);
         let left = self.cut_whole(&held, is_over, copied, cuts);
         if left > 0 {
@@ -135,7 +135,8 @@ impl Tags {
         }
     }
 
-    /// Cuts what is there; how many bytes at its end have to wait for more, unless the page `is_over`.
+    /// Cuts the available text. Returns how many bytes at its end must wait for more, unless the page
+    /// `is_over`.
     fn cut_whole(
         &mut self,
         text: &[u8],
@@ -189,7 +190,7 @@ impl Tags {
         text.len() - end
     }
 
-    /// Where something may begin.
+    /// The position where a tag may begin.
     fn next(&self, text: &[u8]) -> Option<usize> {
         match self.in_comment {
             true => memchr::memchr2(b'<', b'-', text),
@@ -243,8 +244,8 @@ impl Tags {
         Mark::Tag(length, meaning)
     }
 
-    /// Where the removal ends whose inside begins at `inside`. What is found out holds for removals that begin
-    /// later, too.
+    /// The end of the removal whose content begins at `inside`. The result also serves removals that begin
+    /// later.
     fn end_of_removal(&mut self, text: &[u8], inside: usize, is_over: bool) -> End {
         let last = inside + REMOVED_MAX;
         let mut at = self.no_end_before.max(inside);
@@ -271,7 +272,7 @@ impl Tags {
             self.looked += at - before;
         }
         if let End::At(_) = end {
-            // A comment that ends in there has ended.
+            // A comment that ends inside the removal has ended.
             self.in_comment &= memmem::find(&text[inside..at], b"-->").is_none();
         }
         end
@@ -288,21 +289,21 @@ impl Tags {
     }
 }
 
-/// How far a tag has been read whose end has not come yet.
+/// How far a tag without a known end has been read.
 ///
-/// A `>` within quotes is no end, and a `<` without is that of another tag: what begins before that is none. So
-/// of the tags that one byte may belong to, one is without quotes there, one within double and one within single
-/// quotes: no byte is read for more than three of them.
+/// A `>` inside quotes does not end a tag. A `<` outside quotes begins another tag, and the text before it is
+/// then not a tag. So of the tags to which one byte may belong, one is outside quotes there, one inside
+/// double and one inside single quotes: each byte is read for at most three tags.
 #[derive(Debug, Default)]
 struct Reach {
-    /// What is read, in bytes.
+    /// How much has been read, in bytes.
     at: usize,
-    /// The quote that is open there.
+    /// The quote that is open at that position.
     quote: Option<u8>,
 }
 
 impl Reach {
-    /// Reads on. `text` begins with the tag, `name` is the length of its name.
+    /// Reads on. `text` begins with the tag; `name` is the length of its name.
     fn read(&mut self, text: &[u8], name: usize) -> End {
         self.at = self.at.max(name);
         let length = text.len().min(TAG_MAX);
@@ -321,7 +322,7 @@ impl Reach {
     }
 }
 
-/// How long the `</esi:remove>` is with which `text` begins.
+/// The length of the `</esi:remove>` at the start of `text`.
 fn end_tag(text: &[u8]) -> End {
     const NAME: &[u8] = b"</esi:remove";
     let Some(behind) = text.strip_prefix(NAME) else {
@@ -335,7 +336,7 @@ fn end_tag(text: &[u8]) -> End {
     }
 }
 
-/// What the attributes of an include say; `None`: it names no source.
+/// Parses the attributes of an include; `None` if there is no `src`.
 fn include(attributes: &[u8]) -> Option<Include> {
     let text = std::str::from_utf8(attributes).ok()?;
     let (mut src, mut alt) = (None, None);
@@ -354,7 +355,7 @@ fn include(attributes: &[u8]) -> Option<Include> {
     Some(Include { src: src.filter(|src| !src.is_empty())?, alt })
 }
 
-/// The five references of XML, decoded.
+/// Decodes the five predefined references of XML.
 fn unescaped(value: &str) -> String {
     let mut plain = value.trim().to_owned();
     for (reference, character) in
@@ -404,7 +405,7 @@ mod tests {
             ("a<esi:remove\n>b</esi:remove ></esi:remove>c", "a</esi:remove>c"),
             ("<esi:remove>a<esi:remove>b</esi:remove>c", "c"),
             ("<esi:remove/>a</esi:remove>", "a</esi:remove>"),
-            // What has no end stays as it is, and so does what stands behind it.
+            // A removal without an end stays as it is, and so does the text after it.
             ("a<esi:remove>b", "a<esi:remove>b"),
             (
                 "<esi:remove>a<esi:include src=\"/x\"/></esi:removed>",
@@ -445,7 +446,7 @@ mod tests {
     fn so_much_is_removed_and_no_more() {
         for (length, is_removed) in [(REMOVED_MAX, true), (REMOVED_MAX + 1, false)] {
             let inside = "x".repeat(length);
-            // A later one has its end all the same.
+            // A later removal still has its end.
             let text = format!("<esi:remove>{inside}</esi:remove>a<esi:remove>b</esi:remove>c");
             let kept = format!("<esi:remove>{inside}</esi:remove>ac");
             let expected = if is_removed { "ac" } else { &kept };

@@ -1,7 +1,7 @@
-//! Holes: the places of a page that are filled for each visitor, found while the page streams.
+//! Fragments: the places of a page that are filled for each visitor, found while the page streams.
 //!
-//! Pure. What they are filled with is fetched elsewhere; here a page is cut into what is everybody's and
-//! what is not.
+//! This module is pure. The contents are fetched elsewhere; here a page is cut into shared text and
+//! fragments.
 
 mod elements;
 pub mod esi;
@@ -20,16 +20,16 @@ use crate::http::coding::Coding;
 use crate::http::media;
 use crate::http::selector::Selector;
 
-/// A part of a page, as it is cut.
+/// A part of a page that has been cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Bytes that are the page's.
+    /// Bytes of the shared page.
     Text(Bytes),
-    /// The inside of an element.
+    /// The content of an element.
     Element {
-        /// Which selector it matches, by its place in the list.
+        /// The index of the matching selector.
         place: usize,
-        /// What the page has there itself.
+        /// The original content of the element.
         own: Bytes,
     },
     /// An `<esi:include>`.
@@ -41,13 +41,13 @@ pub enum Cut {
 pub enum Knife {
     /// At elements that match selectors.
     Elements(Box<Elements>),
-    /// At the tags of ESI.
+    /// At ESI tags.
     Tags(Tags),
 }
 
 impl Knife {
-    /// One that cuts at the elements that match `selectors`, at most `most` of them, in a page in
-    /// `encoding`. `room` bounds what is kept of a page that cannot be read, in bytes.
+    /// A knife for the elements that match `selectors`, at most `most` of them, in a page in `encoding`.
+    /// `room` limits how much of an unparsable page is kept, in bytes.
     #[must_use]
     pub fn elements<'s>(
         selectors: impl Iterator<Item = &'s Selector>,
@@ -58,13 +58,13 @@ impl Knife {
         Self::Elements(Box::new(Elements::new(selectors, most, encoding, room)))
     }
 
-    /// One that cuts at the tags of ESI.
+    /// A knife for ESI tags.
     #[must_use]
     pub fn tags() -> Self {
         Self::Tags(Tags::default())
     }
 
-    /// Cuts a further part of the page.
+    /// Cuts the next part of the page.
     pub fn cut(&mut self, part: &Bytes, cuts: &mut VecDeque<Cut>) {
         match self {
             Self::Elements(elements) => elements.cut(part, cuts),
@@ -72,7 +72,7 @@ impl Knife {
         }
     }
 
-    /// The page is over.
+    /// Ends the page.
     pub fn end(&mut self, cuts: &mut VecDeque<Cut>) {
         match self {
             Self::Elements(elements) => elements.end(cuts),
@@ -81,8 +81,8 @@ impl Knife {
     }
 }
 
-/// A page without the insides of the elements that match `selectors`, in no coding; `None`: it cannot be
-/// read, or is larger than `max` bytes then.
+/// A page without the contents of the elements that match `selectors`, and without content coding. `None`: it
+/// cannot be read, or is larger than `max` bytes after decoding.
 #[must_use]
 pub fn emptied<'s>(
     page: &Entry,
@@ -104,7 +104,8 @@ pub fn emptied<'s>(
     Some(recoded::with_body(page, Coding::Identity, left.freeze()))
 }
 
-/// The charset of a response, if tags can be told from text in it. One that says none is read as UTF-8.
+/// The charset of a response, if tags can be told from text in it. A response without a charset is read as
+/// UTF-8.
 #[must_use]
 pub fn encoding(headers: &::http::HeaderMap) -> Option<&'static Encoding> {
     let label = media::charset(headers).filter(|label| !label.is_empty());
