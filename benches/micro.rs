@@ -22,10 +22,8 @@ use anteroom::page::memory::{Memory, Slot};
 use anteroom::page::traces::Traces;
 use anteroom::page::verdict::{Access, Asked, Policy, Who, can_cache};
 use anteroom::route::Route;
-use anteroom::store::{
-    AnyStore, Demand, Limits, OpenStore, PageStore as _, SessionStore as _, Settings, Url,
-    ViewStore as _, Visit,
-};
+use anteroom::store::traits::*;
+use anteroom::store::{AnyStore, Demand, Limits, OpenStore, Settings, Url, Visit};
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};

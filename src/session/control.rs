@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Sessions;
 use crate::clock::unix_now;
 use crate::ident::StoredToken;
-use crate::store::{BarStore, Farewell, Parted, SessionStore, StoreError, Terms};
+use crate::store::{BarStore, Farewell, LogInStore, Parted, StoreError, Terms};
 
 /// What holds for all sessions, until a reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -59,7 +59,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store did not say that it is done.
-    pub async fn end<S: SessionStore + BarStore>(
+    pub async fn end<S: LogInStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -75,7 +75,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store did not say that it is done.
-    pub async fn erase<S: SessionStore + BarStore>(
+    pub async fn erase<S: LogInStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -94,7 +94,7 @@ impl Sessions {
     }
 
     /// Removes a session that its visitor has not ended from the store, and hands its cart on, if carts are.
-    pub(super) async fn dismiss<S: SessionStore>(
+    pub(super) async fn dismiss<S: LogInStore>(
         &self,
         store: &S,
         token: &StoredToken,

@@ -35,7 +35,7 @@ use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::log::VisitorClass;
 use crate::metrics::{Count, Outcome};
 use crate::reason::Reason;
-use crate::store::{Cart, SessionStore, StoreError, ViewStore, VisitorStore as _};
+use crate::store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
 
 static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 

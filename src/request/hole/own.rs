@@ -7,7 +7,7 @@ use crate::http::template::escape_html;
 use crate::ident::{Item, VisitorToken};
 use crate::metrics::Count;
 use crate::route::Fill;
-use crate::store::{Cart, SessionStore as _, StoreError, VisitorStore as _};
+use crate::store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
 
 /// A visitor, and the token that he may hold without a login.
 type Whose<'v> = (&'v Visitor, Option<&'v VisitorToken>);

@@ -1,7 +1,5 @@
 //! Carts of idle sessions, and the events that wait for their receiver, as tables.
 
-use std::time::Duration;
-
 use redb::{
     AccessGuard, ReadTransaction, ReadableTable, ReadableTableMetadata as _, TableDefinition,
 };
@@ -241,10 +239,5 @@ impl EventStore for EmbeddedStore {
         noted: Option<Noted>,
     ) -> Result<(), StoreError> {
         self.step(SessionStep::PutBackEvent(event.clone(), noted)).await.map(drop)
-    }
-
-    /// The folder belongs to one process.
-    async fn take_delivery(&self, _who: u64, _time: Duration) -> Result<bool, StoreError> {
-        Ok(true)
     }
 }

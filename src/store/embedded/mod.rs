@@ -35,11 +35,11 @@ use self::popularity::Ranks;
 use self::purges::Purges;
 use self::sessions::{SessionLedger, SessionStep};
 use self::writer::Writer;
-use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction, Farewell,
-    Generation, Lease, Limits, LogIn, Moment, News, Outbox, PageStore, Parted, PurgeStore,
-    Rescaled, Rescaling, Rotated, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, CartStore, Counted, Counters, Cursor, Demand, Evicted,
+    Eviction, ExpiryStore, Farewell, Generation, Lease, LeaseStore, Limits, LogIn, LogInStore,
+    Moment, News, OpenError, Outbox, PageStore, Parted, PurgeStore, Rescaled, Rescaling, Rotated,
+    Rotation, StoreError, StoreState, TaskLease, Terms, TokenStore, ViewStore, Visit, VisitStore,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -193,7 +193,7 @@ impl EmbeddedStore {
     }
 }
 
-impl SessionStore for EmbeddedStore {
+impl TokenStore for EmbeddedStore {
     async fn check_token(&self, token: &StoredToken) -> Result<Option<User>, StoreError> {
         self.counting(self.0.sessions.read(|txn| sessions::user_of(txn, token)))
     }
@@ -205,7 +205,9 @@ impl SessionStore for EmbeddedStore {
     ) -> Result<Option<LogIn>, StoreError> {
         self.counting(self.0.sessions.read(|txn| control::live(txn, token, terms)))
     }
+}
 
+impl LogInStore for EmbeddedStore {
     async fn update_token(
         &self,
         token: &StoredToken,
@@ -215,13 +217,6 @@ impl SessionStore for EmbeddedStore {
     ) -> Result<(), StoreError> {
         let (token, user, item) = (token.clone(), user.clone(), item.cloned());
         self.step(SessionStep::Update { token, user, item, now }).await.map(drop)
-    }
-
-    async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        self.step(SessionStep::Touch { visits: visits.to_vec(), reply }).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
     }
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
@@ -246,11 +241,22 @@ impl SessionStore for EmbeddedStore {
         // The step is done, so it has answered.
         answer.await.map_err(|_gone| StoreError::Away)
     }
+}
 
-    async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
-        self.step(SessionStep::Evict(how)).await
+impl VisitStore for EmbeddedStore {
+    async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.step(SessionStep::Touch { visits: visits.to_vec(), reply }).await?;
+        // The step is done, so it has answered.
+        answer.await.map_err(|_gone| StoreError::Away)
     }
 
+    async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
+        self.step(SessionStep::Count(views.to_vec())).await.map(drop)
+    }
+}
+
+impl CartStore for EmbeddedStore {
     async fn add_to_cart(
         &self,
         token: &StoredToken,
@@ -259,6 +265,49 @@ impl SessionStore for EmbeddedStore {
     ) -> Result<(), StoreError> {
         let (token, item) = (token.clone(), item.clone());
         self.step(SessionStep::Cart { token, item, count }).await.map(drop)
+    }
+
+    async fn change_cart(
+        &self,
+        whose: &CartOwner,
+        change: &CartChange,
+    ) -> Result<CartAnswer, StoreError> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let (whose, change) = (whose.clone(), change.clone());
+        self.step(SessionStep::ChangeCart { whose, change, reply }).await?;
+        // The step is done, so it has answered.
+        answer.await.map_err(|_gone| StoreError::Away)
+    }
+
+    async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
+        self.counting(self.0.sessions.read(|txn| sessions::cart(txn, token)))
+    }
+}
+
+impl ViewStore for EmbeddedStore {
+    async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        self.counting(self.0.sessions.read(|txn| sessions::viewed(txn, token)))
+    }
+
+    async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
+        let ranking = self.counting(self.0.ranks.recent(&self.0.sessions).await)?;
+        Ok(ranking.ranks_under(item, top))
+    }
+
+    async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
+        let ranking = self.counting(self.0.ranks.current(&self.0.sessions).await)?;
+        Ok(ranking.top(most))
+    }
+
+    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
+        let done = self.step(SessionStep::Rescale(how)).await? > 0;
+        Ok(if done { Rescaled::Done } else { Rescaled::NotYet })
+    }
+}
+
+impl ExpiryStore for EmbeddedStore {
+    async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
+        self.step(SessionStep::Evict(how)).await
     }
 
     async fn evict_expiring(
@@ -281,51 +330,12 @@ impl SessionStore for EmbeddedStore {
     async fn clear_outbox(&self, outbox: &Outbox) -> Result<bool, StoreError> {
         self.step(SessionStep::ClearOutbox(outbox.clone())).await.map(|removed| removed > 0)
     }
-
-    /// The folder belongs to one process.
-    async fn take_turn(&self, _who: u64, _time: Duration) -> Result<bool, StoreError> {
-        Ok(true)
-    }
-
-    async fn change_cart(
-        &self,
-        whose: &CartOwner,
-        change: &CartChange,
-    ) -> Result<CartAnswer, StoreError> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        let (whose, change) = (whose.clone(), change.clone());
-        self.step(SessionStep::ChangeCart { whose, change, reply }).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
-    }
-
-    async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
-        self.counting(self.0.sessions.read(|txn| sessions::cart(txn, token)))
-    }
-
-    async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
-        self.counting(self.0.sessions.read(|txn| sessions::viewed(txn, token)))
-    }
 }
 
-impl ViewStore for EmbeddedStore {
-    async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
-        self.step(SessionStep::Count(views.to_vec())).await.map(drop)
-    }
-
-    async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
-        let ranking = self.counting(self.0.ranks.recent(&self.0.sessions).await)?;
-        Ok(ranking.ranks_under(item, top))
-    }
-
-    async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
-        let ranking = self.counting(self.0.ranks.current(&self.0.sessions).await)?;
-        Ok(ranking.top(most))
-    }
-
-    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
-        let done = self.step(SessionStep::Rescale(how)).await? > 0;
-        Ok(if done { Rescaled::Done } else { Rescaled::NotYet })
+impl LeaseStore for EmbeddedStore {
+    /// The folder belongs to one process.
+    async fn take_lease(&self, _: TaskLease, _: u64, _: Duration) -> Result<bool, StoreError> {
+        Ok(true)
     }
 }
 

@@ -15,8 +15,9 @@ use super::record::time_bits;
 use super::writer::{Ledger, Outcome};
 use crate::clock::unix_now;
 use crate::ident::PageKey;
-use crate::store::any::Counters;
-use crate::store::{Demand, StoreError, nearly};
+use crate::store::Counters;
+use crate::store::page::nearly;
+use crate::store::{Demand, StoreError};
 
 type Key = &'static [u8; 32];
 /// Page key to 8 bytes of expiry and the page.

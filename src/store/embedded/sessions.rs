@@ -20,7 +20,7 @@ use super::rows::{self, RowStep, RowTables};
 use super::visitors::{self, VisitorStep, VisitorTables};
 use super::writer::{Ledger, Outcome};
 use crate::ident::{Item, StoredToken, User, is_token};
-use crate::store::any::OpenError;
+use crate::store::OpenError;
 use crate::store::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Idle,
     IdleTold, Noted, Outbox, POPULARITY_MAX, Parted, Rescaling, Rotated, Rotation, Visit,
