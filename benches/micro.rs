@@ -23,10 +23,8 @@ use anteroom::cache::rules::verdict::{Access, Asked, Policy, Who, can_cache};
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::policy::route::Route;
-use anteroom::store::{
-    AnyStore, Demand, Limits, OpenStore, PageStore as _, SessionStore as _, Settings, Url,
-    ViewStore as _, Visit,
-};
+use anteroom::store::traits::*;
+use anteroom::store::{AnyStore, Demand, Limits, OpenStore, Settings, Url, Visit};
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, StoredToken, User};
-use anteroom::store::{
-    AnyStore, Limits, OpenStore, SessionStore as _, Settings, StoreError, Url, Visit,
-};
+use anteroom::store::traits::*;
+use anteroom::store::{AnyStore, Limits, OpenStore, Settings, StoreError, Url, Visit};
 use clap::Parser;
 use tokio::task::JoinSet;
 

@@ -13,7 +13,8 @@ use crate::clock::unix_now;
 use crate::ident::{Item, StoredToken, TokenStorage, User};
 use crate::row::together;
 use crate::store::{
-    Bookmark, ControlStore as _, Session, SessionStore as _, StoreError, Walked, by_log_in,
+    Bookmark, CartStore as _, Session, SessionListing as _, StoreError, ViewStore as _, Walked,
+    by_log_in,
 };
 
 /// Sessions in one listing, at most.

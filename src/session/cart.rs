@@ -2,7 +2,7 @@
 
 use super::Sessions;
 use crate::ident::Item;
-use crate::store::{CART_COUNT_MAX, CartAnswer, CartChange, CartOwner, SessionStore, StoreError};
+use crate::store::{CART_COUNT_MAX, CartAnswer, CartChange, CartOwner, CartStore, StoreError};
 
 impl Sessions {
     /// `add_to_cart` with its guard: sets the counts of these items in a visitor's cart; a count of
@@ -11,7 +11,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store did not say that it is done.
-    pub async fn add_to_cart<S: SessionStore>(
+    pub async fn add_to_cart<S: CartStore>(
         &self,
         store: &S,
         whose: &CartOwner,
@@ -24,7 +24,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store did not say that it is done.
-    pub async fn empty_cart<S: SessionStore>(
+    pub async fn empty_cart<S: CartStore>(
         &self,
         store: &S,
         whose: &CartOwner,
@@ -32,7 +32,7 @@ impl Sessions {
         self.change_cart(store, whose, &CartChange::Empty).await
     }
 
-    async fn change_cart<S: SessionStore>(
+    async fn change_cart<S: CartStore>(
         &self,
         store: &S,
         whose: &CartOwner,

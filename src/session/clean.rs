@@ -1,6 +1,6 @@
 //! `clean_sessions` and `clean_full_sessions`: one batch a call.
 
-use crate::store::{Eviction, SessionStore, StoreError};
+use crate::store::{Eviction, ExpiryStore, StoreError};
 
 /// Removes the oldest sessions over `keep`, and those last seen before the Unix time `before`, at most
 /// `batch`, with their views, but not their carts. Returns how many were removed; fewer than `batch`: the
@@ -8,7 +8,7 @@ use crate::store::{Eviction, SessionStore, StoreError};
 ///
 /// # Errors
 /// When the store fails.
-pub async fn clean_sessions<S: SessionStore>(
+pub async fn clean_sessions<S: ExpiryStore>(
     store: &S,
     keep: u64,
     batch: u32,
@@ -21,7 +21,7 @@ pub async fn clean_sessions<S: SessionStore>(
 ///
 /// # Errors
 /// When the store fails.
-pub async fn clean_full_sessions<S: SessionStore>(
+pub async fn clean_full_sessions<S: ExpiryStore>(
     store: &S,
     keep: u64,
     batch: u32,

@@ -8,7 +8,7 @@ use super::Sessions;
 use super::rules::Rules;
 use crate::clock::unix_now;
 use crate::ident::StoredToken;
-use crate::store::{BarStore, Parted, SessionStore, StoreError, Terms};
+use crate::store::{BarStore, LogInStore, Parted, StoreError, Terms};
 
 impl Sessions {
     /// What holds from now on. Who is remembered goes by the old rules for his second.
@@ -33,7 +33,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store did not say that it is done.
-    pub async fn end<S: SessionStore + BarStore>(
+    pub async fn end<S: LogInStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -49,7 +49,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store did not say that it is done.
-    pub async fn erase<S: SessionStore + BarStore>(
+    pub async fn erase<S: LogInStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -68,7 +68,7 @@ impl Sessions {
     }
 
     /// Removes a session that its visitor has not ended from the store, and hands its cart on, if carts are.
-    pub(super) async fn dismiss<S: SessionStore>(
+    pub(super) async fn dismiss<S: LogInStore>(
         &self,
         store: &S,
         token: &StoredToken,

@@ -8,7 +8,7 @@
 
 use crate::ident::TokenStorage;
 use crate::store::{
-    Cursor, EventStore, Evicted, Eviction, Farewell, Idle, IdleTold, SessionStore, StoreError,
+    Cursor, EventStore, Evicted, Eviction, ExpiryStore, Farewell, Idle, IdleTold, StoreError,
 };
 
 pub use super::expired_file::ExpiredFile;
@@ -77,7 +77,7 @@ impl Cleaned {
 /// Removes the oldest sessions over the limit behind `from`, at most a batch, and hands their carts on
 /// to `on_expire`; without it, sessions with carts stay. That carts could not be handed on is no
 /// failure: their sessions wait.
-pub async fn clean_expiring<S: SessionStore>(
+pub async fn clean_expiring<S: ExpiryStore>(
     store: &S,
     how: Eviction,
     from: &Cursor,
@@ -103,7 +103,7 @@ pub async fn clean_expiring<S: SessionStore>(
 }
 
 /// Hands on to `on_expire` the carts of sessions that are idle and have not been told of, at most a batch.
-pub async fn tell_idle<S: SessionStore + EventStore>(
+pub async fn tell_idle<S: ExpiryStore + EventStore>(
     store: &S,
     idle: Idle,
     on_expire: &mut OnExpire,
@@ -130,7 +130,7 @@ pub async fn tell_idle<S: SessionStore + EventStore>(
 }
 
 /// A step of the store's; how many carts it handed on.
-async fn evict<S: SessionStore>(
+async fn evict<S: ExpiryStore>(
     store: &S,
     how: Eviction,
     from: &Cursor,
@@ -144,7 +144,7 @@ async fn evict<S: SessionStore>(
 }
 
 /// What is in the outbox already goes into the file before anything more is put there.
-async fn clean_into<S: SessionStore>(
+async fn clean_into<S: ExpiryStore>(
     file: &mut ExpiredFile,
     store: &S,
     how: Eviction,
@@ -168,7 +168,7 @@ async fn clean_into<S: SessionStore>(
 
 /// Writes what is in the outbox to the file, a batch of it, and removes it when the disk has it. Says whether
 /// there was more behind it.
-async fn empty_outbox<S: SessionStore>(
+async fn empty_outbox<S: ExpiryStore>(
     file: &mut ExpiredFile,
     store: &S,
     now: f64,
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::ident::{Item, StoredToken, User};
     use crate::store::scratch::with_store;
-    use crate::store::{AnyStore, EXPIRING_BATCH};
+    use crate::store::{AnyStore, CartStore, EXPIRING_BATCH, LogInStore, TokenStore as _};
 
     const HOW: Eviction = Eviction { keep: 0, batch: 10, carts: true, before: 0.0 };
     const PLAIN: TokenStorage = TokenStorage::Plain;
@@ -226,7 +226,7 @@ mod tests {
         StoredToken::from_store(format!("token-{number:04}").as_bytes()).unwrap()
     }
 
-    async fn log_in<S: SessionStore>(store: &S, number: u32, with_cart: bool) {
+    async fn log_in<S: LogInStore + CartStore>(store: &S, number: u32, with_cart: bool) {
         let user = User::new(b"ann").unwrap();
         store.update_token(&token(number), &user, None, 1.5 + f64::from(number)).await.unwrap();
         if with_cart {

@@ -26,7 +26,7 @@ use quick_cache::sync::Cache;
 use crate::clock::unix_now;
 use crate::ident::{StoredToken, Token, TokenStorage, User, VisitorToken};
 use crate::store::{
-    BarStore, LogIn, Parted, Rotated, Rotation, SessionStore, StoreError, Terms, Touched,
+    BarStore, LogIn, LogInStore, Parted, Rotated, Rotation, StoreError, Terms, TokenStore, Touched,
 };
 
 pub use cookie::{SameSite, Secure, SessionCookie};
@@ -161,7 +161,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot say.
-    pub async fn check_token<S: SessionStore>(
+    pub async fn check_token<S: TokenStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -191,7 +191,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot say.
-    pub async fn peek_token<S: SessionStore>(
+    pub async fn peek_token<S: TokenStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -252,7 +252,7 @@ impl Sessions {
     /// # Errors
     /// When the store does not say that it has it. Where it was away nothing has changed for the visitor; where it
     /// was lost amid the step nobody knows, and the visitor has his old cookies.
-    pub async fn log_in<S: SessionStore>(
+    pub async fn log_in<S: LogInStore>(
         &self,
         store: &S,
         Before { session: old, visitor }: Before,
@@ -277,7 +277,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When it is not in the store.
-    pub async fn take_over<S: SessionStore>(
+    pub async fn take_over<S: LogInStore>(
         &self,
         store: &S,
         Before { session: old, visitor }: Before,
@@ -297,7 +297,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When it is not in the store.
-    pub async fn adopt<S: SessionStore>(
+    pub async fn adopt<S: LogInStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -317,7 +317,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When too many log-outs wait for the store already.
-    pub async fn log_out<S: SessionStore + BarStore>(
+    pub async fn log_out<S: LogInStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -329,7 +329,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When too many log-outs wait for the store already.
-    pub async fn put_out<S: SessionStore + BarStore>(
+    pub async fn put_out<S: LogInStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -349,7 +349,7 @@ impl Sessions {
         Ok(())
     }
 
-    async fn revoke<S: SessionStore + BarStore>(
+    async fn revoke<S: LogInStore + BarStore>(
         &self,
         store: &S,
         token: &StoredToken,
@@ -387,7 +387,7 @@ impl Sessions {
     }
 
     /// Tries the log-outs that wait, until one fails. Returns whether none is left.
-    pub async fn flush_log_outs<S: SessionStore + BarStore>(&self, store: &S) -> bool {
+    pub async fn flush_log_outs<S: LogInStore + BarStore>(&self, store: &S) -> bool {
         let waiting: Vec<_> =
             self.denied().iter().map(|(token, how)| (token.clone(), *how)).collect();
         for (token, how) in waiting {

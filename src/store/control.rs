@@ -144,8 +144,8 @@ pub struct Walked<T> {
     pub next: Option<Bookmark>,
 }
 
-/// Sessions as those see them who watch over them. Nothing here is on a visitor's way.
-pub trait ControlStore {
+/// Sessions as an operator sees them. No request waits for any of this.
+pub trait SessionListing {
     /// What is known of a session.
     fn session(
         &self,

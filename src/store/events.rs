@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::future::Future;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -169,12 +168,4 @@ pub trait EventStore {
         event: &WaitingEvent,
         noted: Option<Noted>,
     ) -> impl Future<Output = Result<(), StoreError>>;
-
-    /// Whether `who` may deliver events for the next `time`, and nobody else. Whoever has the turn keeps it
-    /// by asking again.
-    fn take_delivery(
-        &self,
-        who: u64,
-        time: Duration,
-    ) -> impl Future<Output = Result<bool, StoreError>>;
 }

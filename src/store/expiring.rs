@@ -1,9 +1,12 @@
 //! What is handed on of sessions that are cleaned with their carts, or idle, and the outbox where it
 //! waits.
 
+use std::future::Future;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use super::Cart;
+use super::{Cart, StoreError};
 use crate::ident::{Item, StoredToken, TokenStorage, USER_MAX, User};
 
 /// The most sessions that one step looks at, and the most records of the outbox that are read at a time.
@@ -78,6 +81,19 @@ impl Why {
             Self::Idle => "idle",
         }
     }
+}
+
+/// How many sessions to keep and how to go about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Eviction {
+    /// Keep this many of the newest.
+    pub keep: u64,
+    /// Remove at most this many in one step.
+    pub batch: u32,
+    /// Remove `cart:<token>` too (`clean_full_sessions`); without it `clean_sessions`.
+    pub carts: bool,
+    /// Those that were last seen before this Unix time are over the limit, too. 0: there is no such time.
+    pub before: f64,
 }
 
 /// How far a round of cleaning has come; the default is its beginning.
@@ -247,6 +263,52 @@ impl Outbox {
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
+}
+
+/// The end of sessions that the cleaner comes to.
+pub trait ExpiryStore {
+    /// Removes the oldest sessions over the limit, at most a batch, in one atomic step, and returns how many
+    /// entries of `recent:` it removed. Junk members (no tokens by the grammar) are removed from `recent:`
+    /// and `login:`, and no other key is touched for them.
+    fn evict_oldest(&self, how: Eviction) -> impl Future<Output = Result<usize, StoreError>>;
+
+    /// Like [`Self::evict_oldest`] with the carts, but of the sessions behind `from`; what becomes of those
+    /// that have a cart is what `farewell` says. That a cart is handed on and its session is removed is one
+    /// atomic step, so that each is handed on exactly once, and none of a session that goes on. Durable when
+    /// it returns, where carts may have been handed on.
+    fn evict_expiring(
+        &self,
+        how: Eviction,
+        from: &Cursor,
+        farewell: &Farewell,
+    ) -> impl Future<Output = Result<Evicted, StoreError>>;
+
+    /// What has waited longest in the outbox, see [`Farewell::Outbox`]: a batch of it.
+    fn outbox(&self) -> impl Future<Output = Result<Outbox, StoreError>>;
+
+    /// Removes from the outbox what was read there, and nothing else; says whether it was there still.
+    /// Durable when it returns.
+    fn clear_outbox(&self, outbox: &Outbox) -> impl Future<Output = Result<bool, StoreError>>;
+}
+
+/// A task that one process of a fleet does at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskLease {
+    /// Handing on the carts of sessions.
+    Cleaner,
+    /// Delivering events.
+    Deliverer,
+}
+
+/// Leases on tasks.
+pub trait LeaseStore {
+    /// Whether `who` alone may do the task for the next `time`. The holder keeps the lease by asking again.
+    fn take_lease(
+        &self,
+        task: TaskLease,
+        who: u64,
+        time: Duration,
+    ) -> impl Future<Output = Result<bool, StoreError>>;
 }
 
 #[cfg(test)]

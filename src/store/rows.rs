@@ -4,7 +4,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-use super::{AnyStore, StoreError};
+use super::StoreError;
 use crate::ident::Row;
 
 /// The most rows that are scheduled.
@@ -111,49 +111,4 @@ pub trait RowStore {
 
     /// At most `most` scheduled rows, those that are due first in front.
     fn rows(&self, most: usize) -> impl Future<Output = Result<Vec<ScheduledRow>, StoreError>>;
-}
-
-macro_rules! delegate {
-    ($self:ident, $call:ident($($argument:expr),*)) => {
-        match $self {
-            Self::Embedded(store) => store.$call($($argument),*).await,
-            Self::Redis(store) => store.$call($($argument),*).await,
-        }
-    };
-}
-
-impl RowStore for AnyStore {
-    async fn schedule_row(&self, row: &Row, delay: f64, now: f64) -> Result<(), StoreError> {
-        delegate!(self, schedule_row(row, delay, now))
-    }
-
-    async fn claim_rows(&self, now: f64, most: usize, lease: f64) -> Result<Claimed, StoreError> {
-        delegate!(self, claim_rows(now, most, lease))
-    }
-
-    async fn put_row(
-        &self,
-        claim: &Claim,
-        json: Bytes,
-        due_next: f64,
-        now: f64,
-    ) -> Result<bool, StoreError> {
-        delegate!(self, put_row(claim, json, due_next, now))
-    }
-
-    async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
-        delegate!(self, postpone_row(claim, due_next))
-    }
-
-    async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
-        delegate!(self, outdate_row(row, now))
-    }
-
-    async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {
-        delegate!(self, row(row))
-    }
-
-    async fn rows(&self, most: usize) -> Result<Vec<ScheduledRow>, StoreError> {
-        delegate!(self, rows(most))
-    }
 }

@@ -9,7 +9,9 @@ use crate::clock::unix_now;
 use crate::ident::TokenStorage;
 use crate::session::clean::{clean_full_sessions, clean_sessions};
 use crate::session::expire::{Cleaned, OnExpire, clean_expiring, tell_idle};
-use crate::store::{AnyStore, Cursor, Eviction, Idle, Parted, SessionStore, StoreError};
+use crate::store::{
+    AnyStore, Cursor, Eviction, Idle, LeaseStore as _, Parted, StoreError, TaskLease,
+};
 use crate::telemetry::metrics::{Count, Sheet};
 
 /// For how long a process that hands carts on keeps others from it.
@@ -135,7 +137,7 @@ impl Clean {
         let now = Instant::now();
         let mut is_open = expiring.is_open(now);
         if is_open {
-            match self.store.take_turn(expiring.who, TURN).await {
+            match self.store.take_lease(TaskLease::Cleaner, expiring.who, TURN).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(Next::Idle),
                 // A store without room for the turn has none for carts, but may make some.
@@ -212,7 +214,8 @@ impl Clean {
 
     /// Another process may have a target that can be written: the turn is its now.
     async fn give_turn_up(&self, expiring: &Expiring) {
-        if let Err(error) = self.store.take_turn(expiring.who, GIVEN_UP).await {
+        if let Err(error) = self.store.take_lease(TaskLease::Cleaner, expiring.who, GIVEN_UP).await
+        {
             tracing::debug!(%error, "the turn lasts for its time");
         }
     }
@@ -281,6 +284,7 @@ mod tests {
     use crate::session::visit::VisitQueue;
     use crate::store::Rotation;
     use crate::store::scratch::with_store;
+    use crate::store::traits::*;
 
     fn token(number: u32) -> StoredToken {
         StoredToken::from_store(format!("token-{number:04}").as_bytes()).unwrap()

@@ -23,7 +23,9 @@ use crate::clock::unix_now;
 use crate::http::date;
 use crate::http::signature::{self, OF_EVENT};
 use crate::origin::{Keep, Origin, OriginError, OriginResponse, Outgoing};
-use crate::store::{AnyStore, EventStore as _, Expired, Noted, StoreError, WaitingEvent};
+use crate::store::{
+    AnyStore, EventStore as _, Expired, LeaseStore as _, Noted, StoreError, TaskLease, WaitingEvent,
+};
 use crate::telemetry::metrics::{Count, Sheet};
 
 /// `Anteroom-Event`: what tells an event from all others.
@@ -231,7 +233,7 @@ impl Deliver {
     async fn keep_turn(&self) -> Infallible {
         loop {
             tokio::time::sleep(TURN / 3).await;
-            if let Err(error) = self.store.take_delivery(self.who, TURN).await {
+            if let Err(error) = self.store.take_lease(TaskLease::Deliverer, self.who, TURN).await {
                 tracing::debug!(%error, "the turn may end");
             }
         }
@@ -351,7 +353,7 @@ impl Task for Deliver {
         let waiting = self.store.events_waiting().await?;
         self.waiting.store(waiting, Ordering::Relaxed);
         let is_free = waiting > 0 && !self.rests(Instant::now());
-        if !is_free || !self.store.take_delivery(self.who, TURN).await? {
+        if !is_free || !self.store.take_lease(TaskLease::Deliverer, self.who, TURN).await? {
             return Ok(Next::Idle);
         }
         let done = self.done.take();

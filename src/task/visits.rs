@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::ident::{TokenStorage, User};
     use crate::session::Before;
-    use crate::store::SessionStore as _;
+    use crate::store::LogInStore as _;
     use crate::store::scratch::with_store;
 
     #[test]

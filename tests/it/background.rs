@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anteroom::store::{
-    AnyStore, ControlStore as _, Limits, OpenStore, SessionStore as _, Settings, StoreError,
-    StoreState, Url,
-};
+use anteroom::store::traits::*;
+use anteroom::store::{AnyStore, Limits, OpenStore, Settings, StoreError, StoreState, Url};
 use futures_util::future::join_all;
 
 use crate::store_contract::{Bench, connected, limits, tight, token, until, user};

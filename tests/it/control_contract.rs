@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use anteroom::ident::StoredToken;
+use anteroom::store::traits::*;
 use anteroom::store::{
-    Bookmark, CartAnswer, CartChange, CartOwner, ControlStore as _, Cursor, Eviction, Farewell,
-    Rotation, SessionStore as _, Terms, WALK_MAX,
+    Bookmark, CartAnswer, CartChange, CartOwner, Cursor, Eviction, Farewell, Rotation, Terms,
+    WALK_MAX,
 };
 
 use crate::store_contract::{Bench, ENDLESS, contract, item, rotation, token, user, visit};

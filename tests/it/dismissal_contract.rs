@@ -2,9 +2,9 @@
 //! log-in, or by an operator.
 
 use anteroom::ident::TokenStorage;
+use anteroom::store::traits::*;
 use anteroom::store::{
     AnyStore, CartAnswer, CartChange, CartOwner, Farewell, Parted, Rotated, Rotation,
-    SessionStore as _,
 };
 
 use crate::event_contract::{id, ids};

@@ -2,9 +2,10 @@
 
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, StoredToken, TokenStorage, User};
+use anteroom::store::traits::*;
 use anteroom::store::{
-    Cursor, EventStore as _, Evicted, Eviction, Expired, Failed, Farewell, Idle, IdleTold, Noted,
-    Rotation, SessionStore as _, WaitingEvent, Why,
+    Cursor, Evicted, Eviction, Expired, Failed, Farewell, Idle, IdleTold, Noted, Rotation,
+    TaskLease, WaitingEvent, Why,
 };
 
 use crate::store_contract::{Bench, ask, contract, item, token, user, visit};
@@ -202,7 +203,7 @@ fn odd_item() -> Item {
 }
 
 async fn a_users_events_are_forgotten_with_him(bench: Bench) {
-    use anteroom::store::ControlStore as _;
+    use anteroom::store::traits::*;
     for number in 0..250 {
         let name = if number % 100 == 7 { "bob" } else { "ann" };
         bench.log_in(&token(number), name, number as f64 + 1.0).await;
@@ -416,9 +417,12 @@ async fn a_redis_without_room_gives_turns_and_puts_back_and_loses_what_was_taken
     let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
     let turn = std::time::Duration::from_secs(60);
     for (who, has_it) in [(1, true), (2, false), (1, true)] {
-        assert_eq!(bench.store.take_delivery(who, turn).await.unwrap(), has_it);
+        assert_eq!(bench.store.take_lease(TaskLease::Deliverer, who, turn).await.unwrap(), has_it);
     }
-    assert!(bench.store.take_turn(2, turn).await.unwrap(), "who cleans is another matter");
+    assert!(
+        bench.store.take_lease(TaskLease::Cleaner, 2, turn).await.unwrap(),
+        "who cleans is another matter"
+    );
     let first = bench.first().await;
     let refused = Noted::Refused { now: 1_790_000_000.0 };
     bench.store.put_back_event(&first, Some(refused)).await.unwrap();
@@ -446,7 +450,7 @@ async fn what_others_wrote_is_no_event_and_stops_nobody() {
 
 #[tokio::test]
 async fn a_users_event_that_is_put_back_all_the_time_is_forgotten_with_him() {
-    use anteroom::store::ControlStore as _;
+    use anteroom::store::traits::*;
     let bench = Bench::redis().await;
     for number in 0..450 {
         let name = if number == 5 { "bob" } else { "ann" };

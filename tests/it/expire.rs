@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anteroom::ident::{Token, TokenStorage};
-use anteroom::store::{Cursor, Eviction, Farewell, OpenStore, SessionStore as _, Settings, Url};
+use anteroom::store::traits::*;
+use anteroom::store::{Cursor, Eviction, Farewell, OpenStore, Settings, Url};
 use serde_json::Value;
 
 use crate::store_contract::limits;

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
+use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, CartAnswer, CartChange, CartOwner, ControlStore, Demand, Eviction, Limits, OpenStore,
-    PageStore, Rescaled, Rescaling, Rotation, RowStore, SessionStore, Settings, Terms, Url,
-    ViewStore, Visit,
+    AnyStore, CartAnswer, CartChange, CartOwner, Demand, Eviction, Limits, OpenStore, Rescaled,
+    Rescaling, Rotation, Settings, Terms, Url, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};

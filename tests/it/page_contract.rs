@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use anteroom::ident::PageKey;
-use anteroom::store::{
-    AnyStore, Demand, Limits, OpenStore, PAGE_HEAD, PageStore as _, Settings, StoreError, Url,
-};
+use anteroom::store::traits::*;
+use anteroom::store::{AnyStore, Demand, Limits, OpenStore, PAGE_HEAD, Settings, StoreError, Url};
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anteroom::store::{
-    Generation, LATER_MARKS, MARKS, Moment, News, PURGE_MARKS_MAX, PurgeStore as _,
-};
+use anteroom::store::traits::*;
+use anteroom::store::{Generation, LATER_MARKS, MARKS, Moment, News, PURGE_MARKS_MAX};
 
 use crate::store_contract::{Bench, contract};
 use crate::support::DEADLINE;

@@ -1,7 +1,8 @@
 //! What both stores promise of rows: their schedule, their claims and their content.
 
 use anteroom::ident::Row;
-use anteroom::store::{Claim, Claimed, RowStore as _, StoreError};
+use anteroom::store::traits::*;
+use anteroom::store::{Claim, Claimed, StoreError};
 
 use crate::store_contract::{Bench, contract};
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::session::visit::VisitQueue;
+use anteroom::store::traits::*;
 use anteroom::store::{
     AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, Demand, EXPIRING_BYTES, Evicted,
-    Eviction, Expired, Farewell, Limits, Moment, OpenError, OpenStore, PageStore as _,
-    PurgeStore as _, Rescaled, Rescaling, Rotation, SessionStore as _, Settings, StoreError,
-    StoreState, Terms, Url, ViewStore as _, Visit, Why,
+    Eviction, Expired, Farewell, Limits, Moment, OpenError, OpenStore, Rescaled, Rescaling,
+    Rotation, Settings, StoreError, StoreState, Terms, Url, Visit, Why,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use anteroom::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
+use anteroom::store::traits::*;
 use anteroom::store::{
-    Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, Rotation, SessionStore as _,
-    VISITOR_CART_MAX, VisitorEviction, VisitorStore as _, VisitorVisit, VisitorsEvicted,
+    Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, Rotation, VISITOR_CART_MAX,
+    VisitorEviction, VisitorVisit, VisitorsEvicted,
 };
 
 use crate::store_contract::{Bench, contract, item, rotation, token, user};

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anteroom::app::App;
 use anteroom::config::{Overrides, Plan, Sources};
 use anteroom::ident::{StoredToken, User};
-use anteroom::store::{Limits, OpenStore, SessionStore as _, Settings, Url};
+use anteroom::store::traits::*;
+use anteroom::store::{Limits, OpenStore, Settings, Url};
 use tempfile::TempDir;
 
 use crate::cast::{ROUTES, USERS};

@@ -38,7 +38,7 @@ use crate::proxy::stage::limit::{CountedRequest, RateCheck};
 use crate::proxy::stage::{identify, upgrade};
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
-use crate::store::{Cart, SessionStore, StoreError, ViewStore, VisitorStore as _};
+use crate::store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::{Count, Outcome};
 use crate::telemetry::reason::Reason;

@@ -73,7 +73,9 @@ pub(super) async fn fill_cart(
     match answer {
         CartAnswer::Changed(_) => Ok(true),
         CartAnswer::NotLoggedIn => {
-            tracing::debug!("the origin's Anteroom-Cart is ignored: the visitor is no longer logged in");
+            tracing::debug!(
+                "the origin's Anteroom-Cart is ignored: the visitor is no longer logged in"
+            );
             Ok(false)
         }
         CartAnswer::Full => {

@@ -20,7 +20,7 @@ use tokio::time::{sleep_until, timeout_at};
 
 use super::once::Once;
 use crate::ident::{Item, StoredToken, User};
-use crate::store::{SessionStore, StoreError, Touched, ViewStore, Visit};
+use crate::store::{StoreError, Touched, Visit, VisitStore};
 
 /// How long later touches of a session are gathered, while few sessions are busy.
 const REST: Duration = Duration::from_millis(100);
@@ -277,13 +277,13 @@ impl VisitQueue {
     /// Touches may reach the store twice, which changes nothing. Views may not: when the store
     /// does not answer nobody knows whether it counted them, and they are dropped. Of several calls
     /// one flushes, and the others wait.
-    pub async fn drain<S: SessionStore + ViewStore>(&self, store: &S) -> Progress {
+    pub async fn drain<S: VisitStore>(&self, store: &S) -> Progress {
         let _turn = self.flushing.lock().await;
         self.drain_at(store, Instant::now(), false).await
     }
 
     /// Like [`Self::drain`], but does not wait for what gathers: for the way out.
-    pub async fn drain_all<S: SessionStore + ViewStore>(&self, store: &S) -> Progress {
+    pub async fn drain_all<S: VisitStore>(&self, store: &S) -> Progress {
         let _turn = self.flushing.lock().await;
         self.drain_at(store, Instant::now(), true).await
     }
@@ -293,12 +293,7 @@ impl VisitQueue {
         drop(self.flushing.lock().await);
     }
 
-    async fn drain_at<S: SessionStore + ViewStore>(
-        &self,
-        store: &S,
-        now: Instant,
-        all: bool,
-    ) -> Progress {
+    async fn drain_at<S: VisitStore>(&self, store: &S, now: Instant, all: bool) -> Progress {
         let mut progress = Progress::default();
         let touched = self.flush_touches(store, now, all, &mut progress).await;
         // A store that refuses the one may take the other.
@@ -321,7 +316,7 @@ impl VisitQueue {
         progress
     }
 
-    async fn flush_touches<S: SessionStore>(
+    async fn flush_touches<S: VisitStore>(
         &self,
         store: &S,
         now: Instant,
@@ -337,7 +332,7 @@ impl VisitQueue {
         Ok(())
     }
 
-    async fn flush_counts<S: ViewStore>(
+    async fn flush_counts<S: VisitStore>(
         &self,
         store: &S,
         now: Instant,
@@ -633,10 +628,6 @@ mod tests {
 
     use super::*;
     use crate::ident::{Token, TokenStorage};
-    use crate::store::{
-        Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, LogIn,
-        Outbox, Parted, Rescaled, Rescaling, Rotated, Rotation, Terms,
-    };
 
     /// A store that writes down what it is told, or refuses it.
     #[derive(Default)]
@@ -661,7 +652,7 @@ mod tests {
         }
     }
 
-    impl SessionStore for Book {
+    impl VisitStore for Book {
         async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
             self.answer(())?;
             if self.waits.get() {
@@ -680,73 +671,7 @@ mod tests {
             let strangers = self.strangers.borrow();
             Ok(visits.iter().map(|visit| !strangers.contains(visit.token.as_str())).collect())
         }
-        async fn check_token(&self, _: &StoredToken) -> Result<Option<User>, StoreError> {
-            self.answer(None)
-        }
-        async fn update_token(
-            &self,
-            _: &StoredToken,
-            _: &User,
-            _: Option<&Item>,
-            _: f64,
-        ) -> Result<(), StoreError> {
-            self.answer(())
-        }
-        async fn live_token(
-            &self,
-            _: &StoredToken,
-            _: &Terms,
-        ) -> Result<Option<LogIn>, StoreError> {
-            self.answer(None)
-        }
-        async fn rotate_token(&self, _: &Rotation) -> Result<Rotated, StoreError> {
-            self.answer(Rotated::default())
-        }
-        async fn dismiss_token(&self, _: &StoredToken, _: &Farewell) -> Result<Parted, StoreError> {
-            self.answer(Parted::default())
-        }
-        async fn revoke_token(&self, _: &StoredToken) -> Result<(), StoreError> {
-            self.answer(())
-        }
-        async fn evict_oldest(&self, _: Eviction) -> Result<usize, StoreError> {
-            self.answer(0)
-        }
-        async fn add_to_cart(&self, _: &StoredToken, _: &Item, _: i64) -> Result<(), StoreError> {
-            self.answer(())
-        }
-        async fn evict_expiring(
-            &self,
-            _: Eviction,
-            _: &Cursor,
-            _: &Farewell,
-        ) -> Result<Evicted, StoreError> {
-            self.answer(Evicted::default())
-        }
-        async fn outbox(&self) -> Result<Outbox, StoreError> {
-            self.answer(Outbox::default())
-        }
-        async fn clear_outbox(&self, _: &Outbox) -> Result<bool, StoreError> {
-            self.answer(true)
-        }
-        async fn take_turn(&self, _: u64, _: Duration) -> Result<bool, StoreError> {
-            self.answer(true)
-        }
-        async fn change_cart(
-            &self,
-            _: &CartOwner,
-            _: &CartChange,
-        ) -> Result<CartAnswer, StoreError> {
-            self.answer(CartAnswer::NotLoggedIn)
-        }
-        async fn cart(&self, _: &StoredToken) -> Result<Cart, StoreError> {
-            self.answer(Vec::new())
-        }
-        async fn viewed(&self, _: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
-            self.answer(Vec::new())
-        }
-    }
 
-    impl ViewStore for Book {
         async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
             self.answer(())?;
             if let Some(error) = self.loses.get() {
@@ -756,15 +681,6 @@ mod tests {
                 *self.counts.borrow_mut().entry(item.as_str().to_owned()).or_default() += count;
             }
             Ok(())
-        }
-        async fn ranks_under(&self, _: &Item, _: u64) -> Result<bool, StoreError> {
-            self.answer(true)
-        }
-        async fn top(&self, _: u32) -> Result<Vec<(Item, f64)>, StoreError> {
-            self.answer(Vec::new())
-        }
-        async fn rescale_views(&self, _: Rescaling) -> Result<Rescaled, StoreError> {
-            self.answer(Rescaled::NotYet)
         }
     }
 

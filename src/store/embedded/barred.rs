@@ -6,7 +6,7 @@ use redb::{
 };
 
 use super::EmbeddedStore;
-use super::sessions::{Bytes, SessionStep};
+use super::sessions::Bytes;
 use crate::ident::StoredToken;
 use crate::store::{BARRED_FOR, BARRED_MAX, BarStore, StoreError};
 
@@ -62,7 +62,8 @@ fn is_barred(txn: &ReadTransaction, token: &StoredToken, now: u64) -> Result<boo
 
 impl BarStore for EmbeddedStore {
     async fn bar(&self, token: &StoredToken, now: f64) -> Result<(), StoreError> {
-        self.step(SessionStep::Bar(token.clone(), now as u64)).await.map(drop)
+        let token = token.clone();
+        self.write_durably(move |tables| tables.barred.bar(&token, now as u64)).await
     }
 
     async fn is_barred(&self, token: &StoredToken, now: f64) -> Result<bool, StoreError> {

@@ -11,7 +11,7 @@ use super::sessions::{RECENT, SESSION, TOKENS, Tables, bytes_of};
 use crate::ident::{StoredToken, User};
 use crate::store::control::behind;
 use crate::store::{
-    Bookmark, ControlStore, LogIn, PER_USER_MAX, Session, StoreError, Terms, WALK_MAX, Walked,
+    Bookmark, LogIn, PER_USER_MAX, Session, SessionListing, StoreError, Terms, WALK_MAX, Walked,
 };
 
 /// Sorts behind every token.
@@ -183,7 +183,7 @@ impl Places {
     }
 }
 
-impl ControlStore for EmbeddedStore {
+impl SessionListing for EmbeddedStore {
     async fn session(&self, token: &StoredToken) -> Result<Option<Session>, StoreError> {
         self.counting(self.0.sessions.read(|txn| session(txn, bytes_of(token))))
     }

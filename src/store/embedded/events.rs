@@ -1,7 +1,5 @@
 //! Carts of idle sessions, and the events that wait for their receiver, as tables.
 
-use std::time::Duration;
-
 use redb::{
     AccessGuard, ReadTransaction, ReadableTable, ReadableTableMetadata as _, TableDefinition,
 };
@@ -9,7 +7,7 @@ use redb::{
 use super::EmbeddedStore;
 use super::expiring::{NO_STREAMS, Place};
 use super::record::{time_bits, time_of};
-use super::sessions::{Bytes, RECENT, SessionStep, Tables, cart_of};
+use super::sessions::{Bytes, RECENT, Tables, cart_of};
 use crate::ident::{StoredToken, User};
 use crate::store::events::TOLD_TO_COME;
 use crate::store::{
@@ -134,26 +132,25 @@ impl Tables<'_> {
         }
     }
 
-    pub(super) fn remove_event(&mut self, event: &WaitingEvent) -> Result<usize, redb::Error> {
-        if !self.is_there(event)? {
-            return Ok(0);
+    pub(super) fn remove_event(&mut self, event: &WaitingEvent) -> Result<(), redb::Error> {
+        if self.is_there(event)? {
+            self.events.remove(event.place)?;
         }
-        self.events.remove(event.place)?;
-        Ok(1)
+        Ok(())
     }
 
     pub(super) fn put_back_event(
         &mut self,
         event: &WaitingEvent,
         noted: Option<Noted>,
-    ) -> Result<usize, redb::Error> {
+    ) -> Result<(), redb::Error> {
         if !self.is_there(event)? {
-            return Ok(0);
+            return Ok(());
         }
         let behind = self.events.last()?.map_or(0, |(last, _)| last.value() + 1);
         self.events.remove(event.place)?;
         self.events.insert(behind, &*event.with(noted))?;
-        Ok(1)
+        Ok(())
     }
 
     fn is_there(&self, event: &WaitingEvent) -> Result<bool, redb::Error> {
@@ -217,10 +214,7 @@ impl EventStore for EmbeddedStore {
         if !has_work {
             return Ok(IdleTold::default());
         }
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        self.step(SessionStep::TellIdle { idle, farewell, reply }).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
+        self.write_durably(move |tables| tables.tell_idle(idle, &farewell)).await
     }
 
     async fn events_waiting(&self) -> Result<u64, StoreError> {
@@ -232,7 +226,8 @@ impl EventStore for EmbeddedStore {
     }
 
     async fn remove_event(&self, event: &WaitingEvent) -> Result<(), StoreError> {
-        self.step(SessionStep::RemoveEvent(event.clone())).await.map(drop)
+        let event = event.clone();
+        self.write_durably(move |tables| tables.remove_event(&event)).await
     }
 
     async fn put_back_event(
@@ -240,11 +235,7 @@ impl EventStore for EmbeddedStore {
         event: &WaitingEvent,
         noted: Option<Noted>,
     ) -> Result<(), StoreError> {
-        self.step(SessionStep::PutBackEvent(event.clone(), noted)).await.map(drop)
-    }
-
-    /// The folder belongs to one process.
-    async fn take_delivery(&self, _who: u64, _time: Duration) -> Result<bool, StoreError> {
-        Ok(true)
+        let event = event.clone();
+        self.write_soon(move |tables| tables.put_back_event(&event, noted)).await
     }
 }

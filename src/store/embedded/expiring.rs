@@ -210,15 +210,15 @@ impl Tables<'_> {
         })
     }
 
-    pub(super) fn clear_outbox(&mut self, outbox: &Outbox) -> Result<usize, redb::Error> {
+    pub(super) fn clear_outbox(&mut self, outbox: &Outbox) -> Result<bool, redb::Error> {
         let first = self.expiring.first()?.map(|(_, record)| record.value() == outbox.first);
         if first != Some(true) {
-            return Ok(0);
+            return Ok(false);
         }
         for _ in 0..outbox.records {
             self.expiring.pop_first()?;
         }
-        Ok(outbox.records)
+        Ok(outbox.records > 0)
     }
 }
 

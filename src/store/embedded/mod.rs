@@ -26,20 +26,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use redb::{DatabaseError, StorageError};
+use redb::{DatabaseError, Durability, StorageError};
 
 use self::answers::Answers;
 use self::disk::Disk;
-use self::pages::{PageLedger, PageStep, QueueRoom};
+use self::pages::{PageLedger, PageTables, QueueRoom};
 use self::popularity::Ranks;
 use self::purges::Purges;
-use self::sessions::{SessionLedger, SessionStep};
+use self::sessions::{SessionLedger, Tables, bytes_of};
 use self::writer::Writer;
-use super::any::{Counted, Counters, OpenError, StoreState};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, Cursor, Demand, Evicted, Eviction, Farewell,
-    Generation, Lease, Limits, LogIn, Moment, News, Outbox, PageStore, Parted, PurgeStore,
-    Rescaled, Rescaling, Rotated, Rotation, SessionStore, StoreError, Terms, ViewStore, Visit,
+    Cart, CartAnswer, CartChange, CartOwner, CartStore, Counted, Counters, Cursor, Demand, Evicted,
+    Eviction, ExpiryStore, Farewell, Generation, Lease, LeaseStore, Limits, LogIn, LogInStore,
+    Moment, News, OpenError, Outbox, PageStore, Parted, PurgeStore, Rescaled, Rescaling, Rotated,
+    Rotation, StoreError, StoreState, TaskLease, Terms, TokenStore, ViewStore, Visit, VisitStore,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -67,9 +67,9 @@ struct Inner {
     limits: Limits,
     counters: Arc<Counters>,
     sessions: Arc<Disk>,
-    session_writer: Writer<SessionStep>,
+    session_writer: Writer<SessionLedger>,
     pages: Arc<Disk>,
-    page_writer: Writer<PageStep>,
+    page_writer: Writer<PageLedger>,
     page_room: QueueRoom,
     ranks: Arc<Ranks>,
     places: control::Places,
@@ -170,15 +170,38 @@ impl EmbeddedStore {
         self.0.purges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn step(&self, step: SessionStep) -> Result<usize, StoreError> {
+    /// A step that is durable when it returns.
+    async fn write_durably<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&mut Tables<'_>) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.write(Durability::Immediate, step).await
+    }
+
+    /// A step that is durable a moment later.
+    async fn write_soon<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&mut Tables<'_>) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.write(Durability::None, step).await
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        step: impl FnOnce(&mut Tables<'_>) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let budget = self.0.limits.write_timeout;
-        self.counting(self.0.session_writer.ask(step, budget).await)
+        self.counting(self.0.session_writer.ask(durability, budget, step).await)
     }
 
     /// A step that a page waits for, and that may be left out.
-    async fn step_in_passing(&self, step: SessionStep) -> Result<usize, StoreError> {
+    async fn write_in_passing<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&mut Tables<'_>) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let budget = self.0.limits.read_timeout;
-        self.counting(self.0.session_writer.ask(step, budget).await)
+        self.counting(self.0.session_writer.ask(Durability::None, budget, step).await)
     }
 
     fn read<T>(
@@ -193,9 +216,9 @@ impl EmbeddedStore {
     }
 }
 
-impl SessionStore for EmbeddedStore {
+impl TokenStore for EmbeddedStore {
     async fn check_token(&self, token: &StoredToken) -> Result<Option<User>, StoreError> {
-        self.counting(self.0.sessions.read(|txn| sessions::user_of(txn, token)))
+        self.read(|txn| sessions::user_of(txn, token))
     }
 
     async fn live_token(
@@ -203,9 +226,11 @@ impl SessionStore for EmbeddedStore {
         token: &StoredToken,
         terms: &Terms,
     ) -> Result<Option<LogIn>, StoreError> {
-        self.counting(self.0.sessions.read(|txn| control::live(txn, token, terms)))
+        self.read(|txn| control::live(txn, token, terms))
     }
+}
 
+impl LogInStore for EmbeddedStore {
     async fn update_token(
         &self,
         token: &StoredToken,
@@ -214,25 +239,17 @@ impl SessionStore for EmbeddedStore {
         now: f64,
     ) -> Result<(), StoreError> {
         let (token, user, item) = (token.clone(), user.clone(), item.cloned());
-        self.step(SessionStep::Update { token, user, item, now }).await.map(drop)
-    }
-
-    async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        self.step(SessionStep::Touch { visits: visits.to_vec(), reply }).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
+        self.write_durably(move |tables| tables.update(&token, &user, item, now)).await
     }
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        self.step(SessionStep::Rotate { rotation: rotation.clone(), reply }).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
+        let rotation = rotation.clone();
+        self.write_durably(move |tables| tables.rotate(&rotation)).await
     }
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
-        self.step(SessionStep::Revoke(token.clone())).await.map(drop)
+        let token = token.clone();
+        self.write_durably(move |tables| tables.revoke(bytes_of(&token))).await
     }
 
     async fn dismiss_token(
@@ -240,17 +257,32 @@ impl SessionStore for EmbeddedStore {
         token: &StoredToken,
         farewell: &Farewell,
     ) -> Result<Parted, StoreError> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
         let (token, farewell) = (token.clone(), *farewell);
-        self.step(SessionStep::Dismiss { token, farewell, reply }).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
+        self.write_durably(move |tables| {
+            let mut parted = Parted::default();
+            tables.dismiss(bytes_of(&token), Some(&farewell), &mut parted)?;
+            Ok(parted)
+        })
+        .await
+    }
+}
+
+impl VisitStore for EmbeddedStore {
+    async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
+        let visits = visits.to_vec();
+        self.write_soon(move |tables| tables.touch_all(&visits)).await
     }
 
-    async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
-        self.step(SessionStep::Evict(how)).await
+    async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
+        let views = views.to_vec();
+        self.write_soon(move |tables| {
+            views.iter().try_for_each(|(item, count)| tables.count(item, *count))
+        })
+        .await
     }
+}
 
+impl CartStore for EmbeddedStore {
     async fn add_to_cart(
         &self,
         token: &StoredToken,
@@ -258,33 +290,7 @@ impl SessionStore for EmbeddedStore {
         count: i64,
     ) -> Result<(), StoreError> {
         let (token, item) = (token.clone(), item.clone());
-        self.step(SessionStep::Cart { token, item, count }).await.map(drop)
-    }
-
-    async fn evict_expiring(
-        &self,
-        how: Eviction,
-        from: &Cursor,
-        farewell: &Farewell,
-    ) -> Result<Evicted, StoreError> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        let (from, farewell) = (from.clone(), *farewell);
-        self.step(SessionStep::EvictExpiring { how, from, farewell, reply }).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
-    }
-
-    async fn outbox(&self) -> Result<Outbox, StoreError> {
-        self.counting(self.0.sessions.read(expiring::outbox))
-    }
-
-    async fn clear_outbox(&self, outbox: &Outbox) -> Result<bool, StoreError> {
-        self.step(SessionStep::ClearOutbox(outbox.clone())).await.map(|removed| removed > 0)
-    }
-
-    /// The folder belongs to one process.
-    async fn take_turn(&self, _who: u64, _time: Duration) -> Result<bool, StoreError> {
-        Ok(true)
+        self.write_durably(move |tables| tables.put_in_cart(&token, &item, count)).await
     }
 
     async fn change_cart(
@@ -292,25 +298,18 @@ impl SessionStore for EmbeddedStore {
         whose: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
         let (whose, change) = (whose.clone(), change.clone());
-        self.step(SessionStep::ChangeCart { whose, change, reply }).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
+        self.write_durably(move |tables| tables.change_cart(&whose, &change)).await
     }
 
     async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
-        self.counting(self.0.sessions.read(|txn| sessions::cart(txn, token)))
-    }
-
-    async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
-        self.counting(self.0.sessions.read(|txn| sessions::viewed(txn, token)))
+        self.read(|txn| sessions::cart(txn, token))
     }
 }
 
 impl ViewStore for EmbeddedStore {
-    async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
-        self.step(SessionStep::Count(views.to_vec())).await.map(drop)
+    async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        self.read(|txn| sessions::viewed(txn, token))
     }
 
     async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
@@ -324,8 +323,47 @@ impl ViewStore for EmbeddedStore {
     }
 
     async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
-        let done = self.step(SessionStep::Rescale(how)).await? > 0;
+        let done = self.write_soon(move |tables| tables.rescale(how)).await?;
         Ok(if done { Rescaled::Done } else { Rescaled::NotYet })
+    }
+}
+
+impl ExpiryStore for EmbeddedStore {
+    async fn evict_oldest(&self, how: Eviction) -> Result<usize, StoreError> {
+        self.write_soon(move |tables| tables.evict(how)).await
+    }
+
+    async fn evict_expiring(
+        &self,
+        how: Eviction,
+        from: &Cursor,
+        farewell: &Farewell,
+    ) -> Result<Evicted, StoreError> {
+        // Before a cart is handed on, its session must be gone for good.
+        let durability = match farewell {
+            Farewell::Keep => Durability::None,
+            Farewell::Stream { .. } | Farewell::Outbox { .. } | Farewell::Queue { .. } => {
+                Durability::Immediate
+            }
+        };
+        let (from, farewell) = (from.clone(), *farewell);
+        self.write(durability, move |tables| tables.evict_expiring(how, from, &farewell)).await
+    }
+
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        self.read(expiring::outbox)
+    }
+
+    async fn clear_outbox(&self, outbox: &Outbox) -> Result<bool, StoreError> {
+        let outbox = outbox.clone();
+        self.write_durably(move |tables| tables.clear_outbox(&outbox)).await
+    }
+}
+
+impl LeaseStore for EmbeddedStore {
+    /// The folder belongs to one process.
+    async fn take_lease(&self, _: TaskLease, _: u64, _: Duration) -> Result<bool, StoreError> {
+        Ok(true)
     }
 }
 
@@ -365,16 +403,21 @@ impl PageStore for EmbeddedStore {
             return Err(StoreError::TooLarge);
         }
         let room = self.0.page_room.take(size)?;
-        let expires = unix_now() + ttl.as_secs_f64();
-        let step = PageStep::Put { key: *key, page, expires, demand, _room: room };
-        let answer = self.0.page_writer.ask_now(step, self.0.limits.write_timeout).await;
-        self.counting(answer).map(drop)
+        let (key, expires) = (*key, unix_now() + ttl.as_secs_f64());
+        let step = move |tables: &mut PageTables<'_>| {
+            let _room = room;
+            tables.replace(&key, &page, expires, demand)
+        };
+        let budget = self.0.limits.write_timeout;
+        let put = self.0.page_writer.ask_now(Durability::None, budget, step).await;
+        self.counting(put.and_then(|put| put))
     }
 
     async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
-        let step = PageStep::Delete(keys.to_vec());
-        let answer = self.0.page_writer.ask(step, self.0.limits.write_timeout).await;
-        self.counting(answer).map(drop)
+        let keys = keys.to_vec();
+        let step = move |tables: &mut PageTables<'_>| tables.remove_all(&keys);
+        let budget = self.0.limits.write_timeout;
+        self.counting(self.0.page_writer.ask(Durability::None, budget, step).await)
     }
 
     /// The folder belongs to one process.

@@ -12,11 +12,12 @@ use redb::{
 
 use super::disk::Disk;
 use super::record::time_bits;
-use super::writer::{Ledger, Outcome};
+use super::writer::Ledger;
 use crate::clock::unix_now;
 use crate::ident::PageKey;
-use crate::store::any::Counters;
-use crate::store::{Demand, StoreError, nearly};
+use crate::store::Counters;
+use crate::store::page::nearly;
+use crate::store::{Demand, StoreError};
 
 type Key = &'static [u8; 32];
 /// Page key to 8 bytes of expiry and the page.
@@ -30,15 +31,6 @@ const HEAD: usize = 8;
 const SWEEP: usize = 128;
 /// Bytes of pages that may wait for the writer.
 const QUEUE_BYTES: u64 = 16 << 20;
-
-/// A step on the pages.
-#[derive(Debug)]
-pub(super) enum PageStep {
-    /// `put_page`
-    Put { key: PageKey, page: Bytes, expires: f64, demand: Demand, _room: Room },
-    /// `delete_pages`
-    Delete(Vec<PageKey>),
-}
 
 /// How many bytes wait for the writer.
 #[derive(Debug, Default)]
@@ -69,84 +61,76 @@ impl Drop for Room {
     }
 }
 
-/// Carries out page steps and keeps the bound.
+/// The tables of pages, and their bound.
 #[derive(Debug)]
 pub(super) struct PageLedger {
     limit: u64,
-    /// What all stored pages are charged with, as of the last commit or in the open transaction.
-    held: u64,
+    /// They know what all stored pages are charged with, as of the last commit or in the open transaction.
     counters: Arc<Counters>,
 }
 
 impl PageLedger {
     pub(super) fn new(limit: u64, counters: Arc<Counters>) -> Self {
-        Self { limit, held: 0, counters }
+        Self { limit, counters }
     }
 }
 
 impl Ledger for PageLedger {
-    type Step = PageStep;
+    type Tables<'t> = PageTables<'t>;
 
-    fn must_be_durable(_: &PageStep) -> bool {
-        false
-    }
-
-    fn carry_out(
-        &mut self,
-        txn: &WriteTransaction,
-        steps: Vec<PageStep>,
-    ) -> Result<Vec<Outcome>, redb::Error> {
-        let mut shelf = Shelf::open(txn, &mut self.held)?;
-        let mut outcomes = Vec::with_capacity(steps.len());
-        for step in steps {
-            outcomes.push(match step {
-                PageStep::Put { key, page, expires, demand, _room } => {
-                    let was_there = shelf.remove(&key)?;
-                    let is_new = demand == Demand::Once && !was_there;
-                    let bound = if is_new { nearly(self.limit) } else { self.limit };
-                    if shelf.put(&key, &page, expires, bound)? {
-                        Ok(1)
-                    } else {
-                        Err(if is_new { StoreError::NearlyFull } else { StoreError::Full })
-                    }
-                }
-                PageStep::Delete(keys) => {
-                    for key in &keys {
-                        shelf.remove(key)?;
-                    }
-                    Ok(keys.len())
-                }
-            });
-        }
-        drop(shelf);
-        self.counters.holds(self.held);
-        Ok(outcomes)
+    fn open<'t>(&self, txn: &'t WriteTransaction) -> Result<PageTables<'t>, redb::Error> {
+        PageTables::open(txn, self.limit, Arc::clone(&self.counters))
     }
 
     fn keep_house(&mut self, txn: &WriteTransaction) -> Result<bool, redb::Error> {
-        let swept = Shelf::open(txn, &mut self.held)?.sweep(unix_now())?;
-        self.counters.holds(self.held);
-        Ok(swept > 0)
+        Ok(self.open(txn)?.sweep(unix_now())? > 0)
     }
 
     fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error> {
         disk.recreate()?;
-        self.held = 0;
         self.counters.holds(0);
         prepare(disk)
     }
 }
 
 /// Both tables, open for one transaction.
-struct Shelf<'t> {
+pub(super) struct PageTables<'t> {
     pages: Table<'t, Key, &'static [u8]>,
     expiry: Table<'t, (u64, Key), u64>,
-    held: &'t mut u64,
+    limit: u64,
+    counters: Arc<Counters>,
 }
 
-impl<'t> Shelf<'t> {
-    fn open(txn: &'t WriteTransaction, held: &'t mut u64) -> Result<Self, redb::Error> {
-        Ok(Self { pages: txn.open_table(PAGES)?, expiry: txn.open_table(EXPIRY)?, held })
+impl<'t> PageTables<'t> {
+    fn open(
+        txn: &'t WriteTransaction,
+        limit: u64,
+        counters: Arc<Counters>,
+    ) -> Result<Self, redb::Error> {
+        let (pages, expiry) = (txn.open_table(PAGES)?, txn.open_table(EXPIRY)?);
+        Ok(Self { pages, expiry, limit, counters })
+    }
+
+    /// Puts a page in the place of an older one, if there is room for it.
+    pub(super) fn replace(
+        &mut self,
+        key: &PageKey,
+        page: &[u8],
+        expires: f64,
+        demand: Demand,
+    ) -> Result<Result<(), StoreError>, redb::Error> {
+        let was_there = self.remove(key)?;
+        let is_new = demand == Demand::Once && !was_there;
+        let bound = if is_new { nearly(self.limit) } else { self.limit };
+        Ok(match self.put(key, page, expires, bound)? {
+            true => Ok(()),
+            false if is_new => Err(StoreError::NearlyFull),
+            false => Err(StoreError::Full),
+        })
+    }
+
+    pub(super) fn remove_all(&mut self, keys: &[PageKey]) -> Result<(), redb::Error> {
+        keys.iter().try_for_each(|key| self.remove(key).map(drop))
     }
 
     /// Puts a page where none is, and returns whether there was room for it.
@@ -158,10 +142,11 @@ impl<'t> Shelf<'t> {
         limit: u64,
     ) -> Result<bool, redb::Error> {
         let (charge, expires) = (charge(page.len()), time_bits(expires));
-        if *self.held + charge > limit {
+        if self.counters.page_bytes() + charge > limit {
             self.sweep(unix_now())?;
         }
-        if *self.held + charge > limit {
+        let held = self.counters.page_bytes() + charge;
+        if held > limit {
             return Ok(false);
         }
         let mut place = self.pages.insert_reserve(&key.0, HEAD + page.len())?;
@@ -170,7 +155,7 @@ impl<'t> Shelf<'t> {
         body.copy_from_slice(page);
         drop(place);
         self.expiry.insert((expires, &key.0), charge)?;
-        *self.held += charge;
+        self.counters.holds(held);
         Ok(true)
     }
 
@@ -182,7 +167,7 @@ impl<'t> Shelf<'t> {
             return Ok(false);
         };
         let charge = self.expiry.remove((expires, &key.0))?.map_or(0, |charge| charge.value());
-        *self.held = self.held.saturating_sub(charge);
+        self.counters.holds(self.counters.page_bytes().saturating_sub(charge));
         Ok(true)
     }
 
@@ -216,7 +201,7 @@ fn split(stored: &[u8]) -> Option<(u64, &[u8])> {
 /// Makes the tables.
 pub(super) fn prepare(disk: &Disk) -> Result<(), redb::Error> {
     let txn = disk.begin(Durability::Immediate)?;
-    Shelf::open(&txn, &mut 0)?;
+    drop(PageTables::open(&txn, 0, Arc::default())?);
     txn.commit()?;
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! Rows as tables in the sessions file: the schedule survives what sessions survive.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bytes::Bytes;
 use redb::{
     ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, Table, TableDefinition,
@@ -10,7 +8,6 @@ use redb::{
 
 use super::EmbeddedStore;
 use super::record::time_bits;
-use super::sessions::SessionStep;
 use crate::ident::Row;
 use crate::store::{
     Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,
@@ -24,29 +21,6 @@ const ROW: TableDefinition<'static, Key, (f64, f64, f64)> = TableDefinition::new
 const DUE: TableDefinition<'static, (u64, Key), ()> = TableDefinition::new("row_due");
 /// Row to its content: `inv:<row>`.
 const CONTENT: TableDefinition<'static, Key, Key> = TableDefinition::new("row_content");
-
-/// A step on the rows.
-#[derive(Debug)]
-pub(super) enum RowStep {
-    /// `schedule_row`
-    Schedule { row: Row, delay: f64, now: f64 },
-    /// `claim_rows`; what was claimed is laid into the tray.
-    Claim { now: f64, most: usize, lease: f64, tray: Arc<Mutex<Claimed>> },
-    /// `put_row`
-    Put { claim: Claim, json: Bytes, due_next: f64, now: f64 },
-    /// `postpone_row`
-    Postpone { claim: Claim, due_next: f64 },
-    /// `outdate_row`
-    Outdate { row: Row, now: f64 },
-}
-
-impl RowStep {
-    /// A refresh that is lost is made again; a promise to refresh must not be lost, and what a change
-    /// has removed must not come back.
-    pub(super) fn must_be_durable(&self) -> bool {
-        matches!(self, Self::Schedule { .. } | Self::Outdate { .. })
-    }
-}
 
 /// The tables of rows, open for one transaction.
 pub(super) struct RowTables<'t> {
@@ -64,34 +38,28 @@ impl<'t> RowTables<'t> {
         })
     }
 
-    /// How many rows a step changed; 0 where it was refused.
-    pub(super) fn apply(&mut self, step: &RowStep) -> Result<usize, redb::Error> {
-        match step {
-            RowStep::Schedule { row, delay, now } => self.schedule(bytes_of(row), *delay, *now),
-            RowStep::Claim { now, most, lease, tray } => {
-                let claimed = self.claim(*now, *most, *lease)?;
-                let count = claimed.rows.len() + claimed.removed;
-                *tray.lock().unwrap_or_else(PoisonError::into_inner) = claimed;
-                Ok(count)
+    fn put(
+        &mut self,
+        claim: &Claim,
+        json: &[u8],
+        due_next: f64,
+        now: f64,
+    ) -> Result<bool, redb::Error> {
+        let row = bytes_of(&claim.row);
+        match self.held(claim)? {
+            Some((delay, _)) if delay > 0.0 => {
+                self.content.insert(row, json)?;
+                self.write(row, (delay, due_next, now))?;
+                Ok(true)
             }
-            RowStep::Put { claim, json, due_next, now } => {
-                let row = bytes_of(&claim.row);
-                match self.held(claim)? {
-                    Some((delay, _)) if delay > 0.0 => {
-                        self.content.insert(row, &**json)?;
-                        self.write(row, (delay, *due_next, *now))
-                    }
-                    _ => Ok(0),
-                }
-            }
-            RowStep::Postpone { claim, due_next } => match self.held(claim)? {
-                Some((delay, refreshed)) => {
-                    self.write(bytes_of(&claim.row), (delay, *due_next, refreshed))
-                }
-                None => Ok(0),
-            },
-            RowStep::Outdate { row, now } => self.outdate(bytes_of(row), *now),
+            _ => Ok(false),
         }
+    }
+
+    fn postpone(&mut self, claim: &Claim, due_next: f64) -> Result<bool, redb::Error> {
+        let Some((delay, refreshed)) = self.held(claim)? else { return Ok(false) };
+        self.write(bytes_of(&claim.row), (delay, due_next, refreshed))?;
+        Ok(true)
     }
 
     fn scores(&self, row: &[u8]) -> Result<Option<(f64, f64, f64)>, redb::Error> {
@@ -106,30 +74,32 @@ impl<'t> RowTables<'t> {
         Ok(held.map(|(delay, _, refreshed)| (delay, refreshed)))
     }
 
-    fn write(&mut self, row: &[u8], scores: (f64, f64, f64)) -> Result<usize, redb::Error> {
+    fn write(&mut self, row: &[u8], scores: (f64, f64, f64)) -> Result<(), redb::Error> {
         let before = self.row.insert(row, scores)?.map(|before| before.value().1);
         if let Some(before) = before {
             self.due.remove((time_bits(before), row))?;
         }
         self.due.insert((time_bits(scores.1), row), ())?;
-        Ok(1)
+        Ok(())
     }
 
-    fn schedule(&mut self, row: &[u8], delay: f64, now: f64) -> Result<usize, redb::Error> {
+    /// Whether there was room for it.
+    fn schedule(&mut self, row: &[u8], delay: f64, now: f64) -> Result<bool, redb::Error> {
         let known = self.scores(row)?;
         if known.is_none() && self.row.len()? >= ROWS_MAX as u64 {
-            return Ok(0);
+            return Ok(false);
         }
-        self.write(row, (delay, now, known.map_or(0.0, |known| known.2)))
+        self.write(row, (delay, now, known.map_or(0.0, |known| known.2)))?;
+        Ok(true)
     }
 
-    fn outdate(&mut self, row: &[u8], now: f64) -> Result<usize, redb::Error> {
+    fn outdate(&mut self, row: &[u8], now: f64) -> Result<(), redb::Error> {
         self.content.remove(row)?;
         match self.scores(row)? {
             Some((delay, due, _)) => {
                 self.write(row, (delay, if delay > 0.0 { now } else { due }, 0.0))
             }
-            None => Ok(0),
+            None => Ok(()),
         }
     }
 
@@ -191,10 +161,6 @@ fn refreshed_at(time: f64) -> Option<f64> {
 }
 
 impl EmbeddedStore {
-    async fn row_step(&self, step: RowStep) -> Result<usize, StoreError> {
-        self.step(SessionStep::Row(step)).await
-    }
-
     /// Whether a row is scheduled or kept.
     fn has_row(&self, row: &Row) -> Result<bool, StoreError> {
         self.0.sessions.read(|txn| {
@@ -214,10 +180,11 @@ impl EmbeddedStore {
 
 impl RowStore for EmbeddedStore {
     async fn schedule_row(&self, row: &Row, delay: f64, now: f64) -> Result<(), StoreError> {
-        match self.row_step(RowStep::Schedule { row: row.clone(), delay, now }).await? {
-            0 => Err(StoreError::RowsFull),
-            _ => Ok(()),
-        }
+        let row = row.clone();
+        let is_there = self
+            .write_durably(move |tables| tables.rows.schedule(bytes_of(&row), delay, now))
+            .await?;
+        if is_there { Ok(()) } else { Err(StoreError::RowsFull) }
     }
 
     async fn claim_rows(&self, now: f64, most: usize, lease: f64) -> Result<Claimed, StoreError> {
@@ -226,10 +193,7 @@ impl RowStore for EmbeddedStore {
         if next.is_none_or(|next| next > now) {
             return Ok(Claimed { next, ..Claimed::default() });
         }
-        let tray = Arc::new(Mutex::default());
-        self.row_step(RowStep::Claim { now, most, lease, tray: Arc::clone(&tray) }).await?;
-        let mut laid = tray.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(std::mem::take(&mut *laid))
+        self.write_soon(move |tables| tables.rows.claim(now, most, lease)).await
     }
 
     async fn put_row(
@@ -242,12 +206,14 @@ impl RowStore for EmbeddedStore {
         if json.len() > ROW_JSON_MAX {
             return Err(StoreError::Full);
         }
-        let step = RowStep::Put { claim: claim.clone(), json, due_next, now };
-        Ok(self.row_step(step).await? > 0)
+        // A refresh that is lost is made again.
+        let claim = claim.clone();
+        self.write_soon(move |tables| tables.rows.put(&claim, &json, due_next, now)).await
     }
 
     async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
-        Ok(self.row_step(RowStep::Postpone { claim: claim.clone(), due_next }).await? > 0)
+        let claim = claim.clone();
+        self.write_soon(move |tables| tables.rows.postpone(&claim, due_next)).await
     }
 
     async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
@@ -256,7 +222,9 @@ impl RowStore for EmbeddedStore {
         if !self.has_row(row).unwrap_or(true) {
             return Ok(());
         }
-        self.row_step(RowStep::Outdate { row: row.clone(), now }).await.map(drop)
+        let row = row.clone();
+        // What a change has removed must not come back.
+        self.write_durably(move |tables| tables.rows.outdate(bytes_of(&row), now)).await
     }
 
     async fn row(&self, row: &Row) -> Result<Option<StoredRow>, StoreError> {
@@ -296,6 +264,7 @@ impl RowStore for EmbeddedStore {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;

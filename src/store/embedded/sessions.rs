@@ -9,22 +9,19 @@ use redb::{
     WriteTransaction,
 };
 
-use tokio::sync::oneshot;
-
 use super::barred::BarTables;
 use super::disk::Disk;
 use super::events::{EVENTS, IDLE_TOLD};
 use super::expiring::EXPIRING;
 use super::record::{Record, time_bits, time_of};
-use super::rows::{self, RowStep, RowTables};
-use super::visitors::{self, VisitorStep, VisitorTables};
-use super::writer::{Ledger, Outcome};
+use super::rows::{self, RowTables};
+use super::visitors::{self, VisitorTables};
+use super::writer::Ledger;
 use crate::ident::{Item, StoredToken, User, is_token};
-use crate::store::any::OpenError;
+use crate::store::OpenError;
 use crate::store::{
-    CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Cursor, Evicted, Eviction, Farewell, Idle,
-    IdleTold, Noted, Outbox, POPULARITY_MAX, Parted, Rescaling, Rotated, Rotation, Visit,
-    WaitingEvent,
+    CART_MAX, Cart, CartAnswer, CartChange, CartOwner, Eviction, POPULARITY_MAX, Parted, Rescaling,
+    Rotated, Rotation, Visit,
 };
 
 /// The format of the whole file. Another one is refused, not guessed at.
@@ -53,53 +50,7 @@ pub(super) const POPULARITY: TableDefinition<'static, Bytes, f64> =
 /// Sorts behind every item: no UTF-8 text begins with this byte.
 const AFTER_ITEMS: &[u8] = &[0xff];
 
-/// A step on the sessions.
-#[derive(Debug)]
-pub(super) enum SessionStep {
-    /// `update_token`
-    Update { token: StoredToken, user: User, item: Option<Item>, now: f64 },
-    /// `touch_tokens`; which of them it renewed goes to `reply`.
-    Touch { visits: Vec<Visit>, reply: oneshot::Sender<Vec<bool>> },
-    /// `rotate_token`; what it did goes to `reply`.
-    Rotate { rotation: Rotation, reply: oneshot::Sender<Rotated> },
-    /// `revoke_token`
-    Revoke(StoredToken),
-    /// `dismiss_token`; what became of the cart goes to `reply`.
-    Dismiss { token: StoredToken, farewell: Farewell, reply: oneshot::Sender<Parted> },
-    /// `evict_oldest`
-    Evict(Eviction),
-    /// `add_to_cart`
-    Cart { token: StoredToken, item: Item, count: i64 },
-    /// `change_cart`; what became of it goes to `reply`.
-    ChangeCart { whose: CartOwner, change: CartChange, reply: oneshot::Sender<CartAnswer> },
-    /// `evict_expiring`; what it did goes to `reply`.
-    EvictExpiring {
-        how: Eviction,
-        from: Cursor,
-        farewell: Farewell,
-        reply: oneshot::Sender<Evicted>,
-    },
-    /// `clear_outbox`
-    ClearOutbox(Outbox),
-    /// `tell_idle`; what it did goes to `reply`.
-    TellIdle { idle: Idle, farewell: Farewell, reply: oneshot::Sender<IdleTold> },
-    /// `remove_event`
-    RemoveEvent(WaitingEvent),
-    /// `put_back_event`
-    PutBackEvent(WaitingEvent, Option<Noted>),
-    /// `count_views`
-    Count(Vec<(Item, u64)>),
-    /// `rescale_views`
-    Rescale(Rescaling),
-    /// `bar`, at a Unix time in seconds.
-    Bar(StoredToken, u64),
-    /// A step on the rows.
-    Row(RowStep),
-    /// A step on the tokens of visitors.
-    Visitor(VisitorStep),
-}
-
-/// Carries out session steps.
+/// The tables of sessions.
 #[derive(Debug)]
 pub(super) struct SessionLedger {
     viewed_items: usize,
@@ -112,39 +63,10 @@ impl SessionLedger {
 }
 
 impl Ledger for SessionLedger {
-    type Step = SessionStep;
+    type Tables<'t> = Tables<'t>;
 
-    fn must_be_durable(step: &SessionStep) -> bool {
-        match step {
-            SessionStep::Update { .. }
-            | SessionStep::Rotate { .. }
-            | SessionStep::Revoke(_)
-            | SessionStep::Dismiss { .. }
-            | SessionStep::Bar(..)
-            | SessionStep::Cart { .. }
-            | SessionStep::ChangeCart { .. }
-            | SessionStep::ClearOutbox(_)
-            | SessionStep::TellIdle { .. }
-            | SessionStep::RemoveEvent(_) => true,
-            // Before a cart is told of elsewhere, its session must be gone for good.
-            SessionStep::EvictExpiring { farewell, .. } => *farewell != Farewell::Keep,
-            SessionStep::Row(step) => step.must_be_durable(),
-            SessionStep::Visitor(step) => step.must_be_durable(),
-            SessionStep::Touch { .. }
-            | SessionStep::Evict(_)
-            | SessionStep::PutBackEvent(..)
-            | SessionStep::Count(_)
-            | SessionStep::Rescale(_) => false,
-        }
-    }
-
-    fn carry_out(
-        &mut self,
-        txn: &WriteTransaction,
-        steps: Vec<SessionStep>,
-    ) -> Result<Vec<Outcome>, redb::Error> {
-        let mut tables = Tables::open(txn, self.viewed_items)?;
-        steps.into_iter().map(|step| tables.apply(step).map(Ok)).collect()
+    fn open<'t>(&self, txn: &'t WriteTransaction) -> Result<Tables<'t>, redb::Error> {
+        Tables::open(txn, self.viewed_items)
     }
 
     fn keep_house(&mut self, _txn: &WriteTransaction) -> Result<bool, redb::Error> {
@@ -167,8 +89,8 @@ pub(super) struct Tables<'t> {
     pub(super) events: Table<'t, u64, Bytes>,
     pub(super) idle_told: Table<'t, &'static str, (u64, Bytes)>,
     popularity: Table<'t, Bytes, f64>,
-    barred: BarTables<'t>,
-    rows: RowTables<'t>,
+    pub(super) barred: BarTables<'t>,
+    pub(super) rows: RowTables<'t>,
     pub(super) visitors: VisitorTables<'t>,
     pub(super) viewed_items: usize,
 }
@@ -192,77 +114,22 @@ impl<'t> Tables<'t> {
         })
     }
 
-    fn apply(&mut self, step: SessionStep) -> Result<usize, redb::Error> {
-        match step {
-            SessionStep::Update { token, user, item, now } => {
-                let views = item.into_iter().map(|item| (item, now)).collect::<Vec<_>>();
-                self.renew(bytes_of(&token), &user, now, &views)?;
-                for (item, _) in &views {
-                    self.count(item, 1)?;
-                }
-                Ok(1)
-            }
-            SessionStep::Touch { visits, reply } => {
-                let held = self.touch_all(&visits)?;
-                // Nobody may be waiting any more: the visits are recorded all the same.
-                let _ = reply.send(held);
-                Ok(visits.len())
-            }
-            SessionStep::Rotate { rotation, reply } => {
-                let rotated = self.rotate(&rotation)?;
-                // Nobody may be waiting any more: he is logged in all the same.
-                let _ = reply.send(rotated);
-                Ok(1)
-            }
-            SessionStep::Revoke(token) => self.revoke(bytes_of(&token)).map(|()| 1),
-            SessionStep::Dismiss { token, farewell, reply } => {
-                let mut parted = Parted::default();
-                self.dismiss(bytes_of(&token), Some(&farewell), &mut parted)?;
-                // Nobody may be waiting any more: the session has ended all the same.
-                let _ = reply.send(parted);
-                Ok(1)
-            }
-            SessionStep::Evict(how) => self.evict(how),
-            SessionStep::Cart { token, item, count } => {
-                self.put_in_cart(&token, &item, count).map(|()| 1)
-            }
-            SessionStep::ChangeCart { whose, change, reply } => {
-                let answer = self.change_cart(&whose, &change)?;
-                // Nobody may be waiting any more: the change is made all the same.
-                let _ = reply.send(answer);
-                Ok(1)
-            }
-            SessionStep::EvictExpiring { how, from, farewell, reply } => {
-                let evicted = self.evict_expiring(how, from, &farewell)?;
-                // Nobody may be waiting any more: what was removed is gone all the same.
-                let _ = reply.send(evicted);
-                Ok(1)
-            }
-            SessionStep::ClearOutbox(outbox) => self.clear_outbox(&outbox),
-            SessionStep::TellIdle { idle, farewell, reply } => {
-                let told = self.tell_idle(idle, &farewell)?;
-                // Nobody may be waiting any more: what was told is told all the same.
-                let _ = reply.send(told);
-                Ok(1)
-            }
-            SessionStep::RemoveEvent(event) => self.remove_event(&event),
-            SessionStep::PutBackEvent(event, noted) => self.put_back_event(&event, noted),
-            SessionStep::Count(views) => {
-                for (item, count) in &views {
-                    self.count(item, *count)?;
-                }
-                Ok(views.len())
-            }
-            SessionStep::Rescale(how) => self.rescale(how).map(usize::from),
-            SessionStep::Bar(token, now) => self.barred.bar(&token, now).map(|()| 1),
-            SessionStep::Row(step) => self.rows.apply(&step),
-            SessionStep::Visitor(step) => self.apply_to_visitors(step),
-        }
+    /// A log-in, or a visit as the book has it.
+    pub(super) fn update(
+        &mut self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<Item>,
+        now: f64,
+    ) -> Result<(), redb::Error> {
+        let views: Vec<_> = item.into_iter().map(|item| (item, now)).collect();
+        self.renew(bytes_of(token), user, now, &views)?;
+        views.iter().try_for_each(|(item, _)| self.count(item, 1))
     }
 
     /// Renews a session, unless it is gone or somebody else's by now: a queued visit must not
     /// bring back what a log-out or the cleaner removed.
-    fn touch_all(&mut self, visits: &[Visit]) -> Result<Vec<bool>, redb::Error> {
+    pub(super) fn touch_all(&mut self, visits: &[Visit]) -> Result<Vec<bool>, redb::Error> {
         let mut held = vec![false; visits.len()];
         let mut answers: Vec<_> = visits.iter().zip(&mut held).collect();
         // PERF: neighbours share blocks of the tables.
@@ -350,7 +217,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    fn count(&mut self, item: &Item, views: u64) -> Result<(), redb::Error> {
+    pub(super) fn count(&mut self, item: &Item, views: u64) -> Result<(), redb::Error> {
         let item = item.as_str().as_bytes();
         let known = self.popularity.get(item)?.map(|score| score.value());
         if known.is_none() && self.popularity.len()? >= POPULARITY_MAX {
@@ -362,7 +229,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    fn put_in_cart(
+    pub(super) fn put_in_cart(
         &mut self,
         token: &StoredToken,
         item: &Item,
@@ -377,7 +244,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    fn change_cart(
+    pub(super) fn change_cart(
         &mut self,
         whose: &CartOwner,
         change: &CartChange,
@@ -436,7 +303,7 @@ impl<'t> Tables<'t> {
         Ok(grows && size > most)
     }
 
-    fn rescale(&mut self, how: Rescaling) -> Result<bool, redb::Error> {
+    pub(super) fn rescale(&mut self, how: Rescaling) -> Result<bool, redb::Error> {
         let last = self.meta.get("rescaled")?.map(|at| time_of(at.value()));
         let (since, every) = (last.map(|last| how.now - last), how.every.as_secs_f64());
         // A clock that was set back by a whole period begins anew.
@@ -463,7 +330,7 @@ impl<'t> Tables<'t> {
         Ok(true)
     }
 
-    fn rotate(&mut self, rotation: &Rotation) -> Result<Rotated, redb::Error> {
+    pub(super) fn rotate(&mut self, rotation: &Rotation) -> Result<Rotated, redb::Error> {
         let Rotation { old, new: session, user, now, most, farewell, visitor } = rotation;
         let new = bytes_of(session);
         let (farewell, mut parted) = (farewell.as_ref(), Parted::default());
@@ -528,7 +395,7 @@ impl<'t> Tables<'t> {
         Ok(Some(known.seen))
     }
 
-    fn evict(&mut self, how: Eviction) -> Result<usize, redb::Error> {
+    pub(super) fn evict(&mut self, how: Eviction) -> Result<usize, redb::Error> {
         let over = self.recent.len()?.saturating_sub(how.keep);
         let mut evicted = 0;
         while evicted < how.batch as usize {

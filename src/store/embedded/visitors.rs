@@ -7,11 +7,10 @@ use redb::{
     ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, Table, TableDefinition,
     WriteTransaction,
 };
-use tokio::sync::oneshot;
 
 use super::EmbeddedStore;
 use super::record::{Record, time_bits};
-use super::sessions::{self, Bytes, SessionStep, Tables, bytes_of, cart_of, read_cart, views_in};
+use super::sessions::{self, Bytes, Tables, bytes_of, cart_of, read_cart, views_in};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
     Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, StoreError, VISITOR_CART_MAX,
@@ -22,39 +21,6 @@ use crate::store::{
 const VISITOR: TableDefinition<'static, Bytes, Bytes> = TableDefinition::new("visitor");
 /// The bits of the time when it was last seen and the token, oldest first: `visitors:`.
 const VISITORS: TableDefinition<'static, (u64, Bytes), ()> = TableDefinition::new("visitors");
-
-/// A step on the tokens of visitors.
-#[derive(Debug)]
-pub(super) enum VisitorStep {
-    /// `begin_visitor`
-    Begin { token: VisitorToken, item: Item, now: f64 },
-    /// `touch_visitors`; which of them it renewed goes to `reply`.
-    Touch { visits: Vec<VisitorVisit>, reply: oneshot::Sender<Vec<bool>> },
-    /// `change_visitor_cart`; what became of it goes to `reply`.
-    ChangeCart {
-        token: VisitorToken,
-        begins: Begins,
-        change: CartChange,
-        now: f64,
-        reply: oneshot::Sender<CartAnswer>,
-    },
-    /// `merge_visitor`; what became of it goes to `reply`.
-    Merge { token: VisitorToken, session: StoredToken, user: User, reply: oneshot::Sender<Merged> },
-    /// `forget_visitor`
-    Forget(VisitorToken),
-    /// `evict_visitors`; what it did goes to `reply`.
-    Evict(VisitorEviction, oneshot::Sender<VisitorsEvicted>),
-}
-
-impl VisitorStep {
-    /// Whether it must be durable before it is answered: a cart, and what goes to a session.
-    pub(super) fn must_be_durable(&self) -> bool {
-        match self {
-            Self::ChangeCart { .. } | Self::Merge { .. } => true,
-            Self::Begin { .. } | Self::Touch { .. } | Self::Forget(_) | Self::Evict(..) => false,
-        }
-    }
-}
 
 /// The tables, open for one transaction.
 pub(super) struct VisitorTables<'t> {
@@ -124,36 +90,6 @@ impl<'t> VisitorTables<'t> {
 }
 
 impl Tables<'_> {
-    pub(super) fn apply_to_visitors(&mut self, step: VisitorStep) -> Result<usize, redb::Error> {
-        match step {
-            VisitorStep::Begin { token, item, now } => {
-                self.visitors.renew(&token, now, &[(item, now)], self.viewed_items)?;
-            }
-            VisitorStep::Touch { visits, reply } => {
-                let held = self.touch_visitors(&visits)?;
-                // Nobody may be waiting any more: the visits are recorded all the same.
-                let _ = reply.send(held);
-            }
-            VisitorStep::ChangeCart { token, begins, change, now, reply } => {
-                let answer = self.change_visitor_cart(&token, begins, &change, now)?;
-                // Nobody may be waiting any more: the change is made all the same.
-                let _ = reply.send(answer);
-            }
-            VisitorStep::Merge { token, session, user, reply } => {
-                let merged = self.merge_visitor(&token, &session, &user)?;
-                // Nobody may be waiting any more: the session has it all the same.
-                let _ = reply.send(merged);
-            }
-            VisitorStep::Forget(token) => self.forget_visitor(&token)?,
-            VisitorStep::Evict(how, reply) => {
-                let evicted = self.evict_visitors(how)?;
-                // Nobody may be waiting any more: what was removed is gone all the same.
-                let _ = reply.send(evicted);
-            }
-        }
-        Ok(1)
-    }
-
     fn touch_visitors(&mut self, visits: &[VisitorVisit]) -> Result<Vec<bool>, redb::Error> {
         let mut held = Vec::with_capacity(visits.len());
         for VisitorVisit { token, seen, items } in visits {
@@ -292,17 +228,6 @@ impl EmbeddedStore {
     fn has_visitor(&self, token: &VisitorToken) -> Result<bool, StoreError> {
         self.read(|txn| Ok(txn.open_table(VISITOR)?.get(bytes_of(token.as_stored()))?.is_some()))
     }
-
-    /// Carries out a step that answers, and waits for the answer.
-    async fn ask_of_visitors<T>(
-        &self,
-        step: VisitorStep,
-        answer: oneshot::Receiver<T>,
-    ) -> Result<T, StoreError> {
-        self.step(SessionStep::Visitor(step)).await?;
-        // The step is done, so it has answered.
-        answer.await.map_err(|_gone| StoreError::Away)
-    }
 }
 
 impl VisitorStore for EmbeddedStore {
@@ -312,13 +237,16 @@ impl VisitorStore for EmbeddedStore {
         item: &Item,
         now: f64,
     ) -> Result<(), StoreError> {
-        let step = VisitorStep::Begin { token: token.clone(), item: item.clone(), now };
-        self.step_in_passing(SessionStep::Visitor(step)).await.map(drop)
+        let (token, item) = (token.clone(), item.clone());
+        self.write_in_passing(move |tables| {
+            tables.visitors.renew(&token, now, &[(item, now)], tables.viewed_items)
+        })
+        .await
     }
 
     async fn touch_visitors(&self, visits: &[VisitorVisit]) -> Result<Vec<bool>, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        self.ask_of_visitors(VisitorStep::Touch { visits: visits.to_vec(), reply }, answer).await
+        let visits = visits.to_vec();
+        self.write_soon(move |tables| tables.touch_visitors(&visits)).await
     }
 
     async fn change_visitor_cart(
@@ -332,10 +260,9 @@ impl VisitorStore for EmbeddedStore {
         if begins == Begins::Before && !self.has_visitor(token)? {
             return Ok(CartAnswer::NotLoggedIn);
         }
-        let (reply, answer) = oneshot::channel();
         let (token, change) = (token.clone(), change.clone());
-        let step = VisitorStep::ChangeCart { token, begins, change, now, reply };
-        self.ask_of_visitors(step, answer).await
+        self.write_durably(move |tables| tables.change_visitor_cart(&token, begins, &change, now))
+            .await
     }
 
     async fn visitor_cart(&self, token: &VisitorToken) -> Result<Cart, StoreError> {
@@ -355,14 +282,13 @@ impl VisitorStore for EmbeddedStore {
         if !self.has_visitor(token)? {
             return Ok(Merged::Nothing);
         }
-        let (reply, answer) = oneshot::channel();
         let (token, session, user) = (token.clone(), session.clone(), user.clone());
-        let step = VisitorStep::Merge { token, session, user, reply };
-        self.ask_of_visitors(step, answer).await
+        self.write_durably(move |tables| tables.merge_visitor(&token, &session, &user)).await
     }
 
     async fn forget_visitor(&self, token: &VisitorToken) -> Result<(), StoreError> {
-        self.step(SessionStep::Visitor(VisitorStep::Forget(token.clone()))).await.map(drop)
+        let token = token.clone();
+        self.write_soon(move |tables| tables.forget_visitor(&token)).await
     }
 
     async fn evict_visitors(&self, how: VisitorEviction) -> Result<VisitorsEvicted, StoreError> {
@@ -377,7 +303,6 @@ impl VisitorStore for EmbeddedStore {
         if let (kept, false) = kept {
             return Ok(VisitorsEvicted { removed: 0, kept });
         }
-        let (reply, answer) = oneshot::channel();
-        self.ask_of_visitors(VisitorStep::Evict(how, reply), answer).await
+        self.write_soon(move |tables| tables.evict_visitors(how)).await
     }
 }

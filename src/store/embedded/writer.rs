@@ -1,9 +1,9 @@
 //! The writer thread of one file: a bounded queue, group commit, and a sync at least four times a
 //! second.
 //!
-//! All steps that wait together go into one transaction. If one of them must be durable before
-//! it is answered, so is the group; else the group is committed in memory and made durable by
-//! the next sync. What a step does is its ledger's business.
+//! A step is a closure over the tables. All steps that wait together go into one transaction. If one of
+//! them must be durable before it is answered, so is the group; else the group is committed in memory and
+//! made durable by the next sync.
 
 use std::io;
 use std::mem;
@@ -27,23 +27,13 @@ const REST: Duration = Duration::from_secs(1);
 /// At most this many steps in one transaction.
 const GROUP: usize = 256;
 
-/// What one step came to: how many entries it concerned.
-pub(super) type Outcome = Result<usize, StoreError>;
-
-/// The steps of one file, and how they are carried out.
+/// The tables of one file, and the work on them that comes by itself.
 pub(super) trait Ledger: Send + 'static {
-    /// One step.
-    type Step: Send + 'static;
+    /// All tables, open for one transaction.
+    type Tables<'t>;
 
-    /// Whether the step must be durable before it is answered.
-    fn must_be_durable(step: &Self::Step) -> bool;
-
-    /// Carries out steps in one transaction; an outcome for each, or the error that undoes all.
-    fn carry_out(
-        &mut self,
-        txn: &WriteTransaction,
-        steps: Vec<Self::Step>,
-    ) -> Result<Vec<Outcome>, redb::Error>;
+    /// Opens the tables.
+    fn open<'t>(&self, txn: &'t WriteTransaction) -> Result<Self::Tables<'t>, redb::Error>;
 
     /// Work of its own, a bounded piece at each sync. True when it changed anything.
     fn keep_house(&mut self, txn: &WriteTransaction) -> Result<bool, redb::Error>;
@@ -52,25 +42,55 @@ pub(super) trait Ledger: Send + 'static {
     fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error>;
 }
 
-/// Gives steps to a writer thread, which ends when the last handle is gone or at `close`.
-#[derive(Debug)]
-pub(super) struct Writer<S> {
-    inbox: mpsc::Sender<Message<S>>,
+/// A step that waits for the writer.
+trait Step<L: Ledger>: Send {
+    /// Carries it out. An error undoes the whole group.
+    fn carry_out(&mut self, tables: &mut L::Tables<'_>) -> Result<(), redb::Error>;
+
+    /// Answers it, once its group is committed or has failed.
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
-enum Message<S> {
-    Step(S, oneshot::Sender<Outcome>),
+struct Asked<F, T> {
+    step: Option<F>,
+    value: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<L, F, T> Step<L> for Asked<F, T>
+where
+    L: Ledger,
+    F: FnOnce(&mut L::Tables<'_>) -> Result<T, redb::Error> + Send,
+    T: Send,
+{
+    fn carry_out(&mut self, tables: &mut L::Tables<'_>) -> Result<(), redb::Error> {
+        if let Some(step) = self.step.take() {
+            self.value = Some(step(tables)?);
+        }
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let Self { value, reply, .. } = *self;
+        // The asker may have used up its budget: the step is done all the same.
+        let _ = reply.send(committed.and_then(|()| value.ok_or(StoreError::Away)));
+    }
+}
+
+/// Gives steps to a writer thread, which ends when the last handle is gone or at `close`.
+#[derive(Debug)]
+pub(super) struct Writer<L> {
+    inbox: mpsc::Sender<Message<L>>,
+}
+
+enum Message<L> {
+    Step(Box<dyn Step<L>>, Durability),
     Close(oneshot::Sender<()>),
 }
 
-impl<S: Send + 'static> Writer<S> {
+impl<L: Ledger> Writer<L> {
     /// Starts the thread.
-    pub(super) fn start<L: Ledger<Step = S>>(
-        name: &str,
-        disk: Arc<Disk>,
-        ledger: L,
-        queue: usize,
-    ) -> io::Result<Self> {
+    pub(super) fn start(name: &str, disk: Arc<Disk>, ledger: L, queue: usize) -> io::Result<Self> {
         let (inbox, outbox) = mpsc::channel(queue);
         // The smallest runtime: it only waits for the queue with a deadline.
         let runtime = Builder::new_current_thread().enable_time().build()?;
@@ -81,20 +101,37 @@ impl<S: Send + 'static> Writer<S> {
     }
 
     /// Has a step done; waits for room in the queue and for the answer, both within `budget`.
-    pub(super) async fn ask(&self, step: S, budget: Duration) -> Outcome {
+    pub(super) async fn ask<T, F>(
+        &self,
+        durability: Durability,
+        budget: Duration,
+        step: F,
+    ) -> Result<T, StoreError>
+    where
+        F: FnOnce(&mut L::Tables<'_>) -> Result<T, redb::Error> + Send + 'static,
+        T: Send + 'static,
+    {
         let asked = async {
-            let (reply, answer) = oneshot::channel();
-            let sent = self.inbox.send(Message::Step(step, reply)).await;
-            sent.map_err(|_closed| StoreError::Away)?;
+            let (message, answer) = message(durability, step);
+            self.inbox.send(message).await.map_err(|_closed| StoreError::Away)?;
             answer.await.map_err(|_gone| StoreError::Away)?
         };
         timeout(budget, asked).await.unwrap_or(Err(StoreError::TimedOut))
     }
 
     /// Like [`Self::ask`], but refuses with `Full` at once when the queue is full.
-    pub(super) async fn ask_now(&self, step: S, budget: Duration) -> Outcome {
-        let (reply, answer) = oneshot::channel();
-        match self.inbox.try_send(Message::Step(step, reply)) {
+    pub(super) async fn ask_now<T, F>(
+        &self,
+        durability: Durability,
+        budget: Duration,
+        step: F,
+    ) -> Result<T, StoreError>
+    where
+        F: FnOnce(&mut L::Tables<'_>) -> Result<T, redb::Error> + Send + 'static,
+        T: Send + 'static,
+    {
+        let (message, answer) = message(durability, step);
+        match self.inbox.try_send(message) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => return Err(StoreError::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(StoreError::Away),
@@ -120,6 +157,21 @@ impl<S: Send + 'static> Writer<S> {
     }
 }
 
+/// A step as it is sent to the thread, and where its answer comes.
+fn message<L, T, F>(
+    durability: Durability,
+    step: F,
+) -> (Message<L>, oneshot::Receiver<Result<T, StoreError>>)
+where
+    L: Ledger,
+    F: FnOnce(&mut L::Tables<'_>) -> Result<T, redb::Error> + Send + 'static,
+    T: Send + 'static,
+{
+    let (reply, answer) = oneshot::channel();
+    let asked = Asked { step: Some(step), value: None, reply };
+    (Message::Step(Box::new(asked), durability), answer)
+}
+
 /// The thread's side.
 struct Desk<L> {
     disk: Arc<Disk>,
@@ -135,25 +187,27 @@ struct Desk<L> {
 }
 
 impl<L: Ledger> Desk<L> {
-    fn run(mut self, runtime: &Runtime, mut outbox: mpsc::Receiver<Message<L::Step>>) {
+    fn run(mut self, runtime: &Runtime, mut outbox: mpsc::Receiver<Message<L>>) {
         let mut group = Vec::with_capacity(GROUP);
         loop {
             let patience = SYNC_EVERY.saturating_sub(self.synced.elapsed());
             let received = runtime
                 .block_on(async { timeout(patience, outbox.recv_many(&mut group, GROUP)).await });
-            let mut closing = None;
-            let (mut steps, mut replies) = (Vec::new(), Vec::new());
+            let (mut closing, mut steps, mut group_durability) =
+                (None, Vec::new(), Durability::None);
             for message in group.drain(..) {
                 match message {
-                    Message::Step(step, reply) => {
+                    Message::Step(step, durability) => {
                         steps.push(step);
-                        replies.push(reply);
+                        if !matches!(durability, Durability::None) {
+                            group_durability = durability;
+                        }
                     }
                     Message::Close(done) => closing = Some(done),
                 }
             }
             if !steps.is_empty() {
-                self.answer(steps, replies);
+                self.answer(steps, group_durability);
             }
             let end = closing.is_some() || matches!(received, Ok(0));
             if end || self.synced.elapsed() >= SYNC_EVERY {
@@ -171,41 +225,41 @@ impl<L: Ledger> Desk<L> {
     }
 
     /// Carries out a group and answers each step.
-    fn answer(&mut self, steps: Vec<L::Step>, replies: Vec<oneshot::Sender<Outcome>>) {
+    fn answer(&mut self, mut steps: Vec<Box<dyn Step<L>>>, durability: Durability) {
         if self.rests() {
             // Nothing was done, which is what `Away` says.
-            replies.into_iter().for_each(|reply| drop(reply.send(Err(StoreError::Away))));
+            steps.into_iter().for_each(|step| step.answer(Err(StoreError::Away)));
             return;
         }
-        let durable = steps.iter().any(L::must_be_durable);
-        match self.commit(steps, durable) {
-            Ok(outcomes) => {
-                for (reply, outcome) in replies.into_iter().zip(outcomes) {
-                    // The asker may have used up its budget: the step is done all the same.
-                    let _ = reply.send(outcome);
-                }
-            }
+        match self.commit(&mut steps, durability) {
+            Ok(()) => steps.into_iter().for_each(|step| step.answer(Ok(()))),
             Err(error) => {
                 let error = Arc::new(error);
-                for reply in replies {
-                    let _ = reply.send(Err(StoreError::Failed(Box::new(Arc::clone(&error)))));
+                for step in steps {
+                    step.answer(Err(StoreError::Failed(Box::new(Arc::clone(&error)))));
                 }
                 self.recover(&error);
             }
         }
     }
 
-    fn commit(&mut self, steps: Vec<L::Step>, durable: bool) -> Result<Vec<Outcome>, redb::Error> {
-        let durability = if durable { Durability::Immediate } else { Durability::None };
+    fn commit(
+        &mut self,
+        steps: &mut [Box<dyn Step<L>>],
+        durability: Durability,
+    ) -> Result<(), redb::Error> {
         let txn = self.disk.begin(durability)?;
-        let outcomes = self.ledger.carry_out(&txn, steps)?;
-        txn.commit()?;
-        if durable {
-            self.is_synced();
-        } else {
-            self.dirty = true;
+        let mut tables = self.ledger.open(&txn)?;
+        for step in steps {
+            step.carry_out(&mut tables)?;
         }
-        Ok(outcomes)
+        drop(tables);
+        txn.commit()?;
+        match durability {
+            Durability::None => self.dirty = true,
+            _ => self.is_synced(),
+        }
+        Ok(())
     }
 
     fn rests(&self) -> bool {

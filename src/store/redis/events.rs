@@ -1,8 +1,7 @@
 //! Carts of idle sessions in Redis, and the LIST of events that wait for their receiver.
 
-use std::time::Duration;
-
-use super::{Call, Oldest, RedisStore, add_sessions, refusal_of, script};
+use super::expiry::{add_sessions, refusal_of};
+use super::{Call, Oldest, RedisStore, script};
 use crate::ident::User;
 use crate::store::events::TOLD_TO_COME;
 use crate::store::{
@@ -134,9 +133,5 @@ impl EventStore for RedisStore {
         let mut script = self.script(&script::PUT_BACK);
         script.arg("event", &event.record).arg("becomes", &*event.with(noted));
         self.run(&script).await.map(drop)
-    }
-
-    async fn take_delivery(&self, who: u64, time: Duration) -> Result<bool, StoreError> {
-        self.take(&self.keys().deliverer, who, time).await
     }
 }

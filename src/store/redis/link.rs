@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::fault::Fault;
-use crate::store::any::{Counters, StoreState};
+use crate::store::{Counters, StoreState};
 use crate::store::{Limits, StoreError};
 
 /// This many calls in a row without an answer open the breaker.

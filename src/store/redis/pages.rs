@@ -8,7 +8,8 @@ use bytes::Bytes;
 use super::{BULK_SIZE, Call, RedisStore, milliseconds, script};
 use crate::clock::unix_now;
 use crate::ident::PageKey;
-use crate::store::{Demand, Lease, PAGE_HEAD, PageStore, StoreError, nearly};
+use crate::store::page::nearly;
+use crate::store::{Demand, Lease, PAGE_HEAD, PageStore, StoreError};
 
 /// The part of the bound, one in so many, that is for new versions of pages that are there.
 const RENEWED: u64 = 20;
@@ -33,13 +34,15 @@ impl Refused {
     }
 }
 
+/// Pages may be in another Redis.
 impl PageStore for RedisStore {
     async fn page(&self, key: &PageKey) -> Result<Option<Bytes>, StoreError> {
+        let pages = self.of_pages();
         // GETRANGE, not GET: another program's value of any size must not fill our memory.
-        let max = self.limits().max_page;
+        let max = pages.limits().max_page;
         let mut command = redis::cmd("GETRANGE");
-        command.arg(self.keys().page(key)).arg(0).arg(max);
-        let page: Vec<u8> = self.query(Call::Read, &command).await?;
+        command.arg(pages.keys().page(key)).arg(0).arg(max);
+        let page: Vec<u8> = pages.query(Call::Read, &command).await?;
         Ok((!page.is_empty() && page.len() as u64 <= max).then(|| page.into()))
     }
 
@@ -50,23 +53,24 @@ impl PageStore for RedisStore {
         ttl: Duration,
         demand: Demand,
     ) -> Result<(), StoreError> {
-        if page.len() as u64 > self.limits().max_page {
+        let pages = self.of_pages();
+        if page.len() as u64 > pages.limits().max_page {
             return Err(StoreError::TooLarge);
         }
-        let (refused, now) = (&self.lane.address.full, unix_now() as u64);
+        let (refused, now) = (&pages.lane.address.full, unix_now() as u64);
         refused.look(demand, now)?;
-        let bound = self.limits().pages;
+        let bound = pages.limits().pages;
         // What is renewed finds room that nobody new has taken.
         let bound_of_new = match demand {
             Demand::Once => nearly(bound),
             Demand::Again => bound - bound / RENEWED,
         };
-        let mut script = self.script(&script::PUT_PAGE);
-        script.key("page", self.keys().page(key)).arg("head", &PAGE_HEAD);
+        let mut script = pages.script(&script::PUT_PAGE);
+        script.key("page", pages.keys().page(key)).arg("head", &PAGE_HEAD);
         script.arg("body", page.as_ref()).arg("ttl_ms", milliseconds(ttl));
         script.arg("bound", bound).arg("bound_of_new", bound_of_new);
-        let (told, held): (u8, u64) = self.invoke_with(page.len(), &script).await?;
-        self.lane.address.counters.holds(held);
+        let (told, held): (u8, u64) = pages.invoke_with(page.len(), &script).await?;
+        pages.lane.address.counters.holds(held);
         match told {
             0 => Ok(()),
             1 if demand == Demand::Once => {
@@ -85,23 +89,25 @@ impl PageStore for RedisStore {
     }
 
     async fn delete_pages(&self, keys: &[PageKey]) -> Result<(), StoreError> {
+        let pages = self.of_pages();
         if keys.is_empty() {
             return Ok(());
         }
-        let mut script = self.script(&script::DELETE_PAGES);
+        let mut script = pages.script(&script::DELETE_PAGES);
         script.arg("head", &PAGE_HEAD);
         for key in keys {
-            script.another_key(self.keys().page(key));
+            script.another_key(pages.keys().page(key));
         }
-        self.lane.address.counters.holds(self.invoke(Call::Write, &script).await?);
+        pages.lane.address.counters.holds(pages.invoke(Call::Write, &script).await?);
         Ok(())
     }
 
     async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
-        let mut script = self.script(&script::LEASE);
-        script.key("lease", self.keys().lease(key));
+        let pages = self.of_pages();
+        let mut script = pages.script(&script::LEASE);
+        script.key("lease", pages.keys().lease(key));
         script.arg("who", who).arg("ms", milliseconds(time));
-        Ok(match self.invoke::<u8>(Call::Read, &script).await? {
+        Ok(match pages.invoke::<u8>(Call::Read, &script).await? {
             0 => Lease::Theirs,
             1 => Lease::Ours,
             _ => Lease::Unshareable,
@@ -114,9 +120,10 @@ impl PageStore for RedisStore {
         who: u64,
         is_shareable: bool,
     ) -> Result<(), StoreError> {
-        let mut script = self.script(&script::END_LEASE);
-        script.key("lease", self.keys().lease(key));
+        let pages = self.of_pages();
+        let mut script = pages.script(&script::END_LEASE);
+        script.key("lease", pages.keys().lease(key));
         script.arg("who", who).arg("is_shareable", u8::from(is_shareable));
-        self.run(&script).await.map(drop)
+        pages.run(&script).await.map(drop)
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::fault::Fault;
 use super::link::{BEAT, Call, TIMEOUTS_TO_OPEN};
-use crate::store::any::Counters;
+use crate::store::Counters;
 use crate::store::{Limits, StoreError};
 
 /// Connections at a time.

@@ -120,8 +120,8 @@ scripts! {
     CLEAR_OUTBOX = "clear_outbox" ()
         keys (expiring;)
         args (; first count);
-    TAKE_TURN = "take_turn" ()
-        keys (; turn)
+    TAKE_LEASE = "take_lease" ()
+        keys (; lease)
         args (; who ms);
 
     // Events.

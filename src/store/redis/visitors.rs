@@ -5,8 +5,8 @@ use redis::pipe;
 use super::{Call, EVICT_BATCH, RedisStore, TOUCH_BATCH, script};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
-    Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, SessionStore as _, StoreError,
-    VISITOR_CART_MAX, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+    Begins, CART_MAX, Cart, CartAnswer, CartChange, CartStore as _, Merged, StoreError,
+    VISITOR_CART_MAX, ViewStore as _, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
 impl RedisStore {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use anteroom::app::App;
 use anteroom::config::{Plan, Sources};
 use anteroom::ident::{StoredToken, User};
-use anteroom::store::{Limits, OpenStore, SessionStore as _, Settings, Url};
+use anteroom::store::traits::*;
+use anteroom::store::{Limits, OpenStore, Settings, Url};
 
 /// How long a connection may take to end, far beyond all deadlines of the proxy here.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use crate::ident::{Item, VisitorToken};
 use crate::policy::route::Fill;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::visitor::Visitor;
-use crate::store::{Cart, SessionStore as _, StoreError, VisitorStore as _};
+use crate::store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
 use crate::telemetry::metrics::Count;
 
 /// A visitor, and the visitor's token without a login, if any.

@@ -1,42 +1,17 @@
-//! Control of sessions in Redis: `tokens:<user>` is the index of a user's sessions, `since:` when those
+//! Lists of sessions in Redis: `tokens:<user>` is the index of a user's sessions, `since:` holds when those
 //! were first seen that the app wrote.
 
 use redis::pipe;
 
-use super::script::Invocation;
-use super::{Call, Oldest, Pairs, RedisStore, script};
+use super::{Call, Oldest, Pairs, RedisStore};
 use crate::ident::{StoredToken, User};
 use crate::store::control::behind;
-use crate::store::{Bookmark, ControlStore, LogIn, Session, StoreError, Terms, WALK_MAX, Walked};
+use crate::store::{Bookmark, Session, SessionListing, StoreError, WALK_MAX, Walked};
 
 /// Where a session is known since, by the index and else by what was noted; and when it was seen.
 type Times = (Option<f64>, Option<f64>, Option<f64>);
 
-/// Gives a script the terms of sessions.
-pub(super) fn add_terms(script: &mut Invocation, terms: &Terms) {
-    let seconds = |most: Option<f64>| most.map(|most| most.to_string()).unwrap_or_default();
-    script.arg("now", terms.now);
-    script.arg("idle", seconds(terms.idle)).arg("absolute", seconds(terms.absolute));
-}
-
 impl RedisStore {
-    /// Whose session it is, if it is not over.
-    pub(super) async fn look_up(
-        &self,
-        token: &StoredToken,
-        terms: &Terms,
-    ) -> Result<Option<LogIn>, StoreError> {
-        let mut script = self.script(&script::LIVE);
-        script.arg("token", token.as_str());
-        add_terms(&mut script, terms);
-        script.arg("may_note", u8::from(terms.notes));
-        let found: Vec<Vec<u8>> = self.invoke(Call::Read, &script).await?;
-        let [user, since] = found.as_slice() else { return Ok(None) };
-        let since = std::str::from_utf8(since).ok().and_then(|since| since.parse().ok());
-        let ends = since.map_or(f64::INFINITY, |since| terms.ends(since));
-        Ok(User::from_store(user).map(|user| LogIn { user, ends }))
-    }
-
     /// What is known of these sessions, of which `login:` has the user.
     async fn described(&self, held: Vec<(StoredToken, User)>) -> Result<Vec<Session>, StoreError> {
         if held.is_empty() {
@@ -82,7 +57,7 @@ impl RedisStore {
 }
 
 /// Reads, but none that a page waits for, and not small: they have the budget of a write.
-impl ControlStore for RedisStore {
+impl SessionListing for RedisStore {
     async fn session(&self, token: &StoredToken) -> Result<Option<Session>, StoreError> {
         let held = self.held(vec![token.clone()]).await?;
         Ok(self.described(held).await?.pop())

@@ -1,10 +1,13 @@
-//! Sessions that end before the cleaner comes to them: by another log-in, or by an operator. Their carts are
-//! handed on in the same step.
+//! Log-ins and log-outs in Redis, and sessions that end before the cleaner comes to them: by another log-in,
+//! or by an operator. Their carts are handed on in the same step.
 
+use super::expiry::refusal_of;
 use super::script::Invocation;
-use super::{Call, RedisStore, refusal_of, script};
-use crate::ident::{StoredToken, TokenStorage, VisitorToken};
-use crate::store::{Farewell, OUTBOX_MAX, PER_USER_MAX, Parted, Rotated, Rotation, StoreError};
+use super::{Call, RedisStore, script};
+use crate::ident::{Item, StoredToken, TokenStorage, User, VisitorToken};
+use crate::store::{
+    Farewell, LogInStore, OUTBOX_MAX, PER_USER_MAX, Parted, Rotated, Rotation, StoreError,
+};
 
 /// How often a log-in looks anew who would have to go, while the same user logs in elsewhere. The last time it
 /// goes on whoever that is.
@@ -13,8 +16,23 @@ const LOOKS: usize = 4;
 /// A token with its public id.
 type Named = (Vec<u8>, String);
 
-impl RedisStore {
-    pub(super) async fn rotate(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+impl LogInStore for RedisStore {
+    async fn update_token(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<&Item>,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        let mut script = self.script(&script::UPDATE);
+        script.key("viewed", self.keys().viewed(token));
+        script.arg("token", token.as_str()).arg("user", user.as_stored()).arg("now", now);
+        script.arg("item", item.map_or("", Item::as_str));
+        script.arg("last_dropped", -1 - i64::from(self.limits().viewed_items));
+        self.run(&script).await.map(drop)
+    }
+
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
         for _ in 1..LOOKS {
             let known = self.may_go(rotation).await?;
             if let Some(rotated) = self.rotate_knowing(rotation, &known, false).await? {
@@ -25,7 +43,15 @@ impl RedisStore {
         Ok(self.rotate_knowing(rotation, &known, true).await?.unwrap_or_default())
     }
 
-    pub(super) async fn dismiss(
+    async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
+        let keys = self.keys();
+        let mut script = self.script(&script::REVOKE);
+        script.key("viewed", keys.viewed(token)).key("cart", keys.cart(token));
+        script.arg("token", token.as_str());
+        self.run(&script).await.map(drop)
+    }
+
+    async fn dismiss_token(
         &self,
         token: &StoredToken,
         farewell: &Farewell,
@@ -37,7 +63,9 @@ impl RedisStore {
             self.invoke(Call::Write, &script).await?;
         Ok(Parted { handed_on, dropped, lost, refusal: refusal_of(&refusal) })
     }
+}
 
+impl RedisStore {
     /// Those who may have to go for this log-in. Lua knows no SHA-256: their ids go with the question.
     async fn may_go(&self, rotation: &Rotation) -> Result<Vec<Named>, StoreError> {
         let Some(farewell) = rotation.farewell.filter(|_| rotation.most > 0) else {

@@ -1,0 +1,94 @@
+//! Carts in Redis: `cart:<token>`.
+
+use super::script::Invocation;
+use super::tokens::add_terms;
+use super::{Call, Pairs, RedisStore, pipe, script};
+use crate::ident::{Item, StoredToken, User};
+use crate::store::{CART_MAX, Cart, CartAnswer, CartChange, CartOwner, CartStore, StoreError};
+
+/// The cart that a HASH holds. What is no item or no count is left out.
+fn cart_of(held: Pairs) -> Cart {
+    let entry = |(item, count): (Vec<u8>, Vec<u8>)| {
+        let count = std::str::from_utf8(&count).ok()?.parse().ok()?;
+        Some((Item::new(std::str::from_utf8(&item).ok()?)?, count))
+    };
+    let mut cart: Cart = held.into_iter().filter_map(entry).collect();
+    cart.sort_unstable();
+    cart.truncate(CART_MAX);
+    cart
+}
+
+/// What a script says of a change to a cart; `None`: it is changed, and to be read with care.
+fn changed_cart(told: redis::Value) -> Result<Option<CartAnswer>, StoreError> {
+    Ok(match told {
+        redis::Value::Int(0) => Some(CartAnswer::NotLoggedIn),
+        redis::Value::Int(1) => Some(CartAnswer::Full),
+        redis::Value::Int(_) => None,
+        held => {
+            let held =
+                redis::from_redis_value(held).map_err(|error| StoreError::Failed(error.into()))?;
+            Some(CartAnswer::Changed(cart_of(held)))
+        }
+    })
+}
+
+impl RedisStore {
+    /// Changes a cart: `script` takes the items, with their counts, behind its named arguments. `None`: it is
+    /// changed, and has to be read in parts.
+    pub(super) async fn run_change(
+        &self,
+        mut script: Invocation,
+        change: &CartChange,
+    ) -> Result<Option<CartAnswer>, StoreError> {
+        if let CartChange::Set(items) = change {
+            for (item, count) in items {
+                script.another(item.as_str()).another(*count);
+            }
+        }
+        changed_cart(self.invoke(Call::Write, &script).await?)
+    }
+}
+
+impl CartStore for RedisStore {
+    async fn add_to_cart(
+        &self,
+        token: &StoredToken,
+        item: &Item,
+        count: i64,
+    ) -> Result<(), StoreError> {
+        let cart = self.keys().cart(token);
+        let mut step = pipe();
+        if count > 0 {
+            step.cmd("HSET").arg(cart).arg(item.as_str()).arg(count);
+        } else {
+            step.cmd("HDEL").arg(cart).arg(item.as_str());
+        }
+        self.write(&step).await
+    }
+
+    async fn change_cart(
+        &self,
+        whose: &CartOwner,
+        change: &CartChange,
+    ) -> Result<CartAnswer, StoreError> {
+        let CartOwner { token, user, now, terms } = whose;
+        let mut script = self.script(&script::CHANGE_CART);
+        script.key("cart", self.keys().cart(token));
+        script.arg("token", token.as_str());
+        script.arg("user", user.as_ref().map_or(&[][..], User::as_stored)).arg("seen", *now);
+        script.arg("is_emptied", u8::from(*change == CartChange::Empty)).arg("cart_max", CART_MAX);
+        add_terms(&mut script, terms);
+        match self.run_change(script, change).await? {
+            Some(answer) => Ok(answer),
+            None => Ok(CartAnswer::Changed(self.cart(token).await?)),
+        }
+    }
+
+    async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
+        // HSCAN, not HGETALL: another program's cart of any size must not fill our memory.
+        let mut command = redis::cmd("HSCAN");
+        command.arg(self.keys().cart(token)).arg(0).arg("COUNT").arg(2 * CART_MAX);
+        let (_, held): (u64, Pairs) = self.query(Call::Read, &command).await?;
+        Ok(cart_of(held))
+    }
+}

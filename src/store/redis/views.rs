@@ -1,0 +1,55 @@
+//! What was viewed, in Redis: `viewed:<token>` of a session, `viewed:` of all.
+
+use super::{Call, RedisStore, milliseconds, pipe, script};
+use crate::ident::{Item, StoredToken};
+use crate::store::{Rescaled, Rescaling, StoreError, ViewStore};
+
+/// Items that one step removes from the popularity set, at most: others wait meanwhile.
+pub(super) const TRIM: u64 = 5_000;
+
+/// Members of a ZSET that are items, in their order.
+fn items_of(found: Vec<(Vec<u8>, f64)>) -> Vec<(Item, f64)> {
+    let entry =
+        |(item, score): (Vec<u8>, f64)| Some((Item::new(std::str::from_utf8(&item).ok()?)?, score));
+    found.into_iter().filter_map(entry).collect()
+}
+
+impl ViewStore for RedisStore {
+    async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        let mut command = redis::cmd("ZRANGE");
+        command
+            .arg(self.keys().viewed(token))
+            .arg(0)
+            .arg(i64::from(self.limits().viewed_items) - 1);
+        command.arg("REV").arg("WITHSCORES");
+        Ok(items_of(self.query(Call::Read, &command).await?))
+    }
+
+    async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
+        let popularity = &self.keys().popularity;
+        let mut look = pipe();
+        look.cmd("ZRANK").arg(popularity).arg(item.as_str());
+        look.cmd("ZCARD").arg(popularity);
+        let (rank, known): (Option<u64>, u64) = self.query_all(Call::Read, &look).await?;
+        Ok(known < top || rank.is_some_and(|rank| rank < top))
+    }
+
+    async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(&self.keys().popularity).arg(0).arg(i64::from(most) - 1).arg("WITHSCORES");
+        let found = items_of(self.query(Call::Read, &command).await?);
+        Ok(found.into_iter().map(|(item, score)| (item, -score)).collect())
+    }
+
+    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
+        let mut script = self.script(&script::RESCALE);
+        script.arg("keep", how.keep_top).arg("every", how.every.as_secs_f64()).arg("now", how.now);
+        script.arg("kept_ms", milliseconds(how.every * 2)).arg("factor", how.factor);
+        script.arg("most", TRIM);
+        Ok(match self.run(&script).await? {
+            0 => Rescaled::NotYet,
+            1 => Rescaled::Done,
+            _ => Rescaled::Begun,
+        })
+    }
+}
