@@ -102,7 +102,9 @@ impl<T> Drop for Detached<T> {
             self.left.count.update(|left| left + 1);
             self.has_left.set(true);
         } else {
-            tracing::debug!("too many requests continue without their clients: this one ends with its client");
+            tracing::debug!(
+                "too many requests continue without their clients: this one ends with its client"
+            );
             self.task.abort();
         }
     }

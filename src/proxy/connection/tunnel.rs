@@ -65,7 +65,9 @@ impl Tunnel {
     pub(in crate::proxy) async fn carry_stream(self, stream: OnUpgrade) {
         match stream.await {
             Ok(stream) => drop(self.carry(&mut TokioIo::new(stream), Bytes::new()).await),
-            Err(error) => tracing::debug!(%error, "a client disconnected before its tunnel was open"),
+            Err(error) => {
+                tracing::debug!(%error, "a client disconnected before its tunnel was open")
+            }
         }
     }
 

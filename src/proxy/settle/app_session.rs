@@ -180,7 +180,9 @@ fn named(
         Some(said) => cx.heard.user(said),
     };
     if user.is_none() {
-        tracing::warn!("a log-in by [session.login] is ignored: the setting `user` finds no user in it");
+        tracing::warn!(
+            "a log-in by [session.login] is ignored: the setting `user` finds no user in it"
+        );
     }
     user
 }

@@ -94,9 +94,7 @@ fn named(value: &HeaderValue) -> Option<User> {
             None
         }
         Err(Unread::Name) => {
-            tracing::warn!(
-                "the origin's Anteroom-Login is ignored: it is empty or over 256 bytes"
-            );
+            tracing::warn!("the origin's Anteroom-Login is ignored: it is empty or over 256 bytes");
             None
         }
     }
