@@ -296,9 +296,9 @@ fn identified<'c>(cx: &'c RequestContext<'_>) -> Option<&'c User> {
     cx.visitor.user().filter(|user| user.is_confirmed())
 }
 
-/// Whether `identify` would send the field `name` with this visitor's data while a fill of the class
-/// sends none. A fill is sent as for a visitor without a login. A fill for a segment sends the session
-/// state, but a page selected by the user or certificate belongs to that user alone.
+/// Whether the field `name` describes this visitor alone, so that a page which depends on it cannot be
+/// shared in the class. A fill is sent as for a visitor without a login. A fill for a segment names the
+/// visitor, but a page that depends on the name belongs to that visitor only.
 pub(in crate::proxy) fn is_told(
     cx: &RequestContext<'_>,
     class: ShareClass,

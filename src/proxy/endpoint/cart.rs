@@ -80,7 +80,7 @@ pub(super) async fn change(
     told(answer)
 }
 
-/// The same for a visitor without a login, for whom a token may be created.
+/// The same for a visitor without a login. A token may be created for the visitor.
 pub(super) async fn change_without_login(
     call: &Call<'_>,
     visitor: &Visitor,

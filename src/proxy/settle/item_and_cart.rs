@@ -85,7 +85,7 @@ pub(super) async fn fill_cart(
     }
 }
 
-/// The same for a visitor without a login, for whom a token may be created.
+/// The same for a visitor without a login. A token may be created for the visitor.
 async fn fill_without_login(
     cx: &RequestContext<'_>,
     counts: Vec<(Item, i64)>,

@@ -214,7 +214,7 @@ impl VisitorTokenState {
         }
     }
 
-    /// Ends the token at a log-out, so that the next user of the browser starts with nothing. If the
+    /// Ends the token at a log-out, so that the next user of the browser starts without data. If the
     /// store cannot be reached, the token is out of use all the same, and expires there.
     pub(in crate::proxy) async fn end(&self, around: &Around<'_>) {
         self.clear_all(around);

@@ -20,7 +20,7 @@ use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::origin_request;
 
 /// The personal data to look for in a page that this request fetches for `class`. There is none if the
-/// route turns the leak guard down, or if the page is the visitor's alone.
+/// route's leak guard is less than `full`, or if the page is the visitor's alone.
 pub(in crate::proxy) fn traces(cx: &RequestContext<'_>, class: ShareClass) -> Traces {
     let mut traces = Traces::default();
     if cx.route.leak_guard != LeakGuard::Full || class == ShareClass::User {

@@ -77,8 +77,8 @@ impl<'c> Want<'c> {
         self.cx.now as u64
     }
 
-    /// Whether a cookie is the session cookie of a visitor who is known to be logged out. Such a visitor
-    /// gets the same page with the cookie as without it.
+    /// Whether a cookie is the session cookie of a visitor known to be logged out. Such a visitor gets
+    /// the same page with the cookie as without it.
     pub(in crate::proxy) fn is_nobodys(&self, cookie: &[u8]) -> bool {
         self.cx.visitor.sharing == Who::Anonymous
             && self.cx.worker.settings.cookies.is_session(cookie)

@@ -343,7 +343,7 @@ impl Question {
                     })
                     .ok()
             }
-            // To the app, a visitor who lost one of several cookies is another visitor, and at another
+            // To the app, a visitor that lost one of several cookies is another visitor, and at another
             // host the token may have no user. A log-in that was learnt from other cookies belongs to
             // those.
             Answer::Nobody
