@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Flags: `h1` and `h2` (only over that version), `no-hole` (not as a hole in a page), `redis` and `embedded` (only
-//! on that store), `looks-up` (with the commands that ask whose a token is: for tokens that come only once),
+//! on that store), `looks-up` (with the commands whose answers are remembered for a while: for what is asked for only once),
 //! `side-by-side` (its commands come in no certain order).
 //!
 //! A case is played step by step. `{name}` stands for the newest value of the cookie `name`, `{etag}` for the

@@ -108,7 +108,7 @@ impl Monitor {
     }
 
     /// The commands since then that belong to requests: name and arguments, those of a script behind it.
-    /// `looks_up`: with those that find out whose a token is, which are spared for a second.
+    /// `looks_up`: with those whose answers are remembered for a while.
     pub(super) fn since(&self, count: usize, looks_up: bool) -> Vec<String> {
         let heard = self.heard.lock().unwrap();
         let mut told: Vec<(String, String)> = Vec::new();
@@ -153,10 +153,12 @@ fn is_bookkeeping(name: &str, words: &[String]) -> bool {
     looks.contains(&name) || words.iter().any(|word| books.contains(&word.as_str()))
 }
 
-/// Whether a command asks whose a token is.
+/// Whether a command asks whose a token is, or for a row: what it finds is remembered for a while.
 fn is_look_up(name: &str, words: &[String]) -> bool {
     let key = words.get(1).map_or("", String::as_str);
-    (name == "HGET" && key == "login:") || (name == "EXISTS" && key.starts_with("barred:"))
+    let looks =
+        [("HGET", "login:"), ("EXISTS", "barred:"), ("GETRANGE", "inv:"), ("ZSCORE", "refreshed:")];
+    looks.iter().any(|(command, begin)| name == *command && key.starts_with(begin))
 }
 
 /// Whether a command is no request's: a beat, or a task's.

@@ -28,7 +28,7 @@ enum Word {
 }
 
 /// What is replaced is what is captured. Of two that begin at one place the upper counts.
-const KINDS: [(&str, Word); 15] = [
+const KINDS: [(&str, Word); 16] = [
     (r"(\w{3}, \d\d \w{3} 20[2-9]\d \d\d:\d\d:\d\d GMT)", Word::Same("date")),
     (r"traceparent: (00-[0-9a-f]{32}-[0-9a-f]{16}-\d\d)", Word::Same("trace")),
     (r"x-anteroom-signature: (.*)", Word::Same("signature")),
@@ -37,6 +37,8 @@ const KINDS: [(&str, Word); 15] = [
     (r"ttl=(-?\d+)", Word::Left),
     (r"^retry-after: (\d\d+)", Word::Left),
     (r"PUBLISH purge: (\d+)", Word::Same("count")),
+    // For how long the store keeps a page, before how many bytes of pages it keeps.
+    (r"(\d+) 1073741824 ", Word::Same("ms")),
     (r"\b(\d:\d{5,10})\b", Word::Same("bucket")),
     (r"\b[bn]?(1[6-9]\d{8}(?:\d{3}|\.\d+)?)\b", Word::Same("time")),
     (r"\b(\d{15,20})\b", Word::Each("number")),
