@@ -179,7 +179,7 @@ mod tests {
     }
 
     const INNER: &str =
-        "<!-- import map -->\n```text\na -> nothing\na/rules -> nothing\na/fill -> a/rules\n```\n";
+        "<!-- import map -->\n```text\na -> nothing\na/rules -> nothing\na/fill -> rules\n```\n";
 
     #[test]
     fn a_line_inside_a_folder_says_what_neighbours_may_take() {

@@ -13,19 +13,19 @@ const BINARY: [&str; 2] = ["main", "cli"];
 /// How often a path may be handed on before it is given up: `use http;` names itself.
 const STEPS_MAX: usize = 24;
 /// What a name stands behind where it is defined.
-const DEFINES: [&str; 10] =
-    ["fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod", "macro_rules"];
+const DEFINES: [&str; 9] =
+    ["fn", "struct", "enum", "union", "trait", "type", "const", "static", "macro_rules"];
 
-/// Every module that stands in a file of its own.
+/// Every module.
 pub(crate) struct Tree {
     pub(crate) modules: Vec<Module>,
     library: Option<usize>,
     binary: Option<usize>,
 }
 
-/// One file of `src/`.
+/// A module: a file of `src/`, or a part of one.
 pub(crate) struct Module {
-    /// Its path below `src/`.
+    /// Its file's path below `src/`.
     pub(crate) file: String,
     /// The names that lead to it from the root of its crate.
     pub(crate) names: Vec<String>,
@@ -44,6 +44,8 @@ struct Text {
     words: BTreeSet<String>,
     /// Modules in files of their own that only tests see.
     of_tests: Vec<String>,
+    /// Modules that are written out here.
+    inner: Vec<(String, Self)>,
 }
 
 /// One name of a `use`.
@@ -70,7 +72,7 @@ pub(crate) type Arrows = BTreeMap<(usize, usize), BTreeSet<String>>;
 impl Tree {
     /// Reads the files of `src/`: paths below it, and texts.
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let read = files.into_iter().map(|(file, text)| Module::new(file, text));
+        let read = files.into_iter().flat_map(|(file, text)| Module::all(file, text));
         let read: Vec<Module> = read.collect();
         let of_tests: BTreeSet<Vec<String>> = read.iter().flat_map(Module::test_modules).collect();
         let is_for_tests = |module: &Module| {
@@ -116,6 +118,7 @@ impl Tree {
     /// who take it.
     pub(crate) fn arrows(&self) -> Arrows {
         let mut arrows = Arrows::new();
+        let homes: Vec<usize> = self.modules.iter().map(|module| self.home(module)).collect();
         for (from, module) in self.modules.iter().enumerate() {
             let Text { uses, paths, words, .. } = &module.text;
             let used = uses.iter().filter(|one| {
@@ -123,13 +126,18 @@ impl Tree {
             });
             for path in paths.iter().chain(used.map(|one| &one.path)) {
                 if let Some(Found::Item(to, name)) = self.follow(from, path, STEPS_MAX)
-                    && to != from
+                    && homes[to] != homes[from]
                 {
-                    arrows.entry((from, to)).or_default().insert(name);
+                    arrows.entry((homes[from], homes[to])).or_default().insert(name);
                 }
             }
         }
         arrows
+    }
+
+    /// The module that is the whole of the same file.
+    fn home(&self, of: &Module) -> usize {
+        self.modules.iter().position(|module| module.file == of.file).unwrap()
     }
 
     /// The paths into this crate that could not be followed: what holds the reader itself to account.
@@ -190,12 +198,20 @@ impl Tree {
 }
 
 impl Module {
-    fn new(file: &str, text: &str) -> Self {
+    /// The module that is a file, and those that are written out in it.
+    fn all(file: &str, text: &str) -> Vec<Self> {
         let path = Path::new(file).with_extension("");
         let mut names: Vec<String> =
             path.iter().map(|name| name.to_str().unwrap().to_owned()).collect();
         names.pop_if(|name| name == "mod" || name == "lib");
-        Self { file: file.to_owned(), names, children: BTreeMap::new(), text: Text::read(text) }
+        let mut all = Vec::new();
+        let mut texts = vec![(names, Text::read(text))];
+        while let Some((names, mut text)) = texts.pop() {
+            let inner = std::mem::take(&mut text.inner).into_iter();
+            texts.extend(inner.map(|(name, text)| ([names.as_slice(), &[name]].concat(), text)));
+            all.push(Self { file: file.to_owned(), names, children: BTreeMap::new(), text });
+        }
+        all
     }
 
     /// The module at the top of `src/` that it belongs to; none has `lib.rs`, which is the list of them.
@@ -246,7 +262,11 @@ impl Module {
 impl Text {
     fn read(text: &str) -> Self {
         let (tokens, of_tests) = tokens::read(text);
-        let mut read = Self { of_tests, ..Self::default() };
+        Self { of_tests, ..Self::of(&tokens) }
+    }
+
+    fn of(tokens: &[Token]) -> Self {
+        let mut read = Self::default();
         let mut depth = 0_usize;
         let mut at = 0;
         while at < tokens.len() {
@@ -254,8 +274,16 @@ impl Text {
             match &tokens[at] {
                 Token::Name(name) if name == "use" && tokens[at + 1] != Token::Mark('<') => {
                     let is_handed_on = before.is_some_and(ends_visibility);
-                    at = read.import(&tokens, at + 1, &[], is_handed_on);
+                    at = read.import(tokens, at + 1, &[], is_handed_on);
                     continue;
+                }
+                Token::Name(keyword) if keyword == "mod" => {
+                    let inside = at + 3;
+                    if let [Token::Name(name), Token::Mark('{'), ..] = &tokens[at + 1..] {
+                        let end = closing_brace(tokens, inside);
+                        read.inner.push((name.clone(), Self::of(&tokens[inside..end])));
+                        at = end;
+                    }
                 }
                 Token::Name(name) => {
                     read.words.insert(name.clone());
@@ -275,14 +303,13 @@ impl Text {
         read
     }
 
-    /// Notes the name that a keyword gives to something. A module in a file is found by its path.
+    /// Notes the name that a keyword gives to something.
     fn define(&mut self, keyword: &str, behind: &[Token]) {
         if !DEFINES.contains(&keyword) {
             return;
         }
         match behind {
             [Token::Mark('!'), Token::Name(name), ..] => self.items.insert(name.clone()),
-            [Token::Name(_), Token::Mark(';'), ..] if keyword == "mod" => false,
             [Token::Name(name), ..] => self.items.insert(name.clone()),
             _ => false,
         };
@@ -335,6 +362,21 @@ impl Text {
             }
         }
     }
+}
+
+/// Where the brace stands that closes what `inside` is the beginning of.
+fn closing_brace(tokens: &[Token], inside: usize) -> usize {
+    let mut depth = 0_usize;
+    let closes = |token: &Token| {
+        match token {
+            Token::Mark('{') => depth += 1,
+            Token::Mark('}') if depth == 0 => return true,
+            Token::Mark('}') => depth -= 1,
+            Token::Mark(_) | Token::Name(_) | Token::Colons => {}
+        }
+        false
+    };
+    inside + tokens[inside..].iter().position(closes).unwrap_or(tokens.len() - inside)
 }
 
 /// Whether a token is the end of `pub` or `pub(crate)`.
@@ -410,6 +452,18 @@ mod tests {
         let above = ("b/mod.rs", "#[cfg(test)] mod tests;");
         let test = ("b/tests.rs", "use crate::a::Deep;");
         assert_eq!(arrows(&[("lib.rs", ""), FACE, DEEP, above, test]), [""; 0]);
+    }
+
+    #[test]
+    fn a_module_that_is_written_out_belongs_to_its_file() {
+        let face = ("a/mod.rs", "mod deep; pub mod all { pub use super::deep::{Deep, help}; }");
+        let inner =
+            "use crate::a::all::help; mod b { use super::super::a::all::*; fn f() { Deep }}";
+        let files = [("lib.rs", ""), face, DEEP, ("b.rs", inner)];
+        assert_eq!(arrows(&files), ["b.rs -> a/deep.rs: help"]);
+        let path = "mod b { fn f() { super::super::a::deep::Deep::new() } }";
+        let files = [("lib.rs", ""), face, DEEP, ("b.rs", path)];
+        assert_eq!(arrows(&files), ["b.rs -> a/deep.rs: Deep"]);
     }
 
     #[test]

@@ -141,22 +141,34 @@ impl Filler {
                     .await
             }
             Err(reason) => {
-                // A response to one user of a segment may be for that user alone.
-                let is_said_to_all = fetch.class != ShareClass::Segment;
-                let outdates = fetch.replaces && is_said_to_all && !passes(came.response.status());
-                let status = came.response.status().as_u16();
-                let own = is_leak(reason).then(|| came.response.headers().clone());
-                self.refuse(&fetch, flight, came, reason, tell);
-                if outdates {
-                    self.forget(&fetch).await;
-                }
-                if let Some(own) = own {
-                    let fields = fetch.shown(own);
-                    let seen = Seen::of_own_fields(status, &fields, fetch.came_at as u64);
-                    self.speak_against(&fetch, flight, seen, &[]).await;
-                }
+                self.keep_from_others(&fetch, flight, came, reason, tell).await;
                 false
             }
+        }
+    }
+
+    /// Does what follows where the response may not be shared.
+    async fn keep_from_others(
+        &self,
+        fetch: &Fetch,
+        flight: &Arc<Flight>,
+        came: OriginResponse,
+        reason: Reason,
+        tell: oneshot::Sender<Led>,
+    ) {
+        // A response to one user of a segment may be for that user alone.
+        let is_said_to_all = fetch.class != ShareClass::Segment;
+        let outdates = fetch.replaces && is_said_to_all && !passes(came.response.status());
+        let status = came.response.status().as_u16();
+        let own = is_leak(reason).then(|| came.response.headers().clone());
+        self.refuse(fetch, flight, came, reason, tell);
+        if outdates {
+            self.forget(fetch).await;
+        }
+        if let Some(own) = own {
+            let fields = fetch.shown(own);
+            let seen = Seen::of_own_fields(status, &fields, fetch.came_at as u64);
+            self.speak_against(fetch, flight, seen, &[]).await;
         }
     }
 
