@@ -141,14 +141,14 @@ impl Filler {
                     .await
             }
             Err(reason) => {
-                self.keep_from_others(&fetch, flight, came, reason, tell).await;
+                self.hand_to_its_own(&fetch, flight, came, reason, tell).await;
                 false
             }
         }
     }
 
     /// Does what follows where the response may not be shared.
-    async fn keep_from_others(
+    async fn hand_to_its_own(
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
