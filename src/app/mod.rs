@@ -4,7 +4,7 @@
 //! first, so that whatever is wrong is told before the first visitor comes.
 
 mod demo;
-mod demo_shop;
+pub mod demo_shop;
 mod files;
 mod hints;
 mod jobs;

@@ -20,14 +20,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-pub(crate) use shop::Shop;
+pub use shop::Shop;
 
 /// How the shop behaves.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// The time that a page takes to make. Static files, form posts and `/origin-stats` are answered at once.
     /// Default: 300 ms.
-    pub(crate) delay: Duration,
+    pub delay: Duration,
 }
 
 impl Default for Settings {
@@ -54,7 +54,7 @@ impl Default for Settings {
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let address = listener.local_addr()?;
 ///     let shop = Rc::new(Shop::new(Settings { delay: Duration::ZERO }));
-///     tokio::task::spawn_local(demo::serve(listener, shop));
+///     tokio::task::spawn_local(demo_shop::serve(listener, shop));
 ///
 ///     let mut visitor = TcpStream::connect(address).await?;
 ///     visitor.write_all(b"GET / HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n").await?;
@@ -65,7 +65,7 @@ impl Default for Settings {
 /// })?;
 /// # std::io::Result::Ok(())
 /// ```
-pub(crate) async fn serve(listener: TcpListener, shop: Rc<Shop>) -> Infallible {
+pub async fn serve(listener: TcpListener, shop: Rc<Shop>) -> Infallible {
     let mut connections = JoinSet::new();
     loop {
         while connections.len() >= MAX_CONNECTIONS {

@@ -39,7 +39,7 @@ use crate::ident::USER_MAX;
 /// | `/example` | a page for everyone that requests the visitor's own data from the proxy |
 /// | `/origin-stats` | requests so far, as JSON: `{"total":2,"by_path":{"/":2}}` |
 #[derive(Debug)]
-pub(crate) struct Shop {
+pub struct Shop {
     settings: Settings,
     counts: RefCell<BTreeMap<String, u64>>,
 }
@@ -49,12 +49,12 @@ type Answer = Response<Full<Bytes>>;
 impl Shop {
     /// A shop with all counters at zero.
     #[must_use]
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings) -> Self {
         Self { settings, counts: RefCell::default() }
     }
 
     /// Answers one request. A form post's body is read whole, up to 16 KiB; other bodies are left unread.
-    pub(crate) async fn respond<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    pub async fn respond<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

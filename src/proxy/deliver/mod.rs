@@ -1,7 +1,7 @@
 //! Delivery to the client: header fields, content coding, fragments, bodies and error responses.
 //!
 //! Nothing here imports a source. Fragments re-enter the request path through
-//! [`fragments::Subrequests`].
+//! `fragments::subrequest::Subrequests`.
 
 pub(in crate::proxy) mod body;
 pub(in crate::proxy) mod content_coding;

@@ -1,7 +1,7 @@
 //! The stages that a request passes before a source answers it, in order.
 //!
 //! Each stage takes what the stage before it returned, so that a wrong order does not compile:
-//! [`Received`] → [`AdmittedRequest`] → [`CountedRequest`] → [`RoutedRequest`] → [`IdentifiedRequest`] →
+//! `Received` → `AdmittedRequest` → `CountedRequest` → `RoutedRequest` → `IdentifiedRequest` →
 //! `Access`. Peek mode runs the same stages for `anteroom explain`. It counts, remembers and uses up
 //! nothing, and sends no question to the app.
 
