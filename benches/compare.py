@@ -1,113 +1,127 @@
 #!/usr/bin/env python3
-"""Hits beside Debian's nginx with proxy_cache, in one run.
+"""CPU time per request beside Debian's nginx with proxy_cache, by kind of request, in one run.
 
     benches/compare.py                  builds the release binary and compares
     benches/compare.py --rounds 5 --seconds 20
+    benches/compare.py --kinds hit      hits alone
     benches/compare.py --only nginx     one side alone
+    benches/compare.py --anteroom BEFORE AFTER
+                                        two binaries and nginx
 
-Both serve one page of 1 KiB from their caches: one worker each on the same core, an access log in a
-file, keep-alive connections from wrk on another core; they take turns. The figure is the CPU time
-that a proxy's processes spend on a request, which repeats where requests a second do not. A run
-counts only if the origin was asked for fewer than one request in a thousand, and if the access log
-has a line for each request. Needs nginx-light and wrk.
+All serve pages of 1 KiB: one worker each on the same core, an access log in a file, keep-alive
+connections from wrk on another core, where the origin is, too; they take turns. The figure is the
+CPU time that a proxy's processes spend on a request, which repeats where requests a second do not.
+A run counts only if the origin was asked as often as the kind wants, to one request in a thousand,
+and if the access log has a line for each request. Needs nginx-light and wrk, and redis-server for
+--redis.
+
+    hit        a page from the cache, without a cookie
+    session    the same with the cookie of a session that Anteroom knows; nginx does not look at it
+    harmless   the same with a cookie that says nothing of the visitor
+    forward    a page that is private, no-store; nginx is told of it by a location
+    miss       a page at a URL that nobody has asked for, and which is stored
 """
 
 import argparse
 import collections
 import contextlib
-import http.client
-import http.server
 import pathlib
 import re
 import statistics
 import subprocess
 import sys
-import threading
 
+import kinds
 import lab
 
-Round = collections.namedtuple("Round", "requests seconds cpu_us hit_rate")
+Round = collections.namedtuple("Round", "requests seconds cpu_us")
+# A proxy that is measured, what it says where, its access log, and the cookies of the kinds.
+Side = collections.namedtuple("Side", "name proxy words log cookies")
+
+# Each request has a URL of its own, below the path that wrk is given behind --.
+NEW_URLS = """local number, below = 0, nil
+function init(arguments) below = arguments[1] end
+function request()
+    number = number + 1
+    return wrk.format("GET", below .. number)
+end
+"""
 
 
-class Origin(http.server.BaseHTTPRequestHandler):
-    """One page, with a validator and without Cache-Control: the proxies' own TTLs apply."""
-
-    protocol_version = "HTTP/1.1"
-    page = b""
-    asked = 0
-
-    def do_GET(self):
-        type(self).asked += 1
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(self.page)))
-        self.send_header("ETag", '"one"')
-        self.end_headers()
-        self.wfile.write(self.page)
-
-    def log_message(self, *_):
-        pass
+def measure(side, origin, name, number, options, script):
+    asked, cpu_s = kinds.asked(origin), side.proxy.cpu_s()
+    requests, seconds = drive(side, name, number, options, script)
+    cpu_us = (side.proxy.cpu_s() - cpu_s) / requests * 1e6
+    # The second count is one request of its own.
+    asked = kinds.asked(origin) - asked - 1
+    # What was under way when the time was over is asked for, too, and not counted as answered: here, and
+    # by the proxy that was measured before.
+    wrong = abs(asked - kinds.expected(name, requests)) - 2 * options.connections
+    if wrong > requests / 1_000:
+        sys.exit(f"{side.name}, {name}: the origin was asked {asked} times for {requests} requests")
+    return Round(requests, seconds, cpu_us)
 
 
-def measure(proxy, options):
-    asked, cpu_s = Origin.asked, proxy.cpu_s()
-    requests, seconds = drive(proxy.port, options)
-    cpu_us = (proxy.cpu_s() - cpu_s) / requests * 1e6
-    hit_rate = 1 - (Origin.asked - asked) / requests
-    if hit_rate < 0.999:
-        sys.exit(f"{proxy.name}: only {hit_rate:.2%} hits; this would compare something else")
-    return Round(requests, seconds, cpu_us, hit_rate)
-
-
-def drive(port, options):
-    """Lets wrk fetch the page; how many answers in how many seconds."""
-    command = [lab.need("wrk", "wrk"), "-t1", f"-c{options.connections}", f"-d{options.seconds}s"]
-    pinned = ["taskset", "-c", str(options.client_core), *command, f"http://127.0.0.1:{port}/page"]
-    said = subprocess.run(pinned, check=True, capture_output=True, text=True).stdout
+def drive(side, name, number, options, script):
+    """Lets wrk ask; how many answers in how many seconds."""
+    kind = kinds.KINDS[name]
+    command = ["taskset", "-c", str(options.client_core), lab.need("wrk", "wrk")]
+    command += ["-t1", f"-c{options.connections}", f"-d{options.seconds}s"]
+    if side.cookies[name]:
+        command += ["-H", f"Cookie: {side.cookies[name]}"]
+    url = f"http://127.0.0.1:{side.proxy.port}{kind.target}"
+    if kind.source == "miss":
+        command += ["-s", script, url, "--", f"{kind.target}/{number}-"]
+    else:
+        command.append(url)
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = re.search(r"(\d+) requests in ([\d.]+)s", said)
     if found is None or "Socket errors" in said or "Non-2xx" in said:
         sys.exit(f"wrk met errors:\n{said}")
     return int(found[1]), float(found[2])
 
 
-def warm(proxy, page):
-    """Fills the cache, and checks that what comes is the page."""
-    for _ in range(3):
-        connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-        connection.request("GET", "/page")
-        answer = connection.getresponse()
-        body = answer.read()
-        if answer.status != 200 or body != page:
-            sys.exit(f"{proxy.name} answered {answer.status} with {len(body)} bytes")
-        connection.close()
-
-
-def check_log(name, log, requests):
-    """Both must have paid for their access log."""
-    with log.open("rb") as lines:
+def check_log(side, requests):
+    """All must have paid for their access log."""
+    with side.log.open("rb") as lines:
         logged = sum(1 for _ in lines)
     if logged < requests * 0.999:
-        sys.exit(f"{name} logged {logged} lines for {requests} requests")
+        sys.exit(f"{side.name} logged {logged} lines for {requests} requests")
 
 
-def report(rounds, options):
+def report(figures, names, options):
+    """`figures`: the rounds of each kind and proxy."""
     print(f"\n{lab.machine()}")
     print(
-        f"hits of {options.size} bytes, wrk -t1 -c{options.connections} on core "
+        f"pages of {options.size} bytes, wrk -t1 -c{options.connections} and the origin on core "
         f"{options.client_core}, proxies with one worker on core {options.proxy_core}, "
+        f"{'Redis' if options.redis else 'embedded store'}, "
         f"{options.rounds} rounds of {options.seconds} s in turns, medians (least to most)\n"
     )
-    print(f"{'':10}{'CPU us/request':>24}{'requests/s':>28}{'hit rate':>10}{'requests':>12}")
-    for name, of in rounds.items():
-        cpu = spread([one.cpu_us for one in of], "{:.2f}")
-        rate = spread([one.requests / one.seconds for one in of], "{:.0f}")
-        hits = min(one.hit_rate for one in of)
-        print(f"{name:10}{cpu:>24}{rate:>28}{hits:>10.3%}{sum(one.requests for one in of):>12}")
-    if len(rounds) == 2:
-        ours, theirs = (
-            statistics.median(one.cpu_us for one in rounds[name]) for name in ("anteroom", "nginx")
-        )
-        print(f"\nCPU time per request, anteroom / nginx: {ours / theirs:.2f}")
+    print(f"{'':10}{'':10}{'CPU us/request':>24}{'requests/s':>28}{'requests':>12}")
+    for kind in options.kinds:
+        for name in names:
+            of = figures[kind, name]
+            cpu = spread([one.cpu_us for one in of], "{:.2f}")
+            rate = spread([one.requests / one.seconds for one in of], "{:.0f}")
+            print(f"{kind:10}{name:10}{cpu:>24}{rate:>28}{sum(one.requests for one in of):>12}")
+    print()
+    for last, first in ratios(names):
+        each = (f"{kind} {ratio(figures, kind, last, first):.3f}" for kind in options.kinds)
+        print(f"CPU time per request, {last} / {first}: {', '.join(each)}")
+
+
+def ratios(names):
+    """Which are told beside which."""
+    return [(name, "nginx") for name in names[:-1] if names[-1] == "nginx"] + (
+        [("after", "before")] if "after" in names else []
+    )
+
+
+def ratio(figures, kind, last, first):
+    """The median of the rounds' ratios: what the machine does in a while falls on both."""
+    pairs = zip(figures[kind, last], figures[kind, first])
+    return statistics.median(one.cpu_us / other.cpu_us for one, other in pairs)
 
 
 def spread(values, form):
@@ -119,49 +133,91 @@ def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--anteroom", help="the binary; default: a release build made now")
+    parser.add_argument("--anteroom", nargs="+", default=[None], metavar="BINARY",
+                        help="one, or two beside each other; default: a release build made now")
     parser.add_argument("--only", choices=["anteroom", "nginx"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--size", type=int, default=1024, help="of the page, in bytes")
+    parser.add_argument("--size", type=int, default=kinds.BODY_BYTES, help="of a page, in bytes")
     parser.add_argument("--proxy-core", type=int, default=0)
     parser.add_argument("--client-core", type=int, default=1)
     parser.add_argument("--nginx-log-buffer", help="for instance 64k; default: a write a line")
-    return parser.parse_args()
+    kinds.add_arguments(parser)
+    options = parser.parse_args()
+    if len(options.anteroom) > 2:
+        parser.error("one binary or two")
+    if len(options.anteroom) < 2 and options.before_words:
+        parser.error("--before-words is for two binaries")
+    return options
 
 
-def start_proxies(stack, options, folder, origin_port):
-    core = options.proxy_core
-    proxies = []
+def start_sides(stack, options, folder, origin_port):
+    sides = []
     if options.only != "nginx":
-        binary = lab.anteroom_binary(options.anteroom)
-        proxies.append(lab.anteroom(binary, folder, origin_port, core))
+        names = ["before", "after"] if len(options.anteroom) == 2 else ["anteroom"]
+        words = [kinds.words(options.before_words), []]
+        for name, given, of in zip(names, options.anteroom, words):
+            sides.append(start_anteroom(stack, name, given, of, options, folder, origin_port))
     if options.only != "anteroom":
-        proxies.append(lab.nginx(folder, origin_port, core, options.nginx_log_buffer))
-    return [stack.enter_context(proxy) for proxy in proxies]
+        sides.append(start_nginx(stack, options, folder, origin_port))
+    return sides
+
+
+def start_anteroom(stack, name, given, words, options, folder, origin_port):
+    binary = lab.anteroom_binary(given)
+    store = kinds.store(stack, folder / f"{name}-redis", options, options.client_core)
+    proxy = kinds.anteroom(binary, folder / name, origin_port, options.proxy_core, store, words)
+    kinds.wait_until_ready(stack.enter_context(proxy))
+    cookies = {each: kind.cookie for each, kind in kinds.KINDS.items()}
+    cookies["session"] = kinds.log_in(proxy.port)
+    return Side(name, proxy, kinds.IN_ANTEROOM, proxy.access_log, cookies)
+
+
+def start_nginx(stack, options, folder, origin_port):
+    own = folder / "nginx"
+    own.mkdir()
+    proxy = lab.nginx(
+        own, origin_port, options.proxy_core, options.nginx_log_buffer, more=kinds.FORWARDED_BY_NGINX
+    )
+    stack.enter_context(proxy)
+    cookies = {each: kind.cookie for each, kind in kinds.KINDS.items()}
+    # Of the length of ours: nginx has to read it.
+    cookies["session"] = "login=" + 43 * "x"
+    return Side("nginx", proxy, kinds.IN_NGINX, own / "nginx.log", cookies)
+
+
+def play(sides, origin, options, script):
+    """The rounds of each kind and proxy, which begin in turn."""
+    figures = {(kind, side.name): [] for kind in options.kinds for side in sides}
+    for kind in options.kinds:
+        for side in sides:
+            kinds.check(side.proxy.port, kind, side.cookies[kind], side.words, options.size)
+        for number in range(options.rounds):
+            first = number % len(sides)
+            for side in sides[first:] + sides[:first]:
+                one = measure(side, origin, kind, number, options, script)
+                figures[kind, side.name].append(one)
+    return figures
 
 
 def main():
     options = parse()
-    Origin.page = b"<!doctype html><title>One page</title>".ljust(options.size, b"x")
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(lab.scratch_folder()))
-        origin = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin))
-        threading.Thread(target=origin.serve_forever, daemon=True).start()
-        stack.callback(origin.shutdown)
+        script = folder / "new-urls.lua"
+        script.write_text(NEW_URLS)
+        origin = stack.enter_context(kinds.origin(folder, options.client_core, options.size))
         with contextlib.ExitStack() as running:
-            proxies = start_proxies(running, options, folder, origin.server_port)
-            rounds = {proxy.name: [] for proxy in proxies}
-            for proxy in proxies:
-                warm(proxy, Origin.page)
-            for _ in range(options.rounds):
-                for proxy in proxies:
-                    rounds[proxy.name].append(measure(proxy, options))
+            sides = start_sides(running, options, folder, origin.port)
+            figures = play(sides, origin, options, script)
         # They have ended, and written what was left of their logs.
-        for name, of in rounds.items():
-            check_log(name, folder / f"{name}.log", sum(one.requests for one in of))
-        report(rounds, options)
+        for side in sides:
+            requests = sum(
+                one.requests for (_, name), of in figures.items() for one in of if name == side.name
+            )
+            check_log(side, requests)
+        report(figures, [side.name for side in sides], options)
 
 
 if __name__ == "__main__":

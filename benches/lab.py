@@ -341,8 +341,11 @@ def seed(url, sessions, items=5, cart=1):
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-def nginx(folder, origin_port, core=None, log_buffer=None, connections=4096):
-    """nginx with one worker and `proxy_cache`, its access log in a file."""
+def nginx(folder, origin_port, core=None, log_buffer=None, connections=4096, more=""):
+    """nginx with one worker and `proxy_cache`, its access log in a file.
+
+    `more` are further locations.
+    """
     port = free_port()
     buffer = f" buffer={log_buffer}" if log_buffer else ""
     user = "user www-data;" if os.getuid() == 0 else ""
@@ -373,6 +376,7 @@ http {{
     upstream origin {{ server 127.0.0.1:{origin_port}; keepalive 16; }}
     server {{
         listen 127.0.0.1:{port} reuseport backlog=4096;
+        {more}
         location / {{
             proxy_pass http://origin;
             proxy_http_version 1.1;

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Instructions per request, by kind of request; of one binary, or of two beside each other.
+
+    benches/instructions.py                    builds the release binary and counts
+    benches/instructions.py BINARY
+    benches/instructions.py BEFORE AFTER       both, and their ratio
+    benches/instructions.py BEFORE AFTER --most 1.02
+                                               fails where AFTER takes more than that of BEFORE
+    benches/instructions.py BEFORE AFTER --redis
+
+The proxy runs with one worker under valgrind's callgrind, and is asked one request after the other over one
+connection. Each round zeroes the counters, asks so often, and takes the counts: starting does not count, nor does
+the kernel. The figure is what the worker's thread executed, which serves the whole of a request; other threads
+(the access log's, the store's, the allocator's) are told apart, for they work in parts and by the clock. It repeats to
+well below 1 % where CPU time differs by ten. valgrind has no instructions for SHA, so that a digest of a session's
+token counts more than the processor would execute.
+
+    hit        a page of 1 KiB from the cache, without a cookie
+    session    the same with the cookie of a known session, on a route with share = "everyone"
+    harmless   the same with a cookie that says nothing of the visitor
+    forward    a page of 1 KiB that is private, no-store
+    miss       a page of 1 KiB at a URL that nobody has asked for, and which is stored
+
+Needs valgrind and nginx-light, and redis-server for --redis.
+"""
+
+import argparse
+import collections
+import contextlib
+import pathlib
+import re
+import socket
+import statistics
+import subprocess
+import sys
+
+import kinds
+import lab
+
+# Of one round: instructions per request, of the worker and of all other threads.
+Round = collections.namedtuple("Round", "worker others")
+# What the binaries are called where there are two.
+NAMES = ["before", "after"]
+
+
+class Callgrind:
+    """Counts the instructions of a process that runs under callgrind."""
+
+    def __init__(self, process, folder):
+        self.process, self.out = process, folder / "callgrind.out"
+        process.command = [
+            lab.need("valgrind", "valgrind"), "--tool=callgrind", "--separate-threads=yes",
+            f"--callgrind-out-file={self.out}", *process.command,
+        ]
+
+    def order(self, what):
+        command = [lab.need("vgdb", "valgrind"), f"--pid={self.process.popen.pid}", what]
+        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+    def count(self, act):
+        """What each thread executed during `act`, the most first."""
+        self.order("zero")
+        act()
+        self.order("dump")
+        counts = []
+        # A file of each thread, with its sum at the end.
+        for part in self.out.parent.glob(f"{self.out.name}.*-*"):
+            counts.append(int(re.search(r"^(?:summary|totals): (\d+)", part.read_text(), re.M)[1]))
+            part.unlink()
+        return sorted(counts, reverse=True)
+
+
+class Client:
+    """One connection, on which each answer is read before the next request."""
+
+    def __init__(self, port, kind, cookie):
+        self.peer = socket.create_connection(("127.0.0.1", port), 60)
+        self.kind, self.number = kind, 0
+        own = f"Cookie: {cookie}\r\n" if cookie else ""
+        self.fields = f" HTTP/1.1\r\nHost: bench.test\r\n{own}\r\n"
+
+    def ask(self, times):
+        for _ in range(times):
+            self.number += 1
+            own = f"/{self.number:08}" if self.kind.source == "miss" else ""
+            self.peer.sendall(f"GET {self.kind.target}{own}{self.fields}".encode())
+            self.read()
+
+    def read(self):
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            answer += self.received()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            sys.exit(f"not the answer that was expected:\n{head.decode()}")
+        while len(body) < kinds.BODY_BYTES:
+            body += self.received()
+
+    def received(self):
+        part = self.peer.recv(1 << 16)
+        if not part:
+            sys.exit("a connection was closed that should have been kept")
+        return part
+
+
+def measure(binary, folder, origin, options, words):
+    """The rounds of each kind."""
+    folder.mkdir()
+    with contextlib.ExitStack() as stack:
+        store = kinds.store(stack, folder / "redis", options)
+        proxy = kinds.anteroom(binary, folder / "anteroom", origin.port, store=store, words=words)
+        counter = Callgrind(proxy, folder)
+        kinds.wait_until_ready(stack.enter_context(proxy))
+        session = kinds.log_in(proxy.port)
+        rounds = {}
+        for name in options.kinds:
+            kind = kinds.KINDS[name]
+            cookie = session if kind.cookie == kinds.SESSION else kind.cookie
+            kinds.check(proxy.port, name, cookie)
+            client = Client(proxy.port, kind, cookie)
+            client.ask(options.requests // 4)
+            before = kinds.asked(origin)
+            rounds[name] = [one_round(counter, client, options) for _ in range(options.rounds)]
+            check_asked(name, kinds.asked(origin) - before - 1, options)
+            client.peer.close()
+    return rounds
+
+
+def one_round(counter, client, options):
+    worker, *others = counter.count(lambda: client.ask(options.requests))
+    return Round(worker / options.requests, sum(others) / options.requests)
+
+
+def check_asked(name, asked, options):
+    """Ends the bench where the origin was not asked as often as the kind wants."""
+    requests = options.rounds * options.requests
+    if asked != kinds.expected(name, requests):
+        sys.exit(f"{name}: the origin was asked {asked} times for {requests} requests")
+
+
+def median(rounds, field="worker"):
+    return statistics.median(getattr(one, field) for one in rounds)
+
+
+def spread(rounds):
+    """How far the rounds lie apart, as a part of their median."""
+    values = [one.worker for one in rounds]
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def report(figures, options):
+    """A line for each kind; whether all ratios are within bounds."""
+    store = "Redis" if options.redis else "the embedded store"
+    print(
+        f"instructions of the worker per request on {store}; {options.rounds} rounds of {options.requests} requests\n"
+        "medians (how far rounds lie apart; instructions of other threads)\n"
+    )
+    names = NAMES[: len(figures)] if len(figures) == 2 else [""]
+    print(f"{'':10}" + "".join(f"{name:>32}" for name in names) + ("     ratio" if len(figures) == 2 else ""))
+    within = True
+    for kind in options.kinds:
+        cells = [
+            f"{median(of[kind]):,.0f} ({spread(of[kind]):.2%}; {median(of[kind], 'others'):,.0f})" for of in figures
+        ]
+        ratio = median(figures[-1][kind]) / median(figures[0][kind])
+        more = options.most is not None and ratio > options.most
+        within &= not more
+        told = f"{ratio:>10.3f}{'  too many' if more else ''}" if len(figures) == 2 else ""
+        print(f"{kind:10}" + "".join(f"{cell:>32}" for cell in cells) + told)
+    return within
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("binaries", nargs="*", metavar="BINARY", help="default: a release build made now")
+    parser.add_argument("--requests", type=int, default=1_000, metavar="N", help="of a round")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of each kind")
+    parser.add_argument("--most", type=float, metavar="RATIO", help="fail where AFTER / BEFORE is more for any kind")
+    kinds.add_arguments(parser)
+    options = parser.parse_args()
+    if len(options.binaries) > 2:
+        parser.error("one binary or two")
+    if len(options.binaries) < 2 and (options.most or options.before_words):
+        parser.error("--most and --before-words are for two binaries")
+    return options
+
+
+def main():
+    options = parse()
+    binaries = [lab.anteroom_binary(given) for given in options.binaries or [None]]
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(lab.scratch_folder()))
+        origin = stack.enter_context(kinds.origin(folder))
+        words = [kinds.words(options.before_words), []]
+        figures = [
+            measure(binary, folder / name, origin, options, of)
+            for binary, name, of in zip(binaries, NAMES, words)
+        ]
+    if not report(figures, options):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
