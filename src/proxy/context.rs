@@ -90,7 +90,7 @@ pub(in crate::proxy) struct Admitted {
     pub(in crate::proxy) scheme: Scheme,
     /// Whether a trusted proxy sent the request, whose connections carry many visitors.
     pub(in crate::proxy) by_proxy: bool,
-    /// The visitor's address, where he has one.
+    /// The visitor's address, if known.
     pub(in crate::proxy) address: Option<IpAddr>,
     /// The path, percent-decoded, for choosing a route.
     pub(in crate::proxy) path: String,
@@ -268,7 +268,7 @@ impl RequestContext<'_> {
             .into()
     }
 
-    /// Among whom a page of a class is shared on a route, where it is not the whole class.
+    /// The group that shares a page of a class on a route, where that is not the whole class.
     pub(in crate::proxy) fn group(&self, route: &Route, class: ShareClass) -> Vec<u8> {
         let headers = &self.head.headers;
         match (class, self.visitor.user()) {
@@ -278,7 +278,7 @@ impl RequestContext<'_> {
                 group::session(user, shown.as_ref().map_or(b"", |line| line.as_bytes()))
             }
             (ShareClass::Segment, user) => group::segment(&route.segment, user, headers),
-            // Nobody's, which may differ by language still.
+            // A page without a user may still differ by language.
             _ => group::segment(&route.segment, None, headers),
         }
     }

@@ -1,4 +1,4 @@
-//! What cookies mean: which of them is the session, which are harmless, and which nobody has named.
+//! What cookies mean: which of them is the session, which are harmless, and which no rule names.
 
 use crate::http::cookie::is_harmless;
 use crate::http::extract::Expression;
@@ -121,6 +121,6 @@ pub(in crate::proxy) enum CookieClass {
     Harmless,
     /// Part of the key on this route.
     Keyed,
-    /// Nobody has named it.
+    /// No rule names it.
     Unknown,
 }

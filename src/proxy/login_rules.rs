@@ -37,7 +37,7 @@ pub enum LoginUser {
     Answer(Finder),
     /// The visitor has said it in this field of a form: it is a label.
     Form(String),
-    /// The same at this pointer into the JSON that he sent.
+    /// The same at this pointer into the JSON that the client sent.
     Json(String),
 }
 

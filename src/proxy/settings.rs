@@ -25,7 +25,7 @@ use crate::session::SessionCookie;
 pub struct Settings {
     /// Who is served.
     pub guests: Guests,
-    /// How many requests are taken, of whom.
+    /// How many requests are accepted from an address or a session.
     pub rates: Rates,
     /// Whose forwarding fields are believed.
     pub trusted_proxies: Vec<Peers>,
@@ -98,7 +98,7 @@ impl Settings {
     }
 }
 
-/// How many requests are taken, of whom.
+/// How many requests are accepted from an address or a session.
 #[derive(Debug)]
 pub struct Rates {
     /// Whose are not counted.
@@ -125,9 +125,9 @@ pub struct Verify {
     pub target: PathAndQuery,
     /// Where the answer names the user.
     pub user: Finder,
-    /// By what it says that he is nobody.
+    /// The sign by which the answer says that no user is logged in.
     pub nobody: Sign,
-    /// Where it says more of him.
+    /// Where the answer has attributes of the user.
     pub attributes: Vec<(String, Finder)>,
     /// How long an answer counts.
     pub every: Duration,
@@ -164,7 +164,7 @@ pub struct OriginRules {
     pub secret: Option<Vec<u8>>,
     /// Whether request fields with `_` in their names are passed on.
     pub pass_underscores: bool,
-    /// Whether no client may name another path or host than that of his request: some are guarded.
+    /// Whether no client may name another path or host than that of its request: some are guarded.
     pub no_detours: bool,
     /// Whether no client may name another method: some are guarded or counted by it.
     pub no_other_method: bool,

@@ -524,14 +524,14 @@ fn until_quiet(section: &mut Section, look: impl Fn(&mut Section) -> Counters) -
     let mut quiet_since = Instant::now();
     let mut now = look(section);
     let mut before = section.lines();
-    while quiet_since.elapsed() < Duration::from_millis(350) {
-        pause();
+    wait_within(Duration::from_secs(60), "nothing changes any more", || {
         now = look(section);
         let lines = section.lines();
         if lines != before {
             (before, quiet_since) = (lines, Instant::now());
         }
-    }
+        quiet_since.elapsed() >= Duration::from_millis(350)
+    });
     now
 }
 
